@@ -1,0 +1,20 @@
+"""Runs the migrations: on the URL that the caller configured, else on the one that the settings give."""
+
+from alembic import context
+from sqlalchemy import pool
+from sqlalchemy.engine import create_engine
+
+from server.database.models import Base
+from server.settings import Settings
+
+url = context.config.get_main_option("sqlalchemy.url") or Settings().database
+
+if context.is_offline_mode():
+    context.configure(url=url, target_metadata=Base.metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    with create_engine(url, poolclass=pool.NullPool).connect() as connection:
+        context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=connection.dialect.name == "sqlite")
+        with context.begin_transaction():
+            context.run_migrations()

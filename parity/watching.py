@@ -1,0 +1,123 @@
+"""A job followed in a terminal: a bar, loss, gap and time left per arm; plain lines where nobody watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from parity.client import Client, UnreachableError
+
+ENDED = frozenset({"concluded", "failed", "cancelled"})
+_PERIOD_SECONDS = 1.0
+_LINE_SECONDS = 30.0
+# The server may restart under a watcher: that long it is asked again before the watcher gives up.
+_PATIENCE_SECONDS = 60.0
+_GAP_BINS = 20
+
+
+class WatchTimeoutError(Exception):
+    """The job had not ended in the time that the caller gave it."""
+
+
+def follow(client: Client, job_id: str, console: Console, timeout_seconds: float | None = None) -> dict[str, Any]:
+    """Show a job's progress until it ends; its last document. Stopping to watch never stops the job."""
+    documents = _documents(client, job_id, timeout_seconds)
+    if not console.is_terminal:
+        return _follow_in_lines(client, documents, console)
+    document: dict[str, Any] = {}
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        for document in documents:
+            live.update(_table(document, _gaps(client, document)))
+    return document
+
+
+def _documents(client: Client, job_id: str, timeout_seconds: float | None) -> Iterator[dict[str, Any]]:
+    """The job about once a second, the last one ended."""
+    began = answered = time.monotonic()
+    while True:
+        try:
+            document = client.job(job_id)
+            answered = time.monotonic()
+        except UnreachableError:
+            if time.monotonic() - answered > _PATIENCE_SECONDS:
+                raise
+        else:
+            yield document
+            if document["status"] in ENDED:
+                return
+        if timeout_seconds is not None and time.monotonic() - began > timeout_seconds:
+            raise WatchTimeoutError(f"job {job_id} had not ended after {timeout_seconds:g} s; it goes on: `parity watch {job_id}`")
+        time.sleep(_PERIOD_SECONDS)
+
+
+def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
+    next_line, document = 0.0, {}
+    for document in documents:
+        if time.monotonic() >= next_line:
+            arms = "; ".join(_line(arm, _gaps(client, document)) for arm in document["arms"])
+            console.print(
+                f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left: {arms}", soft_wrap=True
+            )
+            next_line = time.monotonic() + _LINE_SECONDS
+    return document
+
+
+def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
+    gap = f" gap {gaps[arm['name']]:+.4f}" if arm["name"] in gaps else ""
+    return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
+
+
+def _table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
+    table = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
+    for heading, justify in (
+        ("arm", "left"),
+        ("", "left"),
+        ("steps", "right"),
+        ("loss", "right"),
+        ("gap, nats", "right"),
+        ("left", "right"),
+    ):
+        table.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
+    for arm in document["arms"]:
+        done, planned = arm["steps_done"], arm["planned_steps"]
+        gap = "baseline" if arm["role"] == "baseline" else f"{gaps[arm['name']]:+.4f}" if arm["name"] in gaps else "–"
+        table.add_row(
+            arm["name"],
+            ProgressBar(total=planned, completed=done, width=20),
+            f"{done:,}/{planned:,}",
+            _loss(arm["loss"]),
+            gap,
+            _left(arm["eta_seconds"]),
+        )
+    return table
+
+
+def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
+    """Candidate -> gap over the last twentieth of the steps that it shares with the baseline, where there are any."""
+    found = {}
+    for arm in document["arms"]:
+        if arm["role"] == "candidate" and arm["steps_done"]:
+            try:
+                mean = client.gap(document["id"], arm["name"], _GAP_BINS)["mean"]
+            except UnreachableError:
+                continue
+            if mean and isinstance(mean[-1], float):
+                found[arm["name"]] = mean[-1]
+    return found
+
+
+def _loss(value: float | str | None) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else value or "–"
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

@@ -1,0 +1,31 @@
+"""The job's own log of what happened, numbered without gaps.
+
+The number is taken by updating the job's row, so two writers of one job are ordered by that row's lock and numbers are
+committed in order. (Autoincrement ids commit out of order on PostgreSQL, and a reader that follows them loses events.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from server.database.models import Event, Job
+
+
+def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
+    """Record that something happened to a job; returns its number, the first is 1."""
+    statement = update(Job).where(Job.id == job_id).values(event_sequence=Job.event_sequence + 1).returning(Job.event_sequence)
+    sequence = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
+    session.add(Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=time.time()))
+    return sequence
+
+
+def after(session: Session, job_id: str, sequence: int, limit: int = 500) -> Sequence[Event]:
+    """The events of a job that follow number `sequence`, oldest first."""
+    return session.scalars(
+        select(Event).where(Event.job_id == job_id, Event.sequence > sequence).order_by(Event.sequence).limit(limit)
+    ).all()

@@ -1,0 +1,166 @@
+"""The tables. The schema itself comes from `migrations/` only; a test proves that the two agree.
+
+Times are seconds since 1970 (UTC) as floats, so that lease arithmetic is the same on SQLite and PostgreSQL. Identifiers begin
+with a letter for the kind and the time in milliseconds, so that their order is the order of creation (keyset paging).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Literal
+
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
+RunState = Literal["queued", "running", "finished", "failed", "cancelled"]
+Role = Literal["baseline", "candidate"]
+
+
+def new_id(kind: str) -> str:
+    """An identifier such as `j019aa5c1f2e0-8f3c1d2e4b`: kind, milliseconds since 1970, 40 random bits."""
+    return f"{kind}{int(time.time() * 1000):012x}-{secrets.token_hex(5)}"
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, int: BigInteger, float: Float(53), str: String(255)}  # noqa: RUF012 (SQLAlchemy's own form)
+
+
+class Job(Base):
+    """A comparison that somebody asked for."""
+
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    status: Mapped[JobStatus] = mapped_column(String(32))
+    code: Mapped[str | None]
+    message: Mapped[str | None] = mapped_column(Text)
+    engine: Mapped[str]
+    capability: Mapped[str]
+    spec: Mapped[dict[str, Any]]
+    criteria: Mapped[dict[str, Any]]
+    # The one device class and thread count that all runs of the job share; bound when the first run starts to train.
+    device_class: Mapped[str | None]
+    threads: Mapped[int | None]
+    event_sequence: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+
+    arms: Mapped[list[Arm]] = relationship(order_by="Arm.position", back_populates="job")
+    runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="job")
+    verdicts: Mapped[list[Verdict]] = relationship(order_by="Verdict.id", back_populates="job")
+
+
+class Arm(Base):
+    """The baseline of a job, or one of its candidates."""
+
+    __tablename__ = "arms"
+    __table_args__ = (UniqueConstraint("job_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    position: Mapped[int]
+    name: Mapped[str]
+    role: Mapped[Role] = mapped_column(String(32))
+    recipe: Mapped[str]
+
+    job: Mapped[Job] = relationship(back_populates="arms")
+    runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="arm")
+
+
+class Run(Base):
+    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` those that broke."""
+
+    __tablename__ = "runs"
+    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    arm_id: Mapped[str] = mapped_column(ForeignKey("arms.id"), index=True)
+    position: Mapped[int]
+    seed: Mapped[int]
+    replicate: Mapped[int]
+    capability: Mapped[str]
+    priority: Mapped[int] = mapped_column(default=0)
+    state: Mapped[RunState] = mapped_column(String(32))
+    code: Mapped[str | None]
+    message: Mapped[str | None] = mapped_column(Text)
+    epoch: Mapped[int] = mapped_column(default=0)
+    crashes: Mapped[int] = mapped_column(default=0)
+    worker_id: Mapped[str | None]
+    lease_expires_at: Mapped[float | None]
+    fingerprint: Mapped[str | None]
+    manifest: Mapped[dict[str, Any] | None]
+    planned_steps: Mapped[int]
+    steps_done: Mapped[int] = mapped_column(default=0)
+    last_loss: Mapped[str | None] = mapped_column(String(32))
+    steps_per_second: Mapped[float | None]
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+
+    job: Mapped[Job] = relationship(back_populates="runs")
+    arm: Mapped[Arm] = relationship(back_populates="runs")
+
+
+class Chunk(Base):
+    """Consecutive records of one run: float64 columns, zstd; `kind` is `train` or `validation`."""
+
+    __tablename__ = "chunks"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    epoch: Mapped[int] = mapped_column(primary_key=True)
+    first_step: Mapped[int] = mapped_column(primary_key=True)
+    last_step: Mapped[int]
+    count: Mapped[int]
+    columns: Mapped[list[str]]
+    summary: Mapped[dict[str, Any]]
+    payload: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Verdict(Base):
+    """What the judge said of one candidate; `document` is its canonical JSON, byte for byte."""
+
+    __tablename__ = "verdicts"
+    __table_args__ = (UniqueConstraint("job_id", "candidate"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    candidate: Mapped[str]
+    outcome: Mapped[str]
+    document: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+
+    job: Mapped[Job] = relationship(back_populates="verdicts")
+
+
+class Worker(Base):
+    """A process that trains: what it is, what it can run and when it was last heard of."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    capability: Mapped[str]
+    slots: Mapped[int]
+    device: Mapped[dict[str, Any]]
+    started_at: Mapped[float]
+    heartbeat_at: Mapped[float]
+
+
+class Event(Base):
+    """What happened to a job, numbered without gaps under the job row's lock; the number is the SSE id."""
+
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    payload: Mapped[dict[str, Any]]
+    created_at: Mapped[float]

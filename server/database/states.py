@@ -1,0 +1,64 @@
+"""The states of jobs and runs, the legal moves between them, and the one way to move.
+
+A move is a compare-and-set: it names the states that it starts from, and whoever comes second changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, update
+from sqlalchemy.orm import Session
+
+from server.database.models import Job, JobStatus, Run, RunState
+
+State = TypeVar("State", bound=str)
+
+# job: queued until a run starts; its verdicts and its end are written in one transaction.
+JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
+    "queued": frozenset({"running", "concluded", "failed", "cancelled"}),
+    "running": frozenset({"concluded", "failed", "cancelled"}),
+    "concluded": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+}
+# run: `running -> queued` is a dead worker's run that is given to another.
+RUN_MOVES: dict[RunState, frozenset[RunState]] = {
+    "queued": frozenset({"running", "cancelled"}),
+    "running": frozenset({"finished", "failed", "cancelled", "queued"}),
+    "finished": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+}
+JOB_ENDED = frozenset(state for state, following in JOB_MOVES.items() if not following)
+RUN_ENDED = frozenset(state for state, following in RUN_MOVES.items() if not following)
+
+
+def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:
+    """Move a job from one of `start` to `end` and set `values`; False when it was in none of them."""
+    starts = _checked(JOB_MOVES, start, end)
+    statement = update(Job).where(Job.id == job_id, Job.status.in_(starts)).values(status=end, **values)
+    return _changed(session, statement)
+
+
+def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunState, *, holder: int | None = None, **values: Any) -> bool:
+    """Move a run; with `holder`, only while the attempt of that epoch holds it. False when it was elsewhere."""
+    starts = _checked(RUN_MOVES, start, end)
+    statement = update(Run).where(Run.id == run_id, Run.state.in_(starts))
+    if holder is not None:
+        statement = statement.where(Run.epoch == holder)
+    return _changed(session, statement.values(state=end, **values))
+
+
+def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:
+    starts = list(start)
+    for state in starts:
+        if end not in moves[state]:
+            raise ValueError(f"move {state} -> {end} is not legal, expected one of {sorted(moves[state])}; see server/database/states.py")
+    return starts
+
+
+def _changed(session: Session, statement: Any) -> bool:
+    result = session.execute(statement.execution_options(synchronize_session=False))
+    return isinstance(result, CursorResult) and result.rowcount == 1

@@ -1,0 +1,307 @@
+"""What the API and the pages say of a job: plain values made from rows, with their types for OpenAPI."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.buckets import Number, number
+from server.database.models import Arm, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
+from server.forecast import seconds_left
+from training.spec import CAPABILITY_IN_WORDS, Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early."""
+
+    id: str
+    arm: str
+    seed: int
+    replicate: int
+    state: RunState
+    code: str | None
+    message: str | None
+    attempt: int
+    steps_done: int
+    planned_steps: int
+    loss: Number | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    worker: str | None
+    fingerprint: str | None
+    manifest: Mapping[str, str] | None
+    started_at: str | None
+    finished_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmDocument:
+    """The baseline or a candidate, with its runs summed up."""
+
+    name: str
+    role: Role
+    recipe: str
+    steps_done: int
+    planned_steps: int
+    loss: Number | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    runs: list[RunDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDocument:
+    """A job: where it stands, why it waits, its arms, and its verdicts once the last run has ended."""
+
+    id: str
+    name: str
+    status: JobStatus
+    code: str | None
+    message: str | None
+    waiting: str | None
+    engine: str
+    layer_policy: str
+    capability: str
+    device_class: str | None
+    parameters: int
+    share_done: float
+    eta_seconds: float | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    last_event: int
+    spec: Mapping[str, Any]
+    criteria: Mapping[str, Any]
+    arms: list[ArmDocument]
+    verdicts: list[Mapping[str, Any]]
+    links: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictSummary:
+    """A verdict in a list of jobs."""
+
+    candidate: str
+    verdict: Literal["pass", "fail", "inconclusive"]
+    gap_nats: Number | None
+    ci_low: Number | None
+    ci_high: Number | None
+    margin_nats: Number | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """A job in a list."""
+
+    id: str
+    name: str
+    status: JobStatus
+    engine: str
+    baseline: str
+    candidates: list[str]
+    share_done: float
+    created_at: str
+    finished_at: str | None
+    verdicts: list[VerdictSummary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDocument:
+    """A registered worker; `live` is false when it has been silent for longer than a lease."""
+
+    id: str
+    name: str
+    capability: str
+    slots: int
+    live: bool
+    device: Mapping[str, Any]
+    started_at: str
+    heartbeat_at: str
+
+
+def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
+    """Everything that a page or a watching client shows of a job."""
+    slots = sum(worker.slots for worker in live_workers(session, lease_seconds) if worker.capability == job.capability)
+    left = seconds_left(job.runs, slots)
+    names = {worker.id: worker.name for worker in session.scalars(select(Worker))}
+    arms = [_arm_document(arm, left, names) for arm in job.arms]
+    return JobDocument(
+        id=job.id,
+        name=job.name,
+        status=job.status,
+        code=job.code,
+        message=job.message,
+        waiting=_waiting(job, slots),
+        engine=job.engine,
+        layer_policy=job.spec["layer_policy"],
+        capability=job.capability,
+        device_class=job.device_class,
+        parameters=Model(**job.spec["model"]).parameters,
+        share_done=_share(job.runs),
+        eta_seconds=_latest([arm.eta_seconds for arm in arms]),
+        created_at=_time(job.created_at),
+        started_at=_time_or_none(job.started_at),
+        finished_at=_time_or_none(job.finished_at),
+        last_event=job.event_sequence,
+        spec=job.spec,
+        criteria=job.criteria,
+        arms=arms,
+        verdicts=verdict_documents(job),
+        links=_links(job.id),
+    )
+
+
+def job_summary(job: Job) -> JobSummary:
+    """A job in one line."""
+    baseline, *candidates = job.arms
+    return JobSummary(
+        id=job.id,
+        name=job.name,
+        status=job.status,
+        engine=job.engine,
+        baseline=baseline.name,
+        candidates=[arm.name for arm in candidates],
+        share_done=_share(job.runs),
+        created_at=_time(job.created_at),
+        finished_at=_time_or_none(job.finished_at),
+        verdicts=[_verdict_summary(document) for document in verdict_documents(job)],
+    )
+
+
+def verdict_documents(job: Job) -> list[Mapping[str, Any]]:
+    """The verdicts of a job as the judge wrote them, in the order of the arms."""
+    position = {arm.name: arm.position for arm in job.arms}
+    rows: Sequence[Verdict] = sorted(job.verdicts, key=lambda row: position[row.candidate])
+    return [json.loads(row.document) for row in rows]
+
+
+def worker_document(worker: Worker, lease_seconds: float) -> WorkerDocument:
+    """A worker as people see it."""
+    return WorkerDocument(
+        id=worker.id,
+        name=worker.name,
+        capability=worker.capability,
+        slots=worker.slots,
+        live=_is_live(worker, lease_seconds),
+        device=worker.device,
+        started_at=_time(worker.started_at),
+        heartbeat_at=_time(worker.heartbeat_at),
+    )
+
+
+def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
+    """Workers that were heard of within a lease."""
+    return session.scalars(select(Worker).where(Worker.heartbeat_at > time.time() - lease_seconds)).all()
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """The data of one server-sent event."""
+    return {"at": _time(event.created_at), **event.payload}
+
+
+def _is_live(worker: Worker, lease_seconds: float) -> bool:
+    return worker.heartbeat_at > time.time() - lease_seconds
+
+
+def _arm_document(arm: Arm, left: Mapping[str, float | None], worker_names: Mapping[str, str]) -> ArmDocument:
+    runs = [_run_document(run, arm.name, left[run.id], worker_names) for run in arm.runs]
+    begun = [run for run in runs if run.loss is not None]
+    speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
+    return ArmDocument(
+        name=arm.name,
+        role=arm.role,
+        recipe=arm.recipe,
+        steps_done=sum(run.steps_done for run in runs),
+        planned_steps=sum(run.planned_steps for run in runs),
+        loss=begun[-1].loss if begun else None,
+        steps_per_second=sum(speeds) if speeds else None,
+        eta_seconds=_latest([run.eta_seconds for run in runs]),
+        runs=runs,
+    )
+
+
+def _run_document(run: Run, arm: str, eta_seconds: float | None, worker_names: Mapping[str, str]) -> RunDocument:
+    return RunDocument(
+        id=run.id,
+        arm=arm,
+        seed=run.seed,
+        replicate=run.replicate,
+        state=run.state,
+        code=run.code,
+        message=run.message,
+        attempt=run.epoch,
+        steps_done=run.steps_done,
+        planned_steps=run.planned_steps,
+        loss=_loss(run.last_loss),
+        steps_per_second=run.steps_per_second,
+        eta_seconds=eta_seconds,
+        worker=worker_names.get(run.worker_id or ""),
+        fingerprint=run.fingerprint,
+        manifest=run.manifest,
+        started_at=_time_or_none(run.started_at),
+        finished_at=_time_or_none(run.finished_at),
+    )
+
+
+def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
+    gap = document.get("gap") or {}
+    low, high = gap.get("ci95") or (None, None)
+    return VerdictSummary(
+        candidate=document["candidate"],
+        verdict=document["verdict"],
+        gap_nats=gap.get("mean"),
+        ci_low=low,
+        ci_high=high,
+        margin_nats=(document.get("margin") or {}).get("nats"),
+    )
+
+
+def _waiting(job: Job, slots: int) -> str | None:
+    if job.status != "queued" or job.capability == "external":
+        return None
+    wanted = CAPABILITY_IN_WORDS[job.capability]
+    if not slots:
+        return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
+    return f"Waiting for a free slot on {wanted}."
+
+
+def _share(runs: Sequence[Run]) -> float:
+    planned = sum(run.planned_steps for run in runs)
+    return sum(run.steps_done for run in runs) / planned if planned else 0.0
+
+
+def _latest(etas: Sequence[float | None]) -> float | None:
+    known = [eta for eta in etas if eta is not None]
+    return max(known) if len(known) == len(etas) and known else None
+
+
+def _loss(stored: str | None) -> Number | None:
+    return None if stored is None else number(float(stored))
+
+
+def _links(job_id: str) -> Mapping[str, str]:
+    own = f"/api/v1/jobs/{job_id}"
+    return {
+        "self": own,
+        "events": f"{own}/events",
+        "verdict": f"{own}/verdict",
+        "gap": f"{own}/gap",
+        "cancel": f"{own}:cancel",
+        "page": f"/jobs/{job_id}",
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _time_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else _time(seconds)

@@ -1,0 +1,151 @@
+"""What can be done with a job: submit, cancel, conclude. Plain functions of a session; the edge owns the transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity import Criteria, Verdict, criteria_from_mapping, judge
+from server import curves
+from server.database import events, models
+from server.database.models import Arm, Job, Run
+from server.database.states import JOB_ENDED, RUN_ENDED, move_job, move_run
+from server.errors import NotFoundError
+from training.spec import JobSpec, capability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a job ends: its verdicts, or the code and sentence that say why there is none."""
+
+    verdicts: Sequence[Verdict]
+    code: str | None = None
+    message: str | None = None
+
+
+def submit(session: Session, spec: JobSpec, criteria: Criteria) -> Job:
+    """Write a job with its arms and runs, queued. Ring the doorbell after the commit.
+
+    Runs are ordered by replicate before arm, so that the first runs to train already make pairs to look at.
+    """
+    now = time.time()
+    needed, _ = capability(spec)
+    job = Job(
+        id=models.new_id("j"),
+        name=spec.name,
+        status="queued",
+        engine=spec.engine,
+        capability=needed,
+        spec=dataclasses.asdict(spec),
+        criteria=criteria.document(),
+        created_at=now,
+    )
+    arms = {
+        arm.name: Arm(
+            id=models.new_id("a"), position=position, name=arm.name, role="candidate" if position else "baseline", recipe=arm.recipe
+        )
+        for position, arm in enumerate(spec.arms)
+    }
+    job.arms.extend(arms.values())
+    runs = sorted(spec.runs(), key=lambda arm_and_run: arm_and_run[1].replicate)
+    for position, (arm, run) in enumerate(runs):
+        job.runs.append(
+            Run(
+                id=models.new_id("r"),
+                arm=arms[arm.name],
+                position=position,
+                seed=run.seed,
+                replicate=run.replicate,
+                capability=needed,
+                state="queued",
+                planned_steps=run.schedule.steps,
+                created_at=now,
+            )
+        )
+    session.add(job)
+    session.flush()
+    events.emit(session, job.id, "status", {"status": "queued"})
+    return job
+
+
+def find(session: Session, job_id: str) -> Job:
+    """The job of this id; NotFoundError names the id."""
+    job = session.get(Job, job_id)
+    if job is None:
+        raise NotFoundError(f"there is no job {job_id!r}; `parity status` lists the jobs")
+    return job
+
+
+def cancel(session: Session, job_id: str) -> bool:
+    """Cancel a job and those of its runs that have not ended; False (and no change) when it had ended already.
+
+    A run that is training is told by its lease: the next heartbeat finds it cancelled and its process group is killed.
+    """
+    find(session, job_id)
+    now = time.time()
+    if not move_job(session, job_id, ("queued", "running"), "cancelled", finished_at=now, message="cancelled by request"):
+        return False
+    for run_id in session.scalars(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED))).all():
+        move_run(session, run_id, ("queued", "running"), "cancelled", finished_at=now, lease_expires_at=None)
+    events.emit(session, job_id, "status", {"status": "cancelled"})
+    return True
+
+
+def ready_to_conclude(session: Session, job_id: str) -> bool:
+    """True when every run of the job has ended and nobody has concluded it."""
+    job = session.get_one(Job, job_id)
+    if job.status in JOB_ENDED:
+        return False
+    return session.scalar(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)) is None
+
+
+def decide(session: Session, job_id: str) -> Outcome:
+    """Judge the finished runs of a job, without writing. An arm without a finished run leaves nothing to judge."""
+    job = session.get_one(Job, job_id)
+    finished = curves.arm_curves(session, job, ("finished",))
+    for arm in job.arms:
+        if not finished[arm.name]:
+            failed = next((run for run in arm.runs if run.state == "failed"), None)
+            why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
+            return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
+    baseline, *candidates = job.arms
+    verdicts = judge(
+        finished[baseline.name],
+        {arm.name: finished[arm.name] for arm in candidates},
+        criteria_from_mapping(job.criteria),
+        planned_steps=job.spec["schedule"]["steps"],
+        layer_policy=job.spec["layer_policy"],
+    )
+    return Outcome(verdicts=verdicts)
+
+
+def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
+    """Write how a job ends; False when somebody else ended it first."""
+    now = time.time()
+    end: models.JobStatus = "concluded" if outcome.verdicts else "failed"
+    if not move_job(session, job_id, ("queued", "running"), end, finished_at=now, code=outcome.code, message=outcome.message):
+        return False
+    for verdict in outcome.verdicts:
+        document = verdict.document()
+        session.add(
+            models.Verdict(
+                id=models.new_id("v"),
+                job_id=job_id,
+                candidate=document["candidate"],
+                outcome=document["verdict"],
+                document=json.dumps(document, sort_keys=True, allow_nan=False),
+                created_at=now,
+            )
+        )
+    if outcome.verdicts:
+        summary: Mapping[str, Any] = {verdict.document()["candidate"]: verdict.document()["verdict"] for verdict in outcome.verdicts}
+        events.emit(session, job_id, "verdict", dict(summary))
+    events.emit(session, job_id, "status", {"status": end})
+    return True

@@ -1,0 +1,99 @@
+"""How numbers are written on a page: signs, units and decimals in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+MINUS = "\u2212"
+_MISSING = "\u2013"
+
+
+def nats(value: float | str | None, places: int = 4) -> str:
+    """A gap in nats with its sign: +0.0262."""
+    number = _number(value)
+    if number is None:
+        return _MISSING
+    return f"{number:+.{places}f}".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+
+
+def loss(value: float | str | None) -> str:
+    """A loss in nats, unsigned: 1.3834."""
+    number = _number(value)
+    if number is None:
+        return _MISSING
+    return f"{number:.4f}" if math.isfinite(number) else _nonfinite(number)
+
+
+def percent(value: float | str | None, places: int = 1) -> str:
+    """A share as percent: 0.874 -> 87.4 %."""
+    number = _number(value)
+    return _MISSING if number is None else f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS)
+
+
+def count(value: float | str | None) -> str:
+    """A whole number with thousands: 1,500."""
+    number = _number(value)
+    return _MISSING if number is None else f"{number:,.0f}"
+
+
+def rate(value: float | str | None) -> str:
+    """Steps a second."""
+    number = _number(value)
+    return _MISSING if number is None else f"{number:.1f}/s"
+
+
+def duration(seconds: float | str | None) -> str:
+    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 5 min."""
+    number = _number(seconds)
+    if number is None:
+        return _MISSING
+    whole = round(number)
+    if whole < 60:
+        return f"{whole}\u00a0s"
+    if whole < 3600:
+        return f"{whole // 60}\u00a0min {whole % 60:02d}\u00a0s"
+    return f"{whole // 3600}\u00a0h {whole % 3600 // 60:02d}\u00a0min"
+
+
+def between(start: str | None, end: str | None) -> str:
+    """The time from one instant to another (now, when it has not come yet)."""
+    if start is None:
+        return _MISSING
+    last = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    return duration((last - datetime.fromisoformat(start)).total_seconds())
+
+
+def size(value: float | str | None) -> str:
+    """A number of parameters: 336 k, 8.0 B."""
+    number = _number(value) or 0.0
+    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= scale:
+            shown = number / scale
+            return f"{shown:.0f}\u00a0{unit}" if shown >= 100 else f"{shown:.2g}\u00a0{unit}" if shown < 10 else f"{shown:.3g}\u00a0{unit}"
+    return f"{number:.0f}"
+
+
+def _number(value: float | str | None) -> float | None:
+    """A number, also one that is spelled nan, inf or -inf because JSON has no other way."""
+    return None if value is None else float(value)
+
+
+def _nonfinite(number: float) -> str:
+    if math.isnan(number):
+        return "NaN"
+    return "\u221e" if number > 0 else f"{MINUS}\u221e"
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "between": between,
+    "count": count,
+    "duration": duration,
+    "loss": loss,
+    "nats": nats,
+    "percent": percent,
+    "rate": rate,
+    "size": size,
+}

@@ -1,0 +1,93 @@
+"""Errors on the wire: application/problem+json (RFC 9457), one shape for everything that is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from server.errors import FieldProblem, InvalidError, ServiceError
+from training.spec import SpecError
+
+_log = logging.getLogger(__name__)
+_TYPE = "urn:parity:problem:"
+MEDIA_TYPE = "application/problem+json"
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application a problem+json document."""
+    app.add_exception_handler(ServiceError, _service)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def respond(request: Request, error: ServiceError) -> JSONResponse:
+    """The response for a refusal."""
+    return _problem(request, error.status, error.kind, error.title, error.detail, error.errors)
+
+
+def _problem(request: Request, status: int, kind: str, title: str, detail: str, errors: Sequence[FieldProblem] = ()) -> JSONResponse:
+    body: dict[str, Any] = {
+        "type": _TYPE + kind,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+        "request_id": getattr(request.state, "request_id", None),
+    }
+    if errors:
+        body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
+    return JSONResponse(body, status, media_type=MEDIA_TYPE)
+
+
+async def _service(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)  # noqa: S101 (the handler is registered for this class)
+    return respond(request, error)
+
+
+async def _validation(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    problems = [_field_problem(found) for found in error.errors()]
+    detail = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems[:3])
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return respond(request, InvalidError(detail + more, problems))
+
+
+def _field_problem(found: Mapping[str, Any]) -> FieldProblem:
+    """One pydantic finding as a JSON Pointer and a sentence that names the value."""
+    place = [str(part) for part in found["loc"] if part != "body"]
+    cause = (found.get("ctx") or {}).get("error")
+    if isinstance(cause, SpecError):
+        # The error names its own field below the object that pydantic was making.
+        place += [part for part in cause.field.split(".") if part not in place] if " " not in cause.field else []
+        return FieldProblem(pointer=_pointer(place), detail=str(cause))
+    if found["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return FieldProblem(
+            pointer=_pointer(place), detail=f"unknown key {place[-1]!r}; remove it or look up its name in /api/v1/schemas/parity.json"
+        )
+    if found["type"] in ("missing", "missing_argument"):
+        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
+    given = f", not {found['input']!r:.80}" if not isinstance(found.get("input"), dict | list) else ""
+    return FieldProblem(pointer=_pointer(place), detail=found["msg"].removeprefix("Value error, ") + given)
+
+
+def _pointer(place: Sequence[str]) -> str:
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    return _problem(
+        request, error.status_code, f"http-{error.status_code}", str(error.detail), f"{request.method} {request.url.path}: {error.detail}"
+    )
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    _log.error("request %s failed", getattr(request.state, "request_id", "-"), exc_info=error)
+    return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")

@@ -1,0 +1,54 @@
+"""What keeps the service from working: the database, its migrations, the broker."""
+
+from __future__ import annotations
+
+import redis
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from kombu.utils.url import parse_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from server.database.engine import Database
+from server.settings import CHECKOUT, Settings
+
+
+def alembic_config(url: str) -> Config:
+    """Alembic's configuration for a database."""
+    config = Config(CHECKOUT / "alembic.ini")
+    config.set_main_option("script_location", str(CHECKOUT / "migrations"))
+    # The file's syntax has %-interpolation; a URL may have a %-escaped password.
+    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+    return config
+
+
+def problems(settings: Settings, database: Database) -> list[str]:
+    """A sentence for each part that is not ready; empty when all are."""
+    return [sentence for sentence in (_database_problem(database), _broker_problem(settings.redis)) if sentence]
+
+
+def _database_problem(database: Database) -> str | None:
+    expected = set(ScriptDirectory.from_config(alembic_config(database.url)).get_heads())
+    try:
+        with database.engine.connect() as connection:
+            found = set(MigrationContext.configure(connection).get_current_heads())
+    except SQLAlchemyError as error:
+        return f"the database does not answer: {error}"
+    if found != expected:
+        return f"the database is at migration {', '.join(found) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
+    return None
+
+
+def _broker_problem(url: str) -> str | None:
+    try:
+        redis_client(url).ping()
+    except redis.RedisError as error:
+        return f"the broker does not answer: {error}"
+    return None
+
+
+def redis_client(url: str) -> redis.Redis:
+    """A client for the broker's URL; kombu spells a unix socket `redis+socket://`, the client `unix://`."""
+    if url.startswith("redis+socket://"):
+        return redis.Redis(unix_socket_path="/" + parse_url(url)["virtual_host"].lstrip("/"), socket_timeout=3)
+    return redis.Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3)

@@ -1,0 +1,122 @@
+"""Curves over REST: a run's metrics in buckets, and the live gap of a pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query
+
+from parity import criteria_from_mapping
+from parity.gap import binned_gap
+from server import curves, jobs
+from server.buckets import NONFINITE_LISTED, Number, Series, number, series
+from server.database import store
+from server.database.models import Run
+from server.errors import InvalidError, NotFoundError
+from server.routes.context import InContext
+
+router = APIRouter(prefix="/api/v1", tags=["curves"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsDocument:
+    """Metrics of one run; columns have the same bucket edges."""
+
+    run: str
+    kind: str
+    series: list[Series]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapDocument:
+    """The gap of a candidate against the baseline over the steps that both arms have, in bins.
+
+    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
+    between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
+    at which a run of the arm has a loss of NaN or infinity.
+    """
+
+    candidate: str
+    baseline: str
+    first_step: list[int]
+    last_step: list[int]
+    mean: list[Number]
+    low: list[Number]
+    high: list[Number]
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: tuple[int, int] | None
+    planned_steps: int
+    common_steps: int
+
+
+@router.get("/jobs/{job_id}/gap")
+def gap(
+    job_id: str,
+    context: InContext,
+    candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
+    bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
+    first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
+) -> GapDocument:
+    """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        arms = curves.arm_curves(session, job, ("running", "finished"))
+        baseline, *candidates = job.arms
+        name = candidate or candidates[0].name
+        if name not in {arm.name for arm in candidates}:
+            raise NotFoundError(f"job {job_id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
+        planned = job.spec["schedule"]["steps"]
+        criteria = criteria_from_mapping(job.criteria)
+    begun = {arm: [run for run in runs if len(run.steps)] for arm, runs in arms.items()}
+    found = binned_gap(
+        begun[baseline.name], begun[name], criteria, bins=bins, planned_steps=planned, first_step=first_step, last_step=last_step
+    )
+    return GapDocument(
+        candidate=name,
+        baseline=baseline.name,
+        first_step=found.first_step.tolist(),
+        last_step=found.last_step.tolist(),
+        mean=[number(value) for value in found.mean],
+        low=[number(value) for value in found.lo],
+        high=[number(value) for value in found.hi],
+        nonfinite_baseline=found.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
+        nonfinite_candidate=found.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
+        margin_nats=found.margin_nats,
+        level_nats=found.level,
+        window=found.window,
+        planned_steps=planned,
+        common_steps=int(np.sum(found.n)),
+    )
+
+
+@router.get("/runs/{run_id}/metrics")
+def metrics(
+    run_id: str,
+    context: InContext,
+    names: Annotated[str, Query(description="columns, comma-separated")] = "lm_loss",
+    kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
+    first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
+    points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
+) -> MetricsDocument:
+    """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
+    with context.database.read() as session:
+        if session.get(Run, run_id) is None:
+            raise NotFoundError(f"there is no run {run_id!r}")
+        steps, columns = store.read(session, run_id, kind)
+    wanted = names.split(",")
+    unknown = [name for name in wanted if name not in columns]
+    if unknown and len(steps):
+        raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(columns)}")
+    inside = (steps >= (first_step or 0)) & (steps <= (last_step if last_step is not None else np.iinfo(np.int64).max))
+    return MetricsDocument(
+        run=run_id,
+        kind=kind,
+        series=[series(name, steps[inside], columns.get(name, np.empty(0))[inside], points) for name in wanted],
+    )

@@ -1,0 +1,55 @@
+"""Is it up, is it ready, who works for it, and what a job file may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from sqlalchemy import select
+
+from server.database.models import Worker
+from server.documents import WorkerDocument, worker_document
+from server.errors import UnavailableError
+from server.readiness import problems
+from server.routes.context import InContext
+from server.schema import job_file_schema
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/healthz", tags=["health"])
+def healthz() -> Health:
+    """The process answers."""
+    return Health()
+
+
+@router.get("/readyz", tags=["health"])
+def readyz(context: InContext) -> Health:
+    """Database, its migrations and the broker are there; 503 names what is not."""
+    found = problems(context.settings, context.database)
+    if found:
+        raise UnavailableError("; ".join(found))
+    return Health()
+
+
+@router.get("/api/v1/workers", tags=["workers"])
+def workers(context: InContext) -> list[WorkerDocument]:
+    """Every worker that registered, newest first."""
+    with context.database.read() as session:
+        rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(500))
+        return [worker_document(row, context.settings.lease_seconds) for row in rows]
+
+
+@router.get("/api/v1/schemas/parity.json", tags=["jobs"])
+def schema() -> Mapping[str, Any]:
+    """JSON Schema of `parity.yaml`."""
+    return job_file_schema()

@@ -1,0 +1,119 @@
+"""Jobs over REST: submit, list, read, cancel, verdict."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import select
+
+from parity import CriteriaError, criteria_from_mapping
+from server import jobs
+from server.database.models import Job, JobStatus
+from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
+from server.errors import FieldProblem, InvalidError
+from server.routes.context import InContext
+from training.spec import JobSpec
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What `parity.yaml` holds for the server: the job, and the policy that judges it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    job: JobSpec
+    criteria: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """A page of jobs, newest first; `next_cursor` is null on the last."""
+
+    items: list[JobSummary]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictPage:
+    """The verdicts of a job: none until its last run has ended; `status` and `message` say why."""
+
+    status: JobStatus
+    code: str | None
+    message: str | None
+    verdicts: list[Mapping[str, Any]]
+
+
+@router.post("/jobs", status_code=202)
+def submit(request: JobRequest, response: Response, context: InContext) -> JobDocument:
+    """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
+    try:
+        criteria = criteria_from_mapping(request.criteria)
+    except CriteriaError as error:
+        pointer = "/criteria" + "".join(f"/{part}" for part in error.path.removeprefix("criteria").strip(".").split(".") if part)
+        raise InvalidError(str(error), [FieldProblem(pointer=pointer, detail=str(error))]) from error
+    with context.database.write() as session:
+        job = jobs.submit(session, request.job, criteria)
+        document = job_document(session, job, context.settings.lease_seconds)
+    context.doorbell.ring(job.capability, times=len(job.runs))
+    response.headers["Location"] = document.links["self"]
+    return document
+
+
+@router.get("/jobs")
+def index(
+    context: InContext,
+    status: Annotated[JobStatus | None, Query(description="only jobs in this state")] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,
+) -> JobPage:
+    """Jobs, newest first."""
+    statement = select(Job).order_by(Job.id.desc()).limit(limit + 1)
+    if status:
+        statement = statement.where(Job.status == status)
+    if cursor:
+        statement = statement.where(Job.id < _decoded(cursor))
+    with context.database.read() as session:
+        rows = session.scalars(statement).all()
+        more = len(rows) > limit
+        return JobPage(
+            items=[job_summary(job) for job in rows[:limit]],
+            next_cursor=base64.urlsafe_b64encode(rows[limit - 1].id.encode()).decode() if more else None,
+        )
+
+
+@router.get("/jobs/{job_id}")
+def show(job_id: str, context: InContext) -> JobDocument:
+    """One job with its arms, runs and verdicts."""
+    with context.database.read() as session:
+        return job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+
+
+@router.post("/jobs/{job_id}:cancel")
+def cancel(job_id: str, context: InContext) -> JobDocument:
+    """Cancel a job. Cancelling one that has ended changes nothing and is no error."""
+    with context.database.write() as session:
+        jobs.cancel(session, job_id)
+    with context.database.read() as session:
+        return job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+
+
+@router.get("/jobs/{job_id}/verdict")
+def verdict(job_id: str, context: InContext) -> VerdictPage:
+    """The verdict of each candidate, as the judge wrote it."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=verdict_documents(job))
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(cursor.encode()).decode()
+    except (binascii.Error, ValueError) as error:
+        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin") from error

@@ -1,0 +1,58 @@
+"""What can be set: one frozen object, read from the environment (`PARITY_…`) at the edge and passed down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+# sockaddr_un holds 108 bytes, the closing zero included.
+_LONGEST_SOCKET_PATH = 107
+
+
+class Settings(BaseSettings):
+    """Settings of the service; every field can be set as `PARITY_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore")
+
+    state_dir: Path = Field(default=CHECKOUT / ".state", description="folder of the database, the broker's socket, logs and caches")
+    database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")
+    redis_url: str = Field(default="", description="broker URL; default: the unix socket that the standalone stack starts")
+    host: str = Field(default="127.0.0.1", description="address that the API listens on")
+    port: int = Field(default=8321, ge=1, le=65535, description="port that the API listens on")
+    assets_dir: Path = Field(default=CHECKOUT / "node_modules", description="folder into which npm installed the chart library")
+    capability: str = Field(default="cpu", pattern="^(cpu|sm90|sm100)$", description="what a worker can run: cpu (emulated), sm90 or sm100")
+    slots: int = Field(default=2, ge=1, description="how many runs a worker trains at once, each pinned to one core")
+    lease_seconds: float = Field(default=30.0, gt=0, description="a run whose worker was silent for this long is given to another")
+    heartbeat_seconds: float = Field(default=5.0, gt=0, description="how often a worker renews its leases")
+    flush_seconds: float = Field(default=1.0, gt=0, description="how often a live run's steps are written")
+    reconcile_seconds: float = Field(default=10.0, gt=0, description="how often lost messages and dead workers are looked for")
+    max_attempts: int = Field(default=3, ge=1, description="how often a run is started before its crash is final")
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.state_dir.resolve() / 'parity.db'}"
+
+    @property
+    def redis_socket(self) -> Path:
+        """Where the standalone stack's Redis listens."""
+        return self.state_dir.resolve() / "redis.sock"
+
+    @property
+    def redis(self) -> str:
+        """The broker URL in force."""
+        return self.redis_url or f"redis+socket://{self.redis_socket}"
+
+    def socket_problem(self) -> str | None:
+        """Why the state folder can't hold a unix socket, or None."""
+        path = str(self.redis_socket)
+        if len(path.encode()) <= _LONGEST_SOCKET_PATH:
+            return None
+        return (
+            f"state folder {self.state_dir.resolve()} is too long for a unix socket ({len(path.encode())} bytes, "
+            f"at most {_LONGEST_SOCKET_PATH}): set PARITY_STATE_DIR to a shorter path"
+        )

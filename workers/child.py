@@ -1,0 +1,73 @@
+"""The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
+
+It is started anew for every run (never forked: jax's threads do not survive a fork), in a process group of its own, with
+its environment set before jax is imported. It ends when its input closes, so it can't outlive its supervisor.
+Lines out: `{"kind": "manifest", …}` once, `{"kind": "step", …}` for each step, then `end` or `error` with a code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import IO, Any
+
+from training.spec import Data, Model, RunSpec, Schedule
+
+CRASHED = 70
+
+
+def main() -> int:
+    """Train the run on standard input; exit 0 when its end or its error was told."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_supervisor, daemon=True).start()
+    out = _claim_stdout()
+    if request["core"] is not None:
+        os.sched_setaffinity(0, {request["core"]})
+    _train(_spec(request["spec"]), out)
+    return 0
+
+
+def _train(spec: RunSpec, out: IO[str]) -> None:
+    # Imported here: the core must be chosen before jax counts the processors.
+    from training import data, loop  # noqa: PLC0415
+
+    def tell(kind: str, values: Mapping[str, Any]) -> None:
+        out.write(json.dumps({"kind": kind, **values}) + "\n")
+        out.flush()
+
+    try:
+        corpus = data.load(spec.data)
+        tell("manifest", {"manifest": loop.manifest(spec, corpus)})
+        for step in loop.train(spec, corpus):
+            tell("step", dataclasses.asdict(step))
+    except (data.DataNotFoundError, data.DataTooSmallError, loop.RecipeRefusedError, loop.DivergedError) as error:
+        tell("error", {"code": error.code, "message": str(error)})
+    else:
+        tell("end", {})
+
+
+def _spec(values: Mapping[str, Any]) -> RunSpec:
+    parts = {"model": Model(**values["model"]), "data": Data(**values["data"]), "schedule": Schedule(**values["schedule"])}
+    return RunSpec(**{**values, **parts})
+
+
+def _claim_stdout() -> IO[str]:
+    """The stream for our lines; whatever else prints goes to the log, so that it can't garble them."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out
+
+
+def _end_with_supervisor() -> None:
+    # The raw descriptor: a thread that waits inside a buffered reader would hold its lock at exit.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(CRASHED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Who trains what: claims, leases and the fence.
+
+A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch, and every write
+of a trainer names its epoch in the same transaction, so a worker that was thought dead and wakes up can't write.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from server.database import events
+from server.database.models import Job, Run, RunState, Worker
+from server.database.states import move_job, move_run
+from training.spec import JobSpec, RunSpec
+
+_JOB_SPEC = TypeAdapter(JobSpec)
+
+
+class LeaseLostError(Exception):
+    """The run was cancelled, or given to another worker, while this one was training it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A run that is ours until its lease ends."""
+
+    run_id: str
+    job_id: str
+    arm: str
+    epoch: int
+    spec: RunSpec
+
+
+def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
+    """Take the next run that this worker can train: by priority, then age, then place in its job. None when there is none.
+
+    The first claim of a job binds it to the worker's device class and thread count: another machine's bits differ.
+    """
+    device_class, threads = worker.device["device_class"], worker.device["threads_per_run"]
+    run = session.scalars(
+        select(Run)
+        .join(Job, Run.job_id == Job.id)
+        .where(
+            Run.state == "queued",
+            Run.capability == worker.capability,
+            or_(Job.device_class.is_(None), Job.device_class == device_class),
+            or_(Job.threads.is_(None), Job.threads == threads),
+        )
+        .order_by(Run.priority.desc(), Run.created_at, Run.job_id, Run.position)
+        .limit(1)
+        .with_for_update(of=Run, skip_locked=True)
+    ).first()
+    if run is None:
+        return None
+    now, epoch, job = time.time(), run.epoch + 1, run.job
+    # A second claim for the same job waits here for the first, so that both see the same binding.
+    session.refresh(job, with_for_update=True)
+    if job.device_class not in (None, device_class) or job.threads not in (None, threads):
+        return None
+    lease = {"worker_id": worker.id, "lease_expires_at": now + lease_seconds}
+    if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, started_at=now, steps_done=0):
+        return None
+    job.device_class, job.threads = device_class, threads
+    session.flush()
+    if move_job(session, job.id, ("queued",), "running", started_at=now):
+        events.emit(session, job.id, "status", {"status": "running"})
+    events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
+    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=_spec(run))
+
+
+def renew(session: Session, held: Claim, lease_seconds: float, **values: object) -> None:
+    """Extend the lease (and set `values` on the run) if we still hold it; LeaseLostError otherwise.
+
+    It locks the run's row, so what is written in the same transaction is fenced.
+    """
+    held_still = update(Run).where(Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running")
+    statement = held_still.values(lease_expires_at=time.time() + lease_seconds, **values).returning(Run.id)
+    if session.execute(statement.execution_options(synchronize_session=False)).first() is None:
+        raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
+
+
+def end(session: Session, held: Claim, state: RunState, *, code: str | None = None, message: str | None = None) -> None:
+    """End our attempt in `state`; LeaseLostError when it is no longer ours."""
+    now = time.time()
+    if not move_run(
+        session, held.run_id, ("running",), state, holder=held.epoch, code=code, message=message, finished_at=now, lease_expires_at=None
+    ):
+        raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
+    events.emit(session, held.job_id, "run", {"run": held.run_id, "arm": held.arm, "state": state, "code": code, "message": message})
+
+
+def give_back(session: Session, run: Run, why: str, *, crashed: bool, max_attempts: int) -> RunState | None:
+    """Queue a run again whose attempt broke off, or fail it when it crashed too often; None when somebody else did."""
+    crashes = run.crashes + (1 if crashed else 0)
+    state: RunState = "failed" if crashes >= max_attempts else "queued"
+    code, message = ("WORKER_CRASHED", f"{why} (attempt {run.epoch}, {crashes} of {max_attempts} crashes)") if crashed else (None, why)
+    moved = move_run(
+        session,
+        run.id,
+        ("running",),
+        state,
+        holder=run.epoch,
+        crashes=crashes,
+        code=code,
+        message=message,
+        lease_expires_at=None,
+        worker_id=None,
+        steps_per_second=None,
+        finished_at=time.time() if state == "failed" else None,
+    )
+    if not moved:
+        return None
+    events.emit(session, run.job_id, "run", {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message})
+    return state
+
+
+def _spec(run: Run) -> RunSpec:
+    job = _JOB_SPEC.validate_python(run.job.spec)
+    return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)

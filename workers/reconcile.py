@@ -1,0 +1,62 @@
+"""What a crash left behind, put right from the database alone: runs of dead workers, lost doorbells, unjudged jobs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+
+from server import jobs
+from server.database.engine import Database
+from server.database.models import Job, Run
+from server.database.states import JOB_ENDED
+from server.jobs import Outcome
+from server.settings import Settings
+from workers import lease
+
+_log = logging.getLogger(__name__)
+
+
+def queued(database: Database, capability: str) -> int:
+    """How many runs wait for a worker of this capability."""
+    with database.read() as session:
+        return session.scalar(select(func.count()).where(Run.state == "queued", Run.capability == capability)) or 0
+
+
+def give_back_expired(settings: Settings, database: Database) -> list[str]:
+    """Queue (or fail) every run whose lease ended; returns their ids."""
+    moved = []
+    with database.write() as session:
+        expired = session.scalars(
+            select(Run).where(Run.state == "running", Run.lease_expires_at < time.time()).with_for_update(skip_locked=True)
+        ).all()
+        for run in expired:
+            why = f"its worker was silent for {settings.lease_seconds:g} s"
+            if lease.give_back(session, run, why, crashed=True, max_attempts=settings.max_attempts):
+                _log.warning("run %s: %s", run.id, why)
+                moved.append(run.id)
+    return moved
+
+
+def conclude_ended(database: Database) -> None:
+    """Conclude every job whose last run has ended."""
+    with database.read() as session:
+        open_jobs: Sequence[str] = session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))).all()
+    for job_id in open_jobs:
+        conclude(database, job_id)
+
+
+def conclude(database: Database, job_id: str) -> None:
+    """Judge a job and write its verdicts if all its runs have ended and nobody did. Safe to call at any time, twice too."""
+    with database.read() as session:
+        if not jobs.ready_to_conclude(session, job_id):
+            return
+        try:
+            outcome = jobs.decide(session, job_id)
+        except Exception as error:  # noqa: BLE001 (whatever breaks the judge, the job must end and say so)
+            _log.exception("job %s could not be judged", job_id)
+            outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"the curves are kept, but judging them failed: {error!r}")
+    with database.write() as session:
+        jobs.conclude(session, job_id, outcome)

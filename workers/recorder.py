@@ -1,0 +1,92 @@
+"""From a live trainer into the record: the only writer of a run's metrics.
+
+Steps are gathered and written about once a second, in one transaction with the fence, the progress and the event that
+tells open pages. NaN and Inf are data like any other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from server.database import events, store
+from server.database.engine import Database
+from workers import lease
+from workers.lease import Claim
+
+_COLUMNS = (
+    "loss",
+    "lm_loss",
+    "learning_rate",
+    "grad_norm",
+    "clipped_grad_norm",
+    "param_norm",
+    "update_norm",
+    "tokens",
+    "step_seconds",
+    "nonfinite_inputs",
+)
+_SPEED_WINDOW_SECONDS = 10.0
+
+
+class Recorder:
+    """Gathers the steps of one attempt and writes them as chunks."""
+
+    def __init__(self, database: Database, held: Claim, lease_seconds: float) -> None:
+        self._database = database
+        self._held = held
+        self._lease_seconds = lease_seconds
+        self._steps: list[Mapping[str, Any]] = []
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def add(self, step: Mapping[str, Any]) -> None:
+        """Take one step's statistics (the fields of `training.statistics.StepStats`)."""
+        self._steps.append(step)
+
+    def flush(self) -> None:
+        """Write what was gathered; renews the lease. LeaseLostError when the run is no longer ours, and nothing is written."""
+        steps, held = self._steps, self._held
+        if not steps:
+            with self._database.write() as session:
+                lease.renew(session, held, self._lease_seconds)
+            return
+        last = steps[-1]
+        speed = self._speed(last["step"])
+        validated = [step for step in steps if step["validation_loss"] is not None]
+        with self._database.write() as session:
+            lease.renew(
+                session,
+                held,
+                self._lease_seconds,
+                steps_done=last["step"] + 1,
+                last_loss=repr(float(last["lm_loss"])),
+                steps_per_second=speed,
+            )
+            store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in _COLUMNS})
+            if validated:
+                columns = {"loss": _column(validated, "validation_loss")}
+                store.append(session, held.run_id, "validation", held.epoch, _steps(validated), columns)
+            payload = {"run": held.run_id, "arm": held.arm, "step": last["step"], "steps_per_second": speed}
+            events.emit(session, held.job_id, "metric", payload)
+        self._steps = []
+
+    def _speed(self, step: int) -> float | None:
+        """Steps a second over the last ten seconds; the first write, which holds the compilation, starts the clock."""
+        now = time.monotonic()
+        self._seen.append((now, step))
+        while now - self._seen[0][0] > _SPEED_WINDOW_SECONDS and len(self._seen) > 2:
+            self._seen.popleft()
+        began, first = self._seen[0]
+        return (step - first) / (now - began) if step > first else None
+
+
+def _steps(steps: list[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([step["step"] for step in steps], np.int64)
+
+
+def _column(steps: list[Mapping[str, Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([step[name] for step in steps], np.float64)

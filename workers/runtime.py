@@ -1,0 +1,131 @@
+"""A worker process at work: registered with its device, its slots pinned to cores, its housekeeping in one thread."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from redis import RedisError
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from server.database import models
+from server.database.engine import Database
+from server.database.models import Worker
+from server.queue import Doorbell, queue_name
+from server.readiness import redis_client
+from server.settings import CHECKOUT, Settings
+from workers import lease, reconcile, supervisor
+
+_log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Claims and trains runs of one capability on a fixed number of slots."""
+
+    def __init__(self, settings: Settings, doorbell: Doorbell, *, capability: str, slots: int) -> None:
+        self._settings = settings
+        self._doorbell = doorbell
+        self._database = Database(settings.database)
+        self._stopping = threading.Event()
+        self._cores = _cores(slots)
+        self._worker = Worker(
+            id=models.new_id("w"),
+            name=f"{socket.gethostname()}:{os.getpid()}",
+            capability=capability,
+            slots=slots,
+            device=_device() | {"threads_per_run": 1},
+            started_at=time.time(),
+            heartbeat_at=time.time(),
+        )
+        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+
+    def start(self) -> None:
+        """Register, put right what a crash left behind, and begin to beat."""
+        with self._database.write() as session:
+            session.add(self._worker)
+            session.flush()
+            session.expunge(self._worker)
+        self._housekeeper.start()
+
+    def stop(self) -> None:
+        """Stop the trainers, give their runs back and sign off."""
+        self._stopping.set()
+
+    def sign_off(self) -> None:
+        """Say that this worker is gone; call when its last trainer has stopped."""
+        self._housekeeper.join()
+        with self._database.write() as session:
+            session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
+        self._database.close()
+
+    def train_next(self) -> bool:
+        """Claim a run, train it to its end and conclude its job if it was the last; False when there was none."""
+        if self._stopping.is_set():
+            return False
+        with self._database.write() as session:
+            held = lease.claim(session, self._worker, self._settings.lease_seconds)
+        if held is None:
+            return False
+        core = self._cores.get()
+        try:
+            supervisor.train(self._settings, self._database, held, core, self._stopping)
+        finally:
+            self._cores.put(core)
+        reconcile.conclude(self._database, held.job_id)
+        return True
+
+    def _keep_house(self) -> None:
+        """Beat, and now and then reconcile; both go on whatever breaks once."""
+        next_look = 0.0
+        while not self._stopping.is_set():
+            try:
+                with self._database.write() as session:
+                    session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=time.time()))
+                if time.monotonic() >= next_look:
+                    self._reconcile()
+                    next_look = time.monotonic() + self._settings.reconcile_seconds
+            except (SQLAlchemyError, RedisError, OSError):
+                _log.warning("housekeeping failed and will be tried again", exc_info=True)
+            self._stopping.wait(self._settings.heartbeat_seconds)
+
+    def _reconcile(self) -> None:
+        reconcile.give_back_expired(self._settings, self._database)
+        reconcile.conclude_ended(self._database)
+        capability = self._worker.capability
+        waiting = reconcile.queued(self._database, capability)
+        if waiting:
+            # Only what is missing: doorbells that nobody has answered yet still hang in the queue.
+            hanging = int(redis_client(self._settings.redis).llen(queue_name(capability)))
+            self._doorbell.ring(capability, times=max(0, min(waiting, self._worker.slots) - hanging))
+
+
+def _cores(slots: int) -> queue.SimpleQueue[int | None]:
+    """A core for each slot; None (not pinned) where the system can't pin or has fewer cores than slots."""
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    for slot in range(slots):
+        cores.put(usable[slot] if len(usable) >= slots else None)
+    return cores
+
+
+def _device() -> dict[str, Any]:
+    """What this machine is, asked in a process of its own: the worker must not import jax."""
+    told = subprocess.run(
+        [sys.executable, "-m", "training.device", "--json"],
+        cwd=CHECKOUT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    device: dict[str, Any] = json.loads(told.stdout)
+    return device
