@@ -184,6 +184,14 @@ class RunSpec:
     replicate: int
     devices: int
 
+    def __post_init__(self) -> None:
+        if self.recipe not in RECIPES:
+            raise SpecError("recipe", self.recipe, f"one of {', '.join(RECIPES)}")
+        if not 0 <= self.seed < 2**31:
+            raise SpecError("seed", self.seed, "a whole number from 0 to 2147483647")
+        _at_least("run", "replicate", self.replicate, 0)
+        _check_recipe(self, self.recipe)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -206,7 +214,9 @@ class JobSpec:
         if not 1 <= len(self.name) <= 200:
             raise SpecError("name", self.name, "1 to 200 characters")
         if not self.candidates:
-            raise SpecError("candidates", list(self.candidates), "at least one candidate arm", "name the recipe to compare with the baseline")
+            raise SpecError(
+                "candidates", list(self.candidates), "at least one candidate arm", "name the recipe to compare with the baseline"
+            )
         names = [arm.name for arm in self.arms]
         for name in names:
             if names.count(name) > 1:
@@ -220,7 +230,9 @@ class JobSpec:
 
     def _check_engine(self) -> None:
         if self.engine == "emulated" and self.data.source in _MAXTEXT_SOURCES:
-            raise SpecError("data.source", self.data.source, "python_stdlib or text under engine emulated", "or use engine: maxtext, which reads it")
+            raise SpecError(
+                "data.source", self.data.source, "python_stdlib or text under engine emulated", "or use engine: maxtext, which reads it"
+            )
         if self.engine == "maxtext" and self.data.source not in _MAXTEXT_SOURCES:
             raise SpecError("data.source", self.data.source, f"one of {', '.join(sorted(_MAXTEXT_SOURCES))} under engine maxtext")
         if self.engine == "emulated" and self.devices != 1:
@@ -263,7 +275,7 @@ def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
     return None
 
 
-def _check_recipe(job: JobSpec, recipe: Recipe) -> None:
+def _check_recipe(job: JobSpec | RunSpec, recipe: Recipe) -> None:
     reason = refusal(job.engine, recipe, job.layer_policy)
     if reason:
         raise SpecError("recipe", recipe, f"a recipe that engine {job.engine} can run with layer_policy {job.layer_policy}", reason)
@@ -284,7 +296,7 @@ def _check_recipe(job: JobSpec, recipe: Recipe) -> None:
             raise SpecError(
                 name,
                 size,
-                f"a multiple of {multiple} (recipe {recipe} scales blocks of it: every size here is the contracting size of one of the three GEMMs)",
+                f"a multiple of {multiple}: recipe {recipe} scales blocks of it, and this is the contracting size of one of the three GEMMs",
                 f"the nearest is {nearest}",
             )
 

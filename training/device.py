@@ -1,0 +1,159 @@
+"""What this machine is, and which recipes it can run.
+
+What it answers: on what would a run train here, would its bits equal those of another machine, and if it cannot run, why?
+
+`device_class` names what decides bits and belongs in a run's fingerprint: processor architecture and the one instruction
+set that the matrix products use. The fast path (bfloat16 products) is chosen from the processor's flags and never by
+timing, because a choice by timing would differ between two runs of a pair.
+
+    python -m training.device [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from training.spec import RECIPES
+
+_PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
+# The first of these that the processor has decides which matrix kernels XLA picks, and so the order of summation.
+_INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+_FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
+_NATIVE_SM = {"bf16": 80, "fp8_current": 89, "mxfp8": 100, "nvfp4": 100, "nvfp4_no_rht": 100}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A machine as a trainer sees it. `sm` is the compute capability of an NVIDIA GPU without its dot, else None."""
+
+    platform: str
+    device_kind: str
+    device_class: str
+    sm: str | None
+    memory_bytes: int
+    cpu_count: int
+    threads: int
+    versions: dict[str, str]
+    fast_bf16: bool
+
+
+def cpu_flags() -> frozenset[str]:
+    """The processor's feature flags as the Linux kernel names them; empty where the system does not say."""
+    source = Path("/proc/cpuinfo")
+    if not source.exists():
+        return frozenset()
+    for line in source.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def instruction_set(flags: frozenset[str]) -> str:
+    """The one flag that decides the kernels of the matrix products, or "" where none of those known is there."""
+    return next((name for name in _INSTRUCTION_SETS if name in flags), "")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide bits; read from metadata, nothing is imported."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def usable_threads() -> int:
+    """How many processors this process may use; a thread pool of this size decides the order of sums."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def describe() -> Device:
+    """The device that JAX would train on in this process. Imports jax, which fixes the number of threads."""
+    import jax  # noqa: PLC0415 - only here, so that flags and versions can be read without it
+
+    first = jax.devices()[0]
+    found = instruction_set(cpu_flags())
+    sm = None
+    memory = _memory_bytes()
+    if first.platform == "gpu":
+        sm = str(getattr(first, "compute_capability", "")).replace(".", "") or None
+        memory = int((first.memory_stats() or {}).get("bytes_limit", memory))
+        device_class = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
+    else:
+        device_class = ":".join(part for part in (first.platform, platform.machine(), found) if part)
+    return Device(
+        platform=first.platform,
+        device_kind=first.device_kind,
+        device_class=device_class,
+        sm=sm,
+        memory_bytes=memory,
+        cpu_count=os.cpu_count() or 1,
+        threads=usable_threads(),
+        versions=versions(),
+        fast_bf16=first.platform != "cpu" or found in _FAST_BF16,
+    )
+
+
+def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
+    """Whether this engine runs this recipe on that device, and the reason either way. Nothing else is tried instead."""
+    if recipe not in RECIPES:
+        return False, f"recipe {recipe!r} is not one of {', '.join(RECIPES)}"
+    if engine == "emulated":
+        how = "bfloat16 products" if device.fast_bf16 else "float32 products, as this processor has no bfloat16 ones"
+        return True, f"exact codes on {device.device_class} with {how}"
+    if engine not in ("transformer_engine", "maxtext"):
+        return False, f"engine {engine!r} trains nothing here"
+    package = "transformer_engine" if engine == "transformer_engine" else "maxtext"
+    needed = _NATIVE_SM.get(recipe)
+    if needed is None:
+        return False, f"engine {engine} has no recipe {recipe}"
+    if device.sm is None:
+        return False, f"engine {engine} needs an NVIDIA GPU of SM {needed / 10:.1f} or later; this is {device.device_class}"
+    if int(device.sm) < needed:
+        return False, f"recipe {recipe} needs SM {needed / 10:.1f} or later; this GPU is SM {int(device.sm) / 10:.1f}"
+    if importlib.util.find_spec(package) is None:
+        return False, f"engine {engine} needs the package {package}, which is not installed on this worker"
+    return False, f"engine {engine} is not part of this version of the trainer"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the device and what it can run; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m training.device", description="What this machine is and which recipes it can run.")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    options = parser.parse_args(arguments)
+    device = describe()
+    runs = {
+        f"{engine}/{recipe}": can_run(engine, recipe, device)
+        for engine in ("emulated", "transformer_engine", "maxtext")
+        for recipe in RECIPES
+    }
+    if options.json:
+        can = {name: {"ok": ok, "reason": reason} for name, (ok, reason) in runs.items()}
+        sys.stdout.write(json.dumps({**asdict(device), "can_run": can}) + "\n")
+        return 0
+    for name, value in asdict(device).items():
+        sys.stdout.write(f"{name:14} {value}\n")
+    for name, (ok, reason) in runs.items():
+        sys.stdout.write(f"{'yes' if ok else 'no':3} {name:32} {reason}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The random Hadamard transform (RHT) of NVFP4 training: spread an outlier over sixteen neighbours before quantizing.
+
+What it answers: which rotation is applied to the two operands of wgrad, and why may it be left undone?
+
+    R = diag(s) H / 4,   H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs,   R R^T = I
+
+wgrad is dw = x^T g, a sum over tokens. Cut the tokens into groups of sixteen and rotate each group of x and of g by the
+same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not change, so nothing is undone afterwards, but each
+rotated number is now a sum of sixteen numbers over four: nearly Gaussian, whatever single outlier it came from. A block
+of sixteen FP4 codes shares one scale, so the fifteen neighbours of an outlier no longer round to zero.
+
+H is a Kronecker product of four 2 x 2 butterflies, and so also of two 4 x 4 matrices: H16 = H4 (x) H4. Two stages of
+4 x 4 need 8 additions a number where the plain product needs 16, and run faster than four butterflies in XLA.
+
+The assumption that can fail: float32 sums of sixteen bfloat16 numbers are exact while the exponents of a group span
+at most 12 bits; beyond that, the order of summation shows in the last bit, before the result is rounded to bfloat16.
+
+Source: Transformer Engine 2.20.2, jax/quantize/hadamard.py (sign vector; R applied to the transposed operand, float32
+accumulation, result in the input's type); arXiv 2509.25149, section 4 (wgrad only; one fixed sign vector is enough).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from training.formats import round_bfloat16
+
+SIZE = 16
+SIGNS: tuple[int, ...] = (1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1)
+
+
+def sylvester(size: int) -> npt.NDArray[np.float32]:
+    """The size x size Hadamard matrix of +-1 by Sylvester's doubling; size is a power of two."""
+    matrix = np.ones((1, 1), np.float32)
+    while matrix.shape[0] < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix
+
+
+def matrix() -> npt.NDArray[np.float32]:
+    """R (16, 16): a row vector v of sixteen values is rotated as v @ R. Entries +-0.25, exact in bfloat16."""
+    return (np.asarray(SIGNS, np.float32)[:, None] * sylvester(SIZE) / 4).astype(np.float32)
+
+
+def _stage(parts: list[jax.Array]) -> list[jax.Array]:
+    """H4 applied to four arrays: two rounds of sums and differences."""
+    a, b, c, d = parts
+    ab, cd, a_b, c_d = a + b, c + d, a - b, c - d
+    return [ab + cd, a_b + c_d, ab - cd, a_b - c_d]
+
+
+def rotate(x_MK: jax.Array) -> jax.Array:
+    """x (M, K) with every group of sixteen rows rotated by R, rounded to bfloat16 values; M is a multiple of 16.
+
+    float32 in, float32 out (bfloat16 values). Column k of group m becomes x[16m:16m+16, k] @ R.
+    """
+    rows, columns = x_MK.shape
+    x_GSK = x_MK.reshape(rows // SIZE, SIZE, columns)
+    signed = x_GSK * jnp.asarray(SIGNS, jnp.float32).reshape(1, SIZE, 1)
+    x_GABK = signed.reshape(rows // SIZE, 4, 4, columns)
+    fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
+    both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)
+    return round_bfloat16(both.reshape(rows, columns) * 0.25)

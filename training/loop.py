@@ -1,0 +1,243 @@
+"""Training as a generator: the caller pulls steps, and stops a run by stopping to pull.
+
+What it answers: what did every step of this run do, and on what exactly did it run?
+
+Steps run in blocks inside one compiled program; a block's numbers are read while the next one runs. Everything that
+differs between the runs of one recipe and shape (seed, salt, schedule, corpus, number of steps in a block) is an argument
+of that program, so JAX's persistent cache compiles it once. The same thread count gives the same bits in every process;
+the length of a block does not touch them.
+
+The assumption that can fail: that a step takes about as long as the one before; only the rhythm of the yields hangs on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training import data as data_module
+from training import device as device_module
+from training import model as model_module
+from training import optimizer, random_bits
+from training.data import Corpus
+from training.model import Decoder
+from training.spec import RunSpec
+from training.statistics import StepStats
+
+_CAPACITY = 64  # steps in a block, at most
+_BLOCK_SECONDS = 0.4  # a live page wants news twice a second
+_ROUNDING, _BATCHES = 1, 2  # what a seed is used for
+_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
+
+
+class RecipeRefusedError(Exception):
+    """This machine or this trainer cannot run the recipe; the message says why. Nothing else is run instead."""
+
+    code = "RECIPE_REFUSED"
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite at `step`; that step was yielded before."""
+
+    code = "DIVERGED"
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+
+
+class _Inputs(NamedTuple):
+    """What a run brings to the compiled program beside its state."""
+
+    corpus: jax.Array
+    data_seed: jax.Array
+    salt: jax.Array
+    settings: optimizer.Settings
+
+
+class _Row(NamedTuple):
+    """The numbers of one step as they come from the device, in the order of the columns."""
+
+    loss: float
+    lm_loss: float
+    learning_rate: float
+    grad_norm: float
+    clipped_grad_norm: float
+    param_norm: float
+    update_norm: float
+    nonfinite_inputs: float
+
+
+def rounding_salt(seed: int, replicate: int) -> int:
+    """The uint32 that every stochastic rounding of a run starts from: a hash of seed and replicate."""
+    return random_bits.integer_fold(_ROUNDING, seed, replicate)
+
+
+def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
+    """Train the run step by step; stop iterating to cancel it.
+
+    Raises RecipeRefusedError before the first step where the machine cannot run the recipe, the errors of
+    `training.data.load` where the data cannot be read, and DivergedError after the first step whose loss is not finite.
+    """
+    device = device_module.describe()
+    ok, reason = device_module.can_run(spec.engine, spec.recipe, device)
+    if not ok:
+        raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
+    corpus = data_module.load(spec.data) if corpus is None else corpus
+    data_module.check_vocabulary(corpus, spec.model.vocab_size)
+    yield from _Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
+
+
+class _Run:
+    """One run in progress: its state on the device, its compiled programs, and where it stands."""
+
+    def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
+        self._spec = spec
+        self._model = model_module.decoder(spec.model, spec.recipe, spec.layer_policy, fast_bf16=fast_bf16)
+        self._inputs = _Inputs(
+            corpus=jax.device_put(corpus.train),
+            data_seed=jnp.uint32(random_bits.integer_fold(_BATCHES, spec.seed)),
+            salt=jnp.uint32(rounding_salt(spec.seed, spec.replicate)),
+            settings=optimizer.settings(spec.schedule),
+        )
+        parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
+        self._state = (parameters, optimizer.initial_state(parameters))
+        shape = (spec.data.batch_size, spec.data.sequence_length)
+        block = partial(_block, self._model, *shape)
+        self._block = jax.jit(block, donate_argnums=(0,)).lower(self._state, self._inputs, jnp.int32(0), jnp.int32(0)).compile()
+        self._held_out = None
+        if spec.schedule.validation_every and len(corpus.validation):
+            self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
+            evaluate = partial(_validation_loss, self._model)
+            self._evaluate = jax.jit(evaluate).lower(parameters, self._held_out).compile()
+
+    def steps(self) -> Iterator[StepStats]:
+        first, count = 0, 1
+        pending: tuple[int, int, Any, Any] | None = None
+        finished = time.perf_counter()
+        while first < self._spec.schedule.steps or pending:
+            following = None
+            if first < self._spec.schedule.steps:
+                count = min(count, self._spec.schedule.steps - first, self._until_validation(first))
+                following = (first, count, *self._dispatch(first, count))
+                first += count
+            if pending:
+                rows = np.asarray(pending[2])[: pending[1]]
+                now = time.perf_counter()
+                step_seconds, finished = (now - finished) / pending[1], now
+                yield from self._stats(pending[0], rows, step_seconds, pending[3])
+                count = max(1, min(_CAPACITY, round(_BLOCK_SECONDS / step_seconds)))
+            pending = following
+
+    def _dispatch(self, first: int, count: int) -> tuple[Any, Any]:
+        """Start a block without waiting for it: the rows of its steps and, where one is due, the validation loss after it."""
+        self._state, rows = self._block(self._state, self._inputs, jnp.int32(first), jnp.int32(count))
+        due = self._held_out is not None and self._until_validation(first) == count
+        return rows, self._evaluate(self._state[0], self._held_out) if due else None
+
+    def _until_validation(self, first: int) -> int:
+        """Steps from `first` up to and including the next one after which validation is due."""
+        schedule = self._spec.schedule
+        if not schedule.validation_every:
+            return schedule.steps - first
+        return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
+
+    def _stats(self, first: int, rows: np.ndarray[Any, Any], step_seconds: float, validation: Any) -> Iterator[StepStats]:
+        for offset, row in enumerate(rows):
+            step = first + offset
+            values = _Row(*(float(value) for value in row))
+            yield StepStats(
+                step=step,
+                tokens=(step + 1) * self._spec.data.tokens_per_step,
+                step_seconds=step_seconds,
+                validation_loss=float(validation) if validation is not None and offset == len(rows) - 1 else None,
+                **values._asdict(),
+            )
+            if not math.isfinite(values.loss):
+                raise DivergedError(step)
+
+
+def _block(
+    model: Decoder, batch_size: int, length: int, state: Any, inputs: _Inputs, first: jax.Array, count: jax.Array
+) -> tuple[Any, jax.Array]:
+    """`count` training steps from step `first`: the new state and a row of numbers for each (capacity, columns)."""
+
+    def step(offset: jax.Array, carry: Any) -> Any:
+        (parameters, moments), rows = carry
+        number = first + offset
+        tokens = data_module.batch(inputs.corpus, inputs.data_seed, number, batch_size, length)
+        value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
+        seed = random_bits.fold(inputs.salt, number)
+        (loss, lm_loss), (gradient, nonfinite) = value_and_grad(
+            model, parameters, tokens, seed, jnp.float32(0), jnp.asarray(inputs.settings.z_loss)
+        )
+        update = optimizer.apply(inputs.settings, parameters, moments, gradient, number)
+        norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
+        row = jnp.stack([loss, lm_loss, *norms, nonfinite])
+        return (update.parameters, update.state), rows.at[offset].set(row)
+
+    rows = jnp.zeros((_CAPACITY, len(_Row._fields)), jnp.float32)
+    return jax.lax.fori_loop(0, count, step, (state, rows))  # type: ignore[no-any-return]
+
+
+def _validation_loss(model: Decoder, parameters: Any, batches: jax.Array) -> jax.Array:
+    """Mean cross entropy over held-out batches, with the recipe's own forward pass."""
+    zero = jnp.float32(0)
+
+    def one(tokens: jax.Array) -> jax.Array:
+        return model_module.loss_and_lm_loss(model, parameters, tokens, jnp.uint32(0), zero, zero)[1]
+
+    return jnp.mean(jax.lax.map(one, batches))
+
+
+def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
+    """What a run's fingerprint holds beside recipe, seed and replicate: two runs with equal manifests may be paired."""
+    device = device_module.describe()
+    shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in ("recipe", "seed", "replicate")}
+    facts = {
+        "code_sha256": source_digest(),
+        "data_sha256": corpus.digest,
+        "device_class": device.device_class,
+        "engine": spec.engine,
+        "fast_bf16": str(device.fast_bf16).lower(),
+        "layer_policy": spec.layer_policy,
+        "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
+        "threads": str(device.threads),
+        "trainer_version": _trainer_version(),
+    }
+    facts |= {f"version.{name}": version for name, version in device.versions.items()}
+    facts |= {f"env.{name}": value for name, value in os.environ.items() if _decides_bits(name)}
+    return dict(sorted(facts.items()))
+
+
+def source_digest() -> str:
+    """sha256 over the names and contents of the trainer's own sources."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _trainer_version() -> str:
+    try:
+        return importlib.metadata.version("parity")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _decides_bits(name: str) -> bool:
+    return name == "XLA_FLAGS" or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))

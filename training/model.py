@@ -1,0 +1,210 @@
+"""A Llama-shaped decoder whose linear layers are quantized as a recipe says.
+
+What it answers: what is the loss of these parameters on these tokens under this recipe and layer policy?
+
+    x = embed[tokens]
+    per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
+               x += down(silu(gate(n)) * up(n))
+    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) embed^T
+
+What a recipe never touches: embedding, logits, norms, rotary positions, softmax and the two products inside attention run
+in bfloat16 products with float32 sums (all float32 under recipe f32). `mlp_only` leaves the four attention projections in
+bfloat16 too; `all_linears` quantizes all seven. Master weights and the residual stream are float32; what enters and leaves
+a linear layer is bfloat16.
+
+Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
+F d_ff, V vocabulary, M = B T tokens.
+
+Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for what stays in bfloat16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from training import random_bits
+from training.formats import round_bfloat16
+from training.linear import linear
+from training.recipes import LinearRecipe, linear_recipe
+from training.spec import LayerPolicy, Model, Recipe
+
+Parameters = dict[str, Any]
+_EPSILON = 1e-5
+_ATTENTION = ("query", "key", "value", "out")
+_MLP = ("gate", "up", "down")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in."""
+
+    shape: Model
+    attention: LinearRecipe
+    mlp: LinearRecipe
+
+    @property
+    def dtype(self) -> Any:
+        """The type that enters and leaves the linear layers."""
+        return jnp.dtype(self.mlp.activations)
+
+
+def decoder(shape: Model, recipe: Recipe, layer_policy: LayerPolicy, *, fast_bf16: bool) -> Decoder:
+    """The decoder of a specification; a policy that leaves the attention projections out gives them bfloat16."""
+    quantized = linear_recipe(recipe, fast_bf16=fast_bf16)
+    unquantized = linear_recipe("bf16", fast_bf16=fast_bf16) if recipe != "f32" else quantized
+    return Decoder(shape=shape, mlp=quantized, attention=quantized if layer_policy == "all_linears" else unquantized)
+
+
+def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
+    """(inputs, outputs) of the linear layers of one block."""
+    keys = shape.n_kv_heads * shape.head_dim
+    return {
+        "query": (shape.d_model, shape.d_model),
+        "key": (shape.d_model, keys),
+        "value": (shape.d_model, keys),
+        "out": (shape.d_model, shape.d_model),
+        "gate": (shape.d_model, shape.d_ff),
+        "up": (shape.d_model, shape.d_ff),
+        "down": (shape.d_ff, shape.d_model),
+    }
+
+
+def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
+    """Float32 parameters (numpy). Replicate r > 0 is the same point moved by one part in a million, at random.
+
+    Normal with standard deviation 1 / sqrt(inputs); the two layers that write to the residual stream are smaller by
+    sqrt(2 n_layers); the embedding has 0.02. The same (seed, replicate) gives the same values under every recipe.
+    """
+
+    def normal(name: str, size: tuple[int, ...], deviation: float) -> npt.NDArray[np.float32]:
+        path = [*name.encode()]
+        value = np.random.default_rng([seed, *path]).standard_normal(size, np.float32) * np.float32(deviation)
+        if replicate:
+            noise = np.random.default_rng([seed, replicate, *path]).standard_normal(size, np.float32)
+            value = value * (1 + np.float32(1e-6) * noise)
+        return value
+
+    blocks: list[Parameters] = []
+    for index in range(shape.n_layers):
+        block: Parameters = {"attention_norm": np.ones(shape.d_model, np.float32), "mlp_norm": np.ones(shape.d_model, np.float32)}
+        for name, size in linear_shapes(shape).items():
+            narrower = np.sqrt(2 * shape.n_layers) if name in ("out", "down") else 1.0
+            block[name] = normal(f"{index}/{name}", size, float(1 / (np.sqrt(size[0]) * narrower)))
+        blocks.append(block)
+    embed = normal("embed", (shape.vocab_size, shape.d_model), 0.02)
+    return {"embed": embed, "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
+
+
+def loss_and_lm_loss(
+    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, probe: jax.Array, z_loss: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Mean loss and mean cross entropy in nats per token, of predicting tokens 1..T from tokens 0..T-1.
+
+    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. probe: float32 scalar 0 whose
+    gradient counts the non-finite values that reached a quantizer.
+    """
+    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, probe)
+    lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
+    target_M = tokens_BT[:, 1:].reshape(-1)
+    picked_M = jnp.take_along_axis(logits_MV, target_M[:, None], axis=-1)[:, 0]
+    lm_loss = jnp.mean(lse_M - picked_M)
+    return lm_loss + z_loss * jnp.mean(jnp.square(lse_M)), lm_loss
+
+
+def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, probe: jax.Array) -> jax.Array:
+    batch, length = tokens_BT.shape
+    angles = _rotary_angles(model.shape, length)
+    x_MD = parameters["embed"][tokens_BT.reshape(-1)]
+    for index, block in enumerate(parameters["blocks"]):
+        layer = partial(_projection, model, block, random_bits.fold(seed, index), probe)
+        n_MD = _rms_norm(x_MD, block["attention_norm"], model.dtype)
+        mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
+        x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
+        n_MD = _rms_norm(x_MD, block["mlp_norm"], model.dtype)
+        x_MD = x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
+    n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
+    return matmul(model.mlp.products, n_MD, _narrow(parameters["embed"], model.dtype).T)
+
+
+def _projection(model: Decoder, block: Parameters, seed: jax.Array, probe: jax.Array, name: str, x: jax.Array) -> jax.Array:
+    recipe = model.mlp if name in _MLP else model.attention
+    return linear(recipe, x, _narrow(block[name], model.dtype), random_bits.fold(seed, (*_ATTENTION, *_MLP).index(name)), probe)
+
+
+def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
+    """x in the type of the linear layers, rounded exactly once."""
+    return round_bfloat16(x).astype(dtype) if dtype == jnp.bfloat16 else x
+
+
+def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(x_MD), axis=-1, keepdims=True) + _EPSILON)
+    return _narrow(x_MD * scale * gain_D[None, :], dtype)
+
+
+def _swiglu(gate: jax.Array, up: jax.Array) -> jax.Array:
+    return _narrow(jax.nn.silu(gate.astype(jnp.float32)) * up.astype(jnp.float32), gate.dtype)
+
+
+def _rotary_angles(shape: Model, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Cosine and sine, (T, 1, E / 2) each, of position times frequency theta^(-2 i / E)."""
+    half = shape.head_dim // 2
+    angle = np.arange(length)[:, None] * shape.rope_theta ** (-np.arange(half) / half)
+    return np.cos(angle).astype(np.float32)[:, None], np.sin(angle).astype(np.float32)[:, None]
+
+
+def _rotate(x_BTHE: jax.Array, angles: tuple[Any, Any]) -> jax.Array:
+    """Rotary positions: the pair (i, i + E / 2) of every head turns by its angle."""
+    cos, sin = (jnp.asarray(part)[None] for part in angles)
+    left, right = jnp.split(x_BTHE.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+
+def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Array, angles: tuple[Any, Any], batch: int) -> jax.Array:
+    """Causal grouped-query attention, (M, H E) to (M, H E). The G heads that share a key lie stacked as rows of one product."""
+    shape = model.shape
+    heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_dim
+    length = query.shape[0] // batch
+    q = _rotate(query.reshape(batch, length, heads, size), angles) / np.float32(np.sqrt(size))
+    k = _rotate(key.reshape(batch, length, groups, size), angles)
+    q = q.reshape(batch, length, groups, heads // groups, size).transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, size)
+    k = k.transpose(0, 2, 1, 3)
+    v = value.reshape(batch, length, groups, size).transpose(0, 2, 1, 3)
+    scores = matmul(model.mlp.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
+    scores = scores.reshape(batch, groups, heads // groups, length, length)
+    causal = np.tril(np.ones((1, 1, 1, length, length), bool))
+    weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(batch, groups, -1, length)
+    mixed = matmul(model.mlp.products, _narrow(weights, model.dtype), v)
+    mixed = mixed.reshape(batch, groups, heads // groups, length, size).transpose(0, 3, 1, 2, 4)
+    return _narrow(mixed.reshape(batch * length, heads * size), model.dtype)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """a b over the last two axes in float32 sums; its gradient enters the products rounded to the type of a and b."""
+    return _matmul(products, a, b)
+
+
+def _matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a.astype(products), b.astype(products), preferred_element_type=jnp.float32)
+
+
+def _matmul_forward(products: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _matmul(products, a, b), (a, b)
+
+
+def _matmul_backward(products: str, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    a, b = saved
+    narrow = _narrow(g, a.dtype)
+    da = _matmul(products, narrow, b.swapaxes(-1, -2))
+    db = _matmul(products, a.swapaxes(-1, -2), narrow)
+    return _narrow(da, a.dtype), _narrow(db, b.dtype)
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)

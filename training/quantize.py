@@ -1,0 +1,208 @@
+"""Quantizers: a matrix becomes codes of a small format with scales that say what the codes are worth.
+
+What it answers: which code and which scale does Transformer Engine give every element, and which bfloat16 number carries
+the same value into a matrix product?
+
+    tensor (FP8)  one scale a tensor     value = code / S                  S = largest / amax
+    mx     (MX)   32 share an E8M0       value = code * 2^(byte - 127)     byte = round up(amax of block / largest)
+    nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block * S / 6), S = 2688 / amax
+                  the tensor a float32   (2688 = 448 * 6)
+
+Two readings of one computation: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
+code * block scale as bfloat16 and the tensor's float32 factor beside it. That product is exact: E2M1 has 2 significant
+bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4 and a power of two none. So a product of
+bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
+
+The assumption that can fail: float32 subnormals are flushed on CPUs by XLA. A tensor whose amax is below 1e-35 (NVFP4)
+or a block whose amax is below 1e-35 (MX) is out of contract.
+
+Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which a block lies. A size that is no
+multiple of the block is padded with zeros and cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
+pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py, common/recipe/__init__.py; the order of the
+multiplications in the block scale is that of its CUDA kernels since 2.14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training import formats, hadamard, random_bits
+from training.formats import E4M3, Format
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_BFLOAT16_MAX = 3.3895313892515355e38
+_SIXTH = float(np.float32(1) / np.float32(6))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizer:
+    """How one operand of one GEMM is quantized. Hashable, so that it can steer a jitted function."""
+
+    format: Format
+    scaling: Literal["tensor", "mx", "nvfp4"]
+    block: int = 1
+    two_dimensional: bool = False
+    stochastic: bool = False
+    rotated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scaling != "tensor" and self.block < 2:
+            raise ValueError(f"quantizer.block is {self.block}, expected at least 2 for {self.scaling} scaling; 16 for NVFP4, 32 for MX")
+        if self.rotated and self.two_dimensional:
+            raise ValueError("quantizer.rotated is True, expected False for two-dimensional blocks: a weight is never rotated")
+
+
+class Quantized(NamedTuple):
+    """Codes (M, K) uint8; block scale bytes, blocks in place of elements (E4M3 or E8M0); amax and scale_inv float32 scalars."""
+
+    codes: jax.Array
+    scales: jax.Array
+    amax: jax.Array
+    scale_inv: jax.Array
+
+
+class _Rounded(NamedTuple):
+    """Values of the format in the blocked view, the decode scales that broadcast to it, and the tensor's numbers."""
+
+    value: jax.Array
+    scale: jax.Array
+    scale_byte: jax.Array
+    amax: jax.Array
+    factor: jax.Array
+
+
+def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Quantized x as exact bfloat16 numbers (M, K) and the float32 scalar they must be multiplied by.
+
+    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic.
+    """
+    rows, columns = x_MK.shape
+    x = _prepared(x_MK, axis, quantizer)
+    rounded = _round(x, axis, quantizer, seed)
+    value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.scale
+    return value.astype(jnp.bfloat16).reshape(x.shape)[:rows, :columns], rounded.factor
+
+
+def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> Quantized:
+    """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
+    rows, columns = x_MK.shape
+    x = _prepared(x_MK, axis, quantizer)
+    rounded = _round(x, axis, quantizer, seed)
+    codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x)[:rows, :columns]
+    count = [1, 1]
+    if quantizer.scaling != "tensor":
+        count = [size // width for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
+    return Quantized(codes, rounded.scale_byte.reshape(count), rounded.amax, rounded.factor)
+
+
+def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
+    """The float32 values (M, K) that codes and scales stand for; a rotated tensor stays rotated."""
+    value = formats.decode(x.codes, quantizer.format)
+    if quantizer.scaling == "tensor":
+        return value * x.scale_inv
+    scale = formats.decode(x.scales, E4M3) if quantizer.scaling == "nvfp4" else formats.e8m0_value(x.scales.astype(jnp.int32))
+    for dimension, width in enumerate(_widths(axis, quantizer)):
+        scale = jnp.repeat(scale, width, axis=dimension)
+    return value * scale[: value.shape[0], : value.shape[1]] * x.scale_inv
+
+
+def count_nonfinite(x: jax.Array) -> jax.Array:
+    """How many elements are NaN or infinite (float32 scalar). Counting is skipped where the largest magnitude is finite."""
+    finite = jnp.isfinite(jnp.max(jnp.abs(x)))
+    count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
+    return count
+
+
+def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
+    """Rows and columns that one block scale covers."""
+    if quantizer.two_dimensional:
+        return quantizer.block, quantizer.block
+    return (quantizer.block, 1) if axis == 0 else (1, quantizer.block)
+
+
+def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """x as float32, padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
+    x = x_MK.astype(jnp.float32)
+    if quantizer.scaling != "tensor":
+        widths = _widths(axis, quantizer)
+        padding = [(0, -size % width) for size, width in zip(x.shape, widths, strict=True)]
+        if any(after for _, after in padding):
+            x = jnp.pad(x, padding)
+    if not quantizer.rotated:
+        return x
+    return hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
+
+
+def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
+    """x seen as (block, element of block) along the blocked axes, and which axes of the view count elements."""
+    rows, columns = x.shape
+    size = quantizer.block
+    if quantizer.two_dimensional:
+        return x.reshape(rows // size, size, columns // size, size), (1, 3)
+    if axis == 0:
+        return x.reshape(rows // size, size, columns), (1,)
+    return x.reshape(rows, columns // size, size), (2,)
+
+
+def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None) -> _Rounded:
+    noise = None
+    if quantizer.stochastic:
+        if seed is None:
+            raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
+        noise = random_bits.centred_uniform(seed, x.shape)
+    if quantizer.scaling == "tensor":
+        return _round_tensor(x, quantizer, noise)
+    view, within = _blocked(x, axis, quantizer)
+    if noise is not None:
+        noise = noise.reshape(view.shape)
+    block_amax = jnp.max(jnp.abs(view), axis=within, keepdims=True)
+    if quantizer.scaling == "mx":
+        return _round_mx(view, block_amax, quantizer, noise)
+    return _round_nvfp4(view, block_amax, quantizer, noise)
+
+
+def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> jax.Array:
+    return formats.nearest(scaled, quantizer.format) if noise is None else formats.stochastic(scaled, quantizer.format, noise)
+
+
+def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+    amax = jnp.max(jnp.abs(x))
+    scale = tensor_scale(amax, quantizer.format)
+    value = _to_grid(x * scale, quantizer, noise)
+    return _Rounded(value, scale, jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
+
+
+def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
+    """The encode scale largest / amax; 1 where amax says nothing (0, NaN, infinity), the largest bfloat16 on overflow."""
+    scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
+    return _barrier(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
+
+
+def _barrier(*scalars: jax.Array) -> tuple[jax.Array, ...]:
+    """The scalars, kept by XLA from being merged into the products that use them, which would round in another order."""
+    kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(scalars)  # type: ignore[no-untyped-call]
+    return kept
+
+
+def _round_mx(view: jax.Array, block_amax: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+    ratio = block_amax * np.float32(1 / quantizer.format.largest)
+    byte = formats.e8m0_round_up(ratio)
+    value = _to_grid(view * formats.e8m0_reciprocal(byte), quantizer, noise)
+    return _Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(block_amax), jnp.float32(1))
+
+
+def _round_nvfp4(view: jax.Array, block_amax: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+    amax = jnp.max(block_amax)
+    both = E4M3.largest * quantizer.format.largest
+    encode = jnp.minimum(both / amax, _FLOAT32_MAX)
+    encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
+    decode, sixth, factor = _barrier(1 / encode, encode * _SIXTH, amax / both)
+    scale = formats.nearest(block_amax * sixth, E4M3)
+    reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
+    value = _to_grid(view * reciprocal, quantizer, noise)
+    return _Rounded(value, scale, formats.encode(scale, E4M3), amax, factor)

@@ -1,0 +1,97 @@
+"""Recipes: which quantizer meets which operand of which GEMM of a linear layer.
+
+What it answers: what does "nvfp4" do to x, w and the output gradient g in each of the three products?
+
+    fprop  y  = x  w      contracts K: x along its rows, w along its columns
+    dgrad  dx = g  w^T    contracts N: g along its rows, w along its rows
+    wgrad  dw = x^T g     contracts M (tokens): x and g along their columns
+
+    | recipe       | x, fprop   | w, both      | g, dgrad       | x, wgrad        | g, wgrad                  |
+    | ------------ | ---------- | ------------ | -------------- | --------------- | ------------------------- |
+    | fp8_current  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
+    | mxfp8        | E4M3 1x32  | E4M3 1x32    | E4M3 1x32      | E4M3 1x32       | E4M3 1x32                 |
+    | nvfp4        | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16, RHT  | E2M1 1x16, RHT, SR        |
+    | nvfp4_no_rht | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16       | E2M1 1x16, SR             |
+
+(SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
+quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
+
+The assumption that can fail: that a user's framework does the same. The table is that of Transformer Engine's JAX classes;
+its PyTorch classes or other versions may differ, so a run records its recipe and versions.
+
+Source: Transformer Engine 2.20.2, common/recipe/__init__.py and jax/quantize/helper.py (read, not run on a GPU).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from training.formats import E2M1, E4M3, E5M2
+from training.quantize import Quantizer
+from training.spec import RECIPES, Recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearRecipe:
+    """The six operands of one linear layer's three GEMMs; None leaves an operand unquantized.
+
+    `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
+    unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
+    """
+
+    name: Recipe
+    activations: Literal["bfloat16", "float32"] = "bfloat16"
+    products: Literal["bfloat16", "float32"] = "bfloat16"
+    fprop_x: Quantizer | None = None
+    fprop_w: Quantizer | None = None
+    dgrad_g: Quantizer | None = None
+    dgrad_w: Quantizer | None = None
+    wgrad_x: Quantizer | None = None
+    wgrad_g: Quantizer | None = None
+
+    @property
+    def quantized(self) -> bool:
+        operands = (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
+        return any(operand is not None for operand in operands)
+
+
+_FP8_FORWARD = Quantizer(format=E4M3, scaling="tensor")
+_FP8_BACKWARD = Quantizer(format=E5M2, scaling="tensor")
+_MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
+_NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
+_NVFP4_2D = replace(_NVFP4, two_dimensional=True)
+
+
+def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
+    """The recipe of that name. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
+    products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
+    plain = LinearRecipe(name=name, products=products)
+    if name == "f32":
+        return replace(plain, activations="float32", products="float32")
+    if name == "bf16":
+        return plain
+    if name == "fp8_current":
+        return _same_everywhere(plain, _FP8_FORWARD, _FP8_BACKWARD)
+    if name == "mxfp8":
+        return _same_everywhere(plain, _MXFP8, _MXFP8)
+    if name in ("nvfp4", "nvfp4_no_rht"):
+        return _nvfp4(plain, rotated=name == "nvfp4")
+    raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
+
+
+def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantizer) -> LinearRecipe:
+    return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
+
+
+def _nvfp4(plain: LinearRecipe, *, rotated: bool) -> LinearRecipe:
+    gradient = replace(_NVFP4, stochastic=True)
+    return replace(
+        plain,
+        fprop_x=_NVFP4,
+        fprop_w=_NVFP4_2D,
+        dgrad_g=gradient,
+        dgrad_w=_NVFP4_2D,
+        wgrad_x=replace(_NVFP4, rotated=rotated),
+        wgrad_g=replace(gradient, rotated=rotated),
+    )
