@@ -1,0 +1,7 @@
+"""Convergence-parity validation for low-precision LLM training: does the model still converge under NVFP4?"""
+
+from parity.criteria import Criteria, criteria_from_mapping
+from parity.curve import Curve, curve_from_arrays
+from parity.verdict import Verdict, judge
+
+__all__ = ["Criteria", "Curve", "Verdict", "criteria_from_mapping", "curve_from_arrays", "judge"]

@@ -1,0 +1,169 @@
+"""What to do next, with numbers: which runs or steps would decide, what can pass at all, and what to try after a fail.
+
+h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
+margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
+
+More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.decision import FAIL, Decision
+from parity.gap import Interval, interval
+from parity.late import Late
+from parity.measurements import Measurements
+from parity.noise import StandardError
+from parity.run_floor import RunTerm, rounds_stochastically, run_term
+from parity.wording import count, sentence_decimals
+
+MAX_ADDED_RUNS = 16
+STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would pass, the smallest decidable gap."""
+
+    sentences: tuple[str, ...]
+    add_baseline_runs: int | None = None
+    add_candidate_runs: int | None = None
+    add_steps: int | None = None
+    margin_to_pass: float | None = None
+    minimum_detectable_gap: float | None = None
+
+
+def advise(m: Measurements, decision: Decision) -> Advice:
+    """Advice for one decided comparison."""
+    late = m.late
+    if late is None or late.margin is None:
+        return Advice(sentences=_by_code(m, decision))
+    lo, hi = late.interval.bounds(m.criteria.confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
+    if decision.deciding.code != "CI_STRADDLES_MARGIN":
+        return Advice(sentences=_by_code(m, decision), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+    runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
+    return Advice(
+        sentences=(_straddle_sentence(m, runs, steps),),
+        add_baseline_runs=runs[0] if runs else None,
+        add_candidate_runs=runs[1] if runs else None,
+        add_steps=steps,
+        margin_to_pass=to_pass,
+        minimum_detectable_gap=detectable,
+    )
+
+
+def predicted(late: Late, add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
+    """The interval as it would be with runs added to each arm (seeds added to both where there are several) and a longer window."""
+    run = late.interval.run
+    if run.seeds > 1:
+        seeds = run.seeds + max(add_baseline, add_candidate)
+        term = RunTerm(variance=run.variance * run.seeds / seeds, df=run.df + seeds - run.seeds, seeds=seeds)
+    else:
+        floors = [
+            dataclasses.replace(floor, runs=floor.runs + added, df=floor.df + added, measured_df=floor.measured_df + added)
+            for floor, added in ((late.baseline.floor, add_baseline), (late.candidate.floor, add_candidate))
+        ]
+        term = run_term(floors[0], floors[1])
+    within = StandardError(value=late.interval.within.value / step_factor**0.5, df=late.interval.within.df)
+    return interval(late.interval.mean, within, term)
+
+
+def _decides(m: Measurements, late: Late, got: Interval) -> bool:
+    distance = abs(late.margin.nats - got.mean) if late.margin else 0.0
+    return got.half_width(m.criteria.confidence) < distance
+
+
+def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
+    """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
+    for total in range(1, MAX_ADDED_RUNS + 1):
+        splits = [(total, total)] if late.interval.run.seeds > 1 else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
+        widths = {split: predicted(late, *split, 1.0) for split in splits}
+        best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
+        if _decides(m, late, widths[best]):
+            return best
+    return None
+
+
+def steps_that_decide(m: Measurements, late: Late) -> int | None:
+    """Planned steps to add so that the interval would leave the margin; None where longer training can't do it."""
+    for factor in STEP_FACTORS:
+        if _decides(m, late, predicted(late, 0, 0, factor)):
+            return round((factor - 1.0) * m.window.planned_steps)
+    return None
+
+
+def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None) -> str:
+    seeds = m.late is not None and m.late.interval.run.seeds > 1
+    if runs is None and steps is None:
+        return (
+            f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
+            "settle whether this margin is the right one, or treat the recipes as at the margin."
+        )
+    options = []
+    if runs is not None:
+        options.append(f"Add {count(runs[0], 'seed')} to both arms" if seeds else "Add " + _runs_words(m, runs))
+    if steps is not None:
+        options.append(f"{'or run' if options else 'Run'} {steps:,} more steps")
+    tail = " to decide." if steps is not None else " to decide; more steps won't help."
+    return " ".join(options) + tail
+
+
+def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
+    parts = []
+    for added, arm in ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline)):
+        if added:
+            hours = _run_hours(arm.runs[0].columns.get("step_seconds"))
+            cost = f" (about {added * hours:.3g} hours of training)" if hours else ""
+            parts.append(f"{count(added, f'{arm.name} run')}{cost}")
+    return " and ".join(parts)
+
+
+def _run_hours(step_seconds: object) -> float:
+    values = np.asarray(step_seconds, dtype=np.float64) if step_seconds is not None else np.empty(0)
+    values = values[np.isfinite(values)]
+    return float(values.sum()) / 3600.0 if len(values) else 0.0
+
+
+def _by_code(m: Measurements, decision: Decision) -> tuple[str, ...]:
+    if decision.state == FAIL:
+        return (_after_fail(m),)
+    sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
+    if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+        decimals = sentence_decimals(m.late.margin.nats)
+        half = m.late.interval.half_width(m.criteria.confidence)
+        sentences.append(f"With the noise assumed, a true gap up to {max(m.late.margin.nats - half, 0.0):.{decimals}f} nats can pass.")
+    return tuple(dict.fromkeys(sentences))
+
+
+def _after_fail(m: Measurements) -> str:
+    if not rounds_stochastically(m.arms.candidate.recipe) and "fp4" not in (m.arms.candidate.recipe or m.arms.candidate.name).lower():
+        return "Look at the first step where the arms part, then rerun with the most sensitive layers (first and last blocks) in bf16."
+    return (
+        "Next experiments, cheapest first: keep the last blocks in bf16, quantize the MLP layers only (mlp_only), "
+        "switch to bf16 late in the run, and make sure that the random Hadamard transform is on."
+    )
+
+
+_NEXT = {
+    "EMPTY": "Check that the file holds the training loss and that the right column was read.",
+    "NO_COMMON_STEPS": "Log both arms on the same steps, or check that both count steps and not tokens or samples.",
+    "DATA_ORDER_MISMATCH": "Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
+    "BASELINE_INVALID": "Fix the baseline first: nothing can be compared with it.",
+    "LOSS_NOT_NATS": "Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
+    "INCOMPLETE": "Let every run reach its planned last step.",
+    "TOO_FEW_STEPS": "Log the loss more often, at every step if you can.",
+    "MARGIN_UNDETERMINED": "Add baseline reruns as replicates or with --control, or choose another margin.",
+    "UNSTABLE": "Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    "CONFOUNDED": "Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
+    "NOT_CONVERGED": "Train to the end of the learning-rate schedule.",
+    "BETTER_THAN_BASELINE": "Look for a difference in data, model or evaluation between the arms.",
+    "GAP_GROWING": "Train longer: the gap at the end of the schedule is what counts.",
+    "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
+    "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
+    "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
+    "RUN_NOISE_ASSUMED": "Add a replicate of each arm (another rounding salt on the same data) to measure the run noise.",
+    "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
+}

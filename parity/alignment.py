@@ -1,0 +1,129 @@
+"""Which runs and which steps are compared: equal runs counted once, runs paired by seed, finite steps common to all.
+
+Assumption that can fail: the same seed means the same data order; `pairing` checks it from the curves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from parity.curve import BoolArray, Curve, FloatArray, IntArray, series_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nonfinite:
+    """NaN and infinite losses of one arm: how many, the worst run's share of its steps, the first such step, whether a run ends in one."""
+
+    count: int
+    worst_share: float
+    first_step: int | None
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Aligned:
+    """Losses of both arms on their common finite steps: steps (n,), baseline (K_A, n), candidate (K_B, n), seeds (K,) of each arm."""
+
+    steps: IntArray
+    baseline: FloatArray
+    candidate: FloatArray
+    baseline_seeds: tuple[int, ...]
+    candidate_seeds: tuple[int, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that both arms have, in order; each is one paired gap."""
+        return tuple(sorted(set(self.baseline_seeds) & set(self.candidate_seeds)))
+
+    def arm_means(self, part: slice = slice(None)) -> tuple[FloatArray, FloatArray]:
+        """Mean curve of each arm (n,): over the runs of a seed first, then over seeds."""
+        return (
+            _mean_over_seeds(self.baseline[:, part], self.baseline_seeds, self.seeds),
+            _mean_over_seeds(self.candidate[:, part], self.candidate_seeds, self.seeds),
+        )
+
+    def digest(self) -> str:
+        """sha256 of the aligned series, baseline runs first."""
+        return series_digest(self.steps, np.concatenate([self.baseline, self.candidate]).ravel())
+
+
+def _mean_over_seeds(loss_KT: FloatArray, run_seeds: tuple[int, ...], seeds: tuple[int, ...]) -> FloatArray:
+    if len(loss_KT) == 1:
+        only: FloatArray = loss_KT[0]
+        return only
+    per_seed = [loss_KT[[i for i, own in enumerate(run_seeds) if own == seed]].mean(axis=0) for seed in seeds]
+    mean: FloatArray = np.mean(per_seed, axis=0)
+    return mean
+
+
+def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
+    """The runs without those whose series equals an earlier one, and how many were left out."""
+    if len(runs) < 2:
+        return tuple(runs), 0
+    seen: dict[str, Curve] = {}
+    for run in runs:
+        seen.setdefault(run.digest(), run)
+    return tuple(seen.values()), len(runs) - len(seen)
+
+
+def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[Curve, ...], int]:
+    """The runs of seeds that both arms have, and how many runs have no partner."""
+    common = {run.seed for run in baseline} & {run.seed for run in candidate}
+    left = tuple(run for run in baseline if run.seed in common)
+    right = tuple(run for run in candidate if run.seed in common)
+    return left, right, len(baseline) + len(candidate) - len(left) - len(right)
+
+
+def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int | None = None) -> Aligned:
+    """Inner join of the finite steps of all runs, up to `last_step` inclusive (the end of the plan)."""
+    runs = (*baseline, *candidate)
+    steps = reduce(_common, (run.steps for run in runs))
+    if last_step is not None:
+        steps = steps[: int(np.searchsorted(steps, last_step, side="right"))]
+    loss_KT = np.empty((len(runs), len(steps)))
+    for row, run in zip(loss_KT, runs, strict=True):
+        row[:] = run.loss[positions(run.steps, steps)]
+    finite: BoolArray = np.logical_and.reduce(np.isfinite(loss_KT), axis=0)
+    if not finite.all():
+        steps, loss_KT = steps[finite], loss_KT[:, finite]
+    return Aligned(
+        steps=steps,
+        baseline=loss_KT[: len(baseline)],
+        candidate=loss_KT[len(baseline) :],
+        baseline_seeds=tuple(run.seed for run in baseline),
+        candidate_seeds=tuple(run.seed for run in candidate),
+    )
+
+
+def positions(steps: IntArray, wanted: IntArray) -> slice | np.ndarray:
+    """Where `wanted` (all present) lies in `steps`; a slice where it is a prefix, which costs nothing."""
+    if len(wanted) <= len(steps) and np.array_equal(steps[: len(wanted)], wanted):
+        return slice(0, len(wanted))
+    found: np.ndarray = np.searchsorted(steps, wanted)
+    return found
+
+
+def _common(left: IntArray, right: IntArray) -> IntArray:
+    shorter = min(len(left), len(right))
+    if np.array_equal(left[:shorter], right[:shorter]):  # the usual case: the same grid, one run perhaps behind
+        return left[:shorter]
+    return np.intersect1d(left, right, assume_unique=True)
+
+
+def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfinite:
+    """Count NaN and infinity up to `last_step`; the share is the larger of the whole run's and the window's (from `first_step`)."""
+    count, share, firsts, at_end = 0, 0.0, [], False
+    for run in runs:
+        end = int(np.searchsorted(run.steps, last_step, side="right"))
+        start = int(np.searchsorted(run.steps, first_step, side="left"))
+        bad = ~np.isfinite(run.loss[:end])
+        if not bad.any():
+            continue
+        count += int(bad.sum())
+        firsts.append(int(run.steps[int(np.argmax(bad))]))
+        in_window = float(bad[start:].mean()) if start < end else 0.0
+        share = max(share, float(bad.mean()), in_window)
+        at_end = at_end or bool(bad[-1])
+    return Nonfinite(count=count, worst_share=share, first_step=min(firsts, default=None), at_end=at_end)

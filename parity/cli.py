@@ -1,0 +1,226 @@
+"""The command line: the only room with exit codes, written down once in `exits`.
+
+Data goes to stdout, progress and errors to stderr; a usage error is one line and exit code 2. Verbs that need a server are in `remote`.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from parity.criteria import NVFP4, PROFILES, Criteria, CriteriaError, criteria_from_mapping
+from parity.curve import Curve
+from parity.exits import EXIT_CODES, exit_code
+from parity.readers import ReadError, read_run, run_name
+from parity.report import render_json, render_markdown, render_text
+from parity.verdict import judge
+from parity.version import ENGINE_VERSION
+
+__all__ = ["EXIT_CODES", "app", "exit_code", "main"]
+
+app = typer.Typer(
+    name="parity",
+    help="Is a training recipe as good as its baseline for your model? Exit codes: "
+    + ", ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
+    + ".",
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    rich_markup_mode=None,
+)
+
+WIDTH = 80
+
+
+# typer's own base of "no such option" and its like, wherever its version keeps the class
+_CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+class UsageError(Exception):
+    """What the caller has to change, in one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with a documented exit code; never a traceback for bad input."""
+    try:
+        code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except _CommandLineError as error:
+        _complain(error.format_message() if isinstance(error, typer.BadParameter) else str(error))
+        code = EXIT_CODES["usage"]
+    except (UsageError, ReadError, CriteriaError) as error:
+        _complain(str(error))
+        code = EXIT_CODES["usage"]
+    except (typer.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        code = EXIT_CODES["infrastructure"]
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of stdout has gone; nobody is left to tell
+        code = EXIT_CODES["infrastructure"]
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> None:
+    print("parity: " + " ".join(message.split()), file=sys.stderr)
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the engine's version.")] = False) -> None:
+    """Is a training recipe as good as its baseline for your model?"""
+    if version:
+        print(f"parity {ENGINE_VERSION}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(EXIT_CODES["usage"])
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="BASE CAND [CAND...]", help="Baseline run, then candidates; [NAME=]FILE, - or x.npz:run.")
+    ],
+    baseline_run: Annotated[list[str] | None, typer.Option(help="A further run of the baseline (file).")] = None,
+    candidate_run: Annotated[list[str] | None, typer.Option(metavar="NAME=FILE", help="A further run of candidate NAME.")] = None,
+    control: Annotated[list[str] | None, typer.Option(help="An A/A control: a rerun of the baseline (file).")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help='Largest acceptable gap: "1.0%" of the loss, or "0.01 nats". Default: the profile\'s.')
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help=f"Margin by name: {', '.join(PROFILES)}. Default {NVFP4} where no margin is set.")
+    ] = None,
+    criteria: Annotated[
+        str | None, typer.Option(metavar="parity.yaml", help="File whose `criteria:` part is the policy. Flags override it.")
+    ] = None,
+    planned_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps that each run was planned to take. No default: without it no pass.")
+    ] = None,
+    assume_complete: Annotated[bool, typer.Option(help="The longest run ended by plan. Default: not assumed.")] = False,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Column of step, loss, grad_norm, ... Default: known names.")
+    ] = None,
+    recipe: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=RECIPE", help="Recipe of an arm (sets its assumed run noise). Default: unknown.")
+    ] = None,
+    layer_policy: Annotated[str | None, typer.Option(help="Which layers are quantized; named in the headline. Default: not named.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
+) -> int:
+    """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
+    policy = load_criteria(criteria, margin=margin, profile=profile)
+    columns, recipes = _pairs(column, "--column"), _pairs(recipe, "--recipe")
+    arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
+    (name, baseline), candidates = arms[0], dict(arms[1:])
+    verdicts = judge(
+        baseline,
+        candidates,
+        policy,
+        controls=[read_run(file, columns=columns) for file in control or []],
+        planned_steps=planned_steps,
+        assume_complete=assume_complete,
+        layer_policy=layer_policy,
+        baseline_name=name,
+    )
+    documents = [verdict.document() for verdict in verdicts]
+    show(documents, as_json=as_json, markdown=markdown)
+    return exit_code(documents)
+
+
+def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: bool) -> None:
+    """Print verdict documents to stdout in the form asked for."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; expected one of them")
+    if as_json or markdown:
+        sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
+    else:
+        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
+
+
+def load_criteria(path: str | None, *, margin: str | None = None, profile: str | None = None) -> Criteria:
+    """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
+    mapping = dict(_read_policy(path)) if path else {}
+    if margin is not None or profile is not None:
+        mapping["margin"], mapping["profile"] = margin, profile
+    if not mapping.get("margin") and not mapping.get("profile"):
+        mapping["profile"] = NVFP4
+    return criteria_from_mapping(mapping)
+
+
+def _read_policy(path: str) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: can't be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no YAML ({error})") from None
+    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
+        raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
+    found: dict[str, Any] = document["criteria"]
+    return found
+
+
+def _read_arms(
+    runs: list[str], more_baseline: list[str], more_candidate: list[str], columns: Mapping[str, str], recipes: Mapping[str, str]
+) -> list[tuple[str, list[Curve]]]:
+    """Arms in order, baseline first: name and runs."""
+    if len(runs) < 2:
+        raise UsageError("only one arm was given; expected a baseline and at least one candidate")
+    if sum(file == "-" for file in [*runs, *more_baseline, *more_candidate]) > 1:
+        raise UsageError('"-" was given more than once; stdin can be read only once')
+    files = _named(runs)
+    for name in [*recipes, *(name for name, _ in map(_split_run, more_candidate))]:
+        if name not in [known for known, _ in files]:
+            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(known for known, _ in files)}")
+    grouped = {name: [file] for name, file in files}
+    grouped[files[0][0]] += more_baseline
+    for name, file in map(_split_run, more_candidate):
+        grouped[name].append(file)
+    return [(name, _read_arm(paths, columns, recipes.get(name))) for name, paths in grouped.items()]
+
+
+def _read_arm(files: list[str], columns: Mapping[str, str], recipe: str | None) -> list[Curve]:
+    return [read_run(file, columns=columns, replicate=number, recipe=recipe) for number, file in enumerate(files)]
+
+
+def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
+    """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two stems are equal."""
+    split = [_optional_name(run) for run in runs]
+    stems = [name or run_name(file) for name, file in split]
+    found = []
+    for (name, file), stem in zip(split, stems, strict=True):
+        unique = stem if name or stems.count(stem) == 1 else f"{Path(file).parent.name}/{stem}"
+        found.append((unique, file))
+    names = [name for name, _ in found]
+    if len(set(names)) == len(names):
+        return found
+    return [(f"{name} ({number})" if names.count(name) > 1 else name, file) for number, (name, file) in enumerate(found, 1)]
+
+
+def _optional_name(run: str) -> tuple[str | None, str]:
+    name, mark, file = run.partition("=")
+    return (name, file) if mark and name and file and not Path(run).exists() else (None, run)
+
+
+def _split_run(text: str) -> tuple[str, str]:
+    name, mark, file = text.partition("=")
+    if not mark or not name or not file:
+        raise UsageError(f"--candidate-run {text!r}; expected NAME=FILE")
+    return name, file
+
+
+def _pairs(items: list[str] | None, flag: str) -> dict[str, str]:
+    pairs = {}
+    for item in items or []:
+        key, mark, value = item.partition("=")
+        if not mark or not key or not value:
+            raise UsageError(f"{flag} {item!r}; expected NAME=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+# Verbs that need a server are registered here, on the same app, by `remote`.
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The policy of a comparison: how large a gap is acceptable, with which confidence, and what may be assumed.
+
+A margin is stated by the job, alone or through a profile; when several are set the smallest in nats decides. Relative margins are
+shares of L, the baseline's mean loss in the window. The profiles' sources are in docs/method.md.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Unit = Literal["relative", "nats"]
+
+RUN_FLOOR_DETERMINISTIC = 0.0008  # share of L: 75 % quantile is 0.044 %, 95 % quantile 0.066 % over 116 groups of reruns
+RUN_FLOOR_STOCHASTIC = 0.0030  # share of L: own small models measured 0.28, 0.53 and 0.99 %; a guess at scale
+
+
+class CriteriaError(ValueError):
+    """A policy that can't be read: `path` in the file, `value` found there, `expected` in words."""
+
+    def __init__(self, path: str, value: object, expected: str) -> None:
+        super().__init__(f"{path}: {value!r} is not usable; expected {expected}")
+        self.path, self.value, self.expected = path, value, expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A loss difference: nats, or a share of the baseline's loss (`relative`, 0.01 = 1 %)."""
+
+    value: float
+    unit: Unit
+
+    def nats(self, level: float) -> float:
+        """The amount in nats where the baseline's loss is `level` nats."""
+        return self.value * level if self.unit == "relative" else self.value
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.12g} %" if self.unit == "relative" else f"{self.value:.12g} nats"
+
+
+NVFP4, NVFP4_DECAY, FP8_GRADE, BF16_BAR, NOISE_FLOOR = "nvfp4", "nvfp4-decay", "fp8-grade", "bf16-bar", "noise-floor"
+PROFILES: Mapping[str, Amount | None] = {
+    NVFP4: Amount(value=0.010, unit="relative"),
+    NVFP4_DECAY: Amount(value=0.015, unit="relative"),
+    FP8_GRADE: Amount(value=0.0025, unit="relative"),
+    BF16_BAR: Amount(value=0.010, unit="nats"),
+    NOISE_FLOOR: None,  # 3 sqrt(2) tau of the baseline, measured on at least NOISE_FLOOR_DF degrees of freedom
+}
+NOISE_FLOOR_DF = 3
+
+_AMOUNT = re.compile(r"^\s*([-+0-9.eE]+)\s*(%|nats?)?\s*$")
+
+
+def parse_margin(text: object, path: str = "margin") -> Amount:
+    """Read "1.0%", "1.0 %", "0.01 nats" or a number of nats; raises CriteriaError unless it is finite and positive."""
+    expected = 'a positive amount such as "1.0%" or "0.01 nats"'
+    if isinstance(text, Amount):
+        return text
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        value, unit = float(text), "nats"
+    elif isinstance(text, str) and (match := _AMOUNT.match(text)):
+        try:
+            value, unit = float(match[1]), match[2] or "nats"
+        except ValueError:
+            raise CriteriaError(path, text, expected) from None
+    else:
+        raise CriteriaError(path, text, expected)
+    if not math.isfinite(value) or value <= 0:
+        raise CriteriaError(path, text, expected)
+    return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criteria:
+    """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
+
+    `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
+    standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ.
+    """
+
+    profile: str | None = None
+    margin: Amount | None = None
+    confidence: float = 0.95
+    window_fraction: float = 0.20
+    min_points: int = 200
+    assumed_noise: Literal["accept", "reject"] = "accept"
+    two_sided: bool = False
+    pairing: Literal["paired", "unpaired"] = "paired"
+    baseline_run_floor: Amount | None = None
+    candidate_run_floor: Amount | None = None
+    run_floor_df: float = 4.0
+    run_floor_evidence: str = ""
+    may_differ: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.margin is None and self.profile is None:
+            raise CriteriaError("criteria.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
+        if self.profile is not None and self.profile not in PROFILES:
+            hint = "; step noise is reported in every headline but never a gate" if self.profile == "step-noise" else ""
+            raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
+        _one_of("criteria.assumed_noise", self.assumed_noise, ("accept", "reject"))
+        _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
+        _between("criteria.confidence", self.confidence, 0.5, 0.9999)
+        _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
+        _between("criteria.min_points", self.min_points, 20, 10**9)
+        _between("criteria.run_floor_df", self.run_floor_df, 1.0, 1e6)
+
+    @property
+    def profile_name(self) -> str:
+        """The profile's name, or "custom" where the job states a margin of its own."""
+        return self.profile or "custom"
+
+    def document(self) -> dict[str, Any]:
+        """The policy as JSON-able values; `criteria_from_mapping(criteria.document())` gives the same policy back."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {key: _plain(value) for key, value in sorted(values.items())}
+
+
+def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") -> Criteria:
+    """Read a policy with closed keys; raises CriteriaError with the path, the value and what was expected."""
+    if not isinstance(mapping, Mapping):
+        raise CriteriaError(path, mapping, "a mapping of " + ", ".join(_KEYS))
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if key not in _KEYS:
+            raise CriteriaError(f"{path}.{key}", value, "no such key; known keys: " + ", ".join(_KEYS))
+        if value is not None:
+            values[key] = _read(key, value, f"{path}.{key}")
+    try:
+        return Criteria(**values)
+    except CriteriaError as error:
+        raise CriteriaError(path + error.path.removeprefix("criteria"), error.value, error.expected) from None
+
+
+_KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
+_AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
+_NUMBERS = ("confidence", "window_fraction", "run_floor_df")
+_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence")
+
+
+def _read(key: str, value: object, path: str) -> object:
+    if key in _AMOUNTS:
+        return parse_margin(value, path)
+    if key in _NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise CriteriaError(path, value, "a number")
+        return float(value)
+    if key in _WORDS:
+        if not isinstance(value, str):
+            raise CriteriaError(path, value, "text")
+        return value
+    if key == "two_sided":
+        if not isinstance(value, bool):
+            raise CriteriaError(path, value, "true or false")
+        return value
+    if key == "min_points":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CriteriaError(path, value, "a whole number")
+        return value
+    return _read_names(value, path)
+
+
+def _read_names(value: object, path: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise CriteriaError(path, value, "a list of names")
+    return tuple(value)
+
+
+def _one_of(path: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise CriteriaError(path, value, " or ".join(allowed))
+
+
+def _between(path: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise CriteriaError(path, value, f"a number from {low:g} to {high:g}")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Amount):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,184 @@
+"""One training run as the judge sees it: steps, losses, and the proof that nothing is missing.
+
+A curve is data, not an opinion: NaN and infinity stay in it, a duplicated step keeps its last value (a restart overwrites what it
+repeats), and `Completeness` says how many points there are, in which range, on which stride and with which gaps.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
+
+DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
+
+
+class CurveError(ValueError):
+    """A series that can't be a run; the message names the thing, its value, what was expected and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completeness:
+    """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals wider than the stride."""
+
+    count: int
+    first: int | None
+    last: int | None
+    stride: int | None
+    duplicates: int
+    gaps: int
+
+    @property
+    def coverage(self) -> float:
+        """Share of the regular grid first, first + stride, ..., last that is there (1.0 for fewer than two points)."""
+        if self.first is None or self.last is None or not self.stride:
+            return 1.0
+        return min(1.0, self.count / ((self.last - self.first) // self.stride + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T; build it with `curve_from_arrays`.
+
+    `context` holds what must agree between the arms of a comparison (engine, device class, data digest, code revision, ...);
+    `seed` fixes initialization and data order, `replicate` only rounding salts and a perturbation of one part in a million.
+    """
+
+    steps: IntArray
+    loss: FloatArray
+    completeness: Completeness
+    label: str = ""
+    seed: int = 0
+    replicate: int = 0
+    recipe: str | None = None
+    columns: Mapping[str, FloatArray] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little endian)."""
+        return series_digest(self.steps, self.loss)
+
+
+def series_digest(steps: IntArray, loss: FloatArray) -> str:
+    """sha256 (hex) of little-endian int64 steps followed by little-endian float64 losses."""
+    digest = hashlib.sha256(np.ascontiguousarray(steps, dtype="<i8").data)
+    digest.update(np.ascontiguousarray(loss, dtype="<f8").data)
+    return digest.hexdigest()
+
+
+def curve_from_arrays(
+    steps: ArrayLike,
+    loss: ArrayLike,
+    *,
+    columns: Mapping[str, ArrayLike] | None = None,
+    label: str = "",
+    seed: int = 0,
+    replicate: int = 0,
+    recipe: str | None = None,
+    context: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> Curve:
+    """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
+
+    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, and text.
+    """
+    name = f"run {label!r}" if label else "run"
+    step_T = _as_steps(steps, name)
+    loss_T = _as_floats(loss, f"{name}: loss", len(step_T))
+    column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
+    keep = _last_of_each(step_T)
+    duplicates = 0
+    if keep is not None:
+        duplicates = len(step_T) - len(keep)
+        step_T, loss_T = step_T[keep], loss_T[keep]
+        column_T = {key: value[keep] for key, value in column_T.items()}
+    for array in (step_T, loss_T, *column_T.values()):
+        array.setflags(write=False)
+    return Curve(
+        steps=step_T,
+        loss=loss_T,
+        completeness=completeness_of(step_T, duplicates),
+        label=label,
+        seed=int(seed),
+        replicate=int(replicate),
+        recipe=recipe,
+        columns=MappingProxyType(column_T),
+        context=MappingProxyType(dict(context or {})),
+        notes=tuple(notes),
+    )
+
+
+def completeness_of(steps: IntArray, duplicates: int = 0) -> Completeness:
+    """Completeness of strictly increasing steps (T,)."""
+    if len(steps) == 0:
+        return Completeness(count=0, first=None, last=None, stride=None, duplicates=duplicates, gaps=0)
+    first, last = int(steps[0]), int(steps[-1])
+    if len(steps) == 1:
+        return Completeness(count=1, first=first, last=last, stride=None, duplicates=duplicates, gaps=0)
+    distance = np.diff(steps)
+    stride, gaps = int(distance[0]), 0
+    if not (distance == stride).all():
+        values, counts = np.unique(distance, return_counts=True)
+        stride = int(values[np.argmax(counts)])
+        gaps = int(counts[values > stride].sum())
+    return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps)
+
+
+def _as_steps(steps: ArrayLike, name: str) -> IntArray:
+    raw = _as_array(steps, f"{name}: steps")
+    if raw.dtype.kind in "iu":
+        if raw.size and (int(raw.min()) < 0 or int(raw.max()) > MAX_STEP):
+            bad = int(raw.min()) if int(raw.min()) < 0 else int(raw.max())
+            raise CurveError(f"{name}: step {bad} is out of range; expected 0 to {MAX_STEP}; number steps from the start of training")
+        return np.array(raw, dtype=np.int64)
+    values = _to_float(raw, f"{name}: steps")
+    wrong = ~(np.isfinite(values) & (values >= 0) & (values <= MAX_STEP) & (np.floor(values) == values))
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise CurveError(
+            f"{name}: step {values[index]!r} in row {index} is not a whole number from 0 to {MAX_STEP}; "
+            "name the column that counts optimizer steps"
+        )
+    return values.astype(np.int64)
+
+
+def _as_floats(values: ArrayLike, name: str, length: int) -> FloatArray:
+    array = _to_float(_as_array(values, name), name)
+    if len(array) != length:
+        raise CurveError(f"{name} has {len(array)} values for {length} steps; expected one value a step")
+    return array
+
+
+def _as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise CurveError(f"{name} has shape {array.shape}; expected one dimension")
+    return array
+
+
+def _to_float(array: NDArray[Any], name: str) -> FloatArray:
+    try:
+        return np.array(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CurveError(f"{name}: {error}; expected numbers (nan and inf are allowed)") from error
+
+
+def _last_of_each(steps: IntArray) -> NDArray[np.intp] | None:
+    """Indices that sort the steps and keep the last row of each; None where they are strictly increasing already."""
+    if len(steps) < 2 or bool((np.diff(steps) > 0).all()):
+        return None
+    order = np.argsort(steps, kind="stable")
+    ordered = steps[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    kept: NDArray[np.intp] = order[is_last]
+    return kept

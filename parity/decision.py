@@ -1,0 +1,92 @@
+"""The decision table: pass, fail or inconclusive; the first rule that holds wins, each with its code and its sentence.
+
+The pass is non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more
+than the margin is no pass either: something else than precision has changed. The order is argued in docs/method.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from parity import rules
+from parity.measurements import Measurements
+from parity.rules import Rule
+
+State = Literal["pass", "fail", "inconclusive"]
+PASS: State = "pass"  # noqa: S105  (a verdict, no password)
+FAIL: State = "fail"
+INCONCLUSIVE: State = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A reason code with its sentence."""
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict's state, the reason that decided, and what else holds (further vetoes, then warnings)."""
+
+    state: State
+    deciding: Reason
+    others: tuple[Reason, ...]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """All reason codes, the deciding one first."""
+        return (self.deciding.code, *(reason.code for reason in self.others))
+
+
+_TABLE: tuple[tuple[State, str, Rule], ...] = (
+    (INCONCLUSIVE, "EMPTY", rules.empty),
+    (INCONCLUSIVE, "NO_COMMON_STEPS", rules.no_common_steps),
+    (INCONCLUSIVE, "DATA_ORDER_MISMATCH", rules.data_order),
+    (INCONCLUSIVE, "BASELINE_INVALID", rules.baseline_invalid),
+    (INCONCLUSIVE, "LOSS_NOT_NATS", rules.not_nats),
+    (FAIL, "NONFINITE_CAND", rules.nonfinite_candidate),
+    (FAIL, "DIVERGED", rules.diverged),
+    (FAIL, "CANDIDATE_UNSTABLE", rules.candidate_unstable),
+    (INCONCLUSIVE, "INCOMPLETE", rules.incomplete),
+    (INCONCLUSIVE, "TOO_FEW_STEPS", rules.too_few),
+    (INCONCLUSIVE, "MARGIN_UNDETERMINED", rules.margin_undetermined),
+    (INCONCLUSIVE, "UNSTABLE", rules.unstable),
+    (INCONCLUSIVE, "CONFOUNDED", rules.confounded),
+    (INCONCLUSIVE, "NOT_CONVERGED", rules.not_converged),
+    (FAIL, "GAP_EXCEEDS_MARGIN", rules.gap_exceeds),
+    (INCONCLUSIVE, "BETTER_THAN_BASELINE", rules.better),
+    (INCONCLUSIVE, "GAP_GROWING", rules.gap_growing),
+    (INCONCLUSIVE, "PLAN_UNKNOWN", rules.plan_unknown),
+    (INCONCLUSIVE, "DOWNSAMPLED", rules.downsampled),
+    (INCONCLUSIVE, "SMOOTHED", rules.smoothed),
+    (INCONCLUSIVE, "ROUNDED", rules.rounding_hides),
+    (INCONCLUSIVE, "SPIKES_HIDE_GAP", rules.spikes_hide),
+    (INCONCLUSIVE, "RUN_NOISE_ASSUMED", rules.noise_rejected),
+    (PASS, "WITHIN_MARGIN", rules.within_margin),
+    (INCONCLUSIVE, "CI_STRADDLES_MARGIN", rules.straddles),
+)
+
+_WARNINGS: tuple[tuple[str, Rule], ...] = (
+    ("RUN_NOISE_ASSUMED", rules.noise_assumed),
+    ("REPLICATES_IDENTICAL", rules.identical),
+    ("ARMS_IDENTICAL", rules.arms_identical),
+    ("PAIRING_UNPROVEN", rules.pairing_unproven),
+    ("PAIRING_WEAK", rules.pairing_weak),
+    ("WINDOW_SENSITIVE", rules.window_sensitive),
+    ("ROUNDED", rules.rounded),
+    ("SMOOTHED", rules.smooth),
+    ("RUNS_UNPAIRED", rules.unpaired_runs),
+    ("CONTROLS_LEFT_OUT", rules.controls_left_out),
+    ("BEYOND_PLAN", rules.beyond_plan),
+)
+
+
+def decide(m: Measurements) -> Decision:
+    """Apply the table to one comparison's measurements."""
+    matches = [(state, Reason(code=code, sentence=sentence)) for state, code, rule in _TABLE if (sentence := rule(m)) is not None]
+    state, deciding = matches[0]
+    others = [reason for other, reason in matches[1:] if other == INCONCLUSIVE]
+    warnings = [Reason(code=code, sentence=sentence) for code, rule in _WARNINGS if (sentence := rule(m)) is not None]
+    said = {deciding.code, *(reason.code for reason in others)}
+    return Decision(state=state, deciding=deciding, others=(*others, *(reason for reason in warnings if reason.code not in said)))

@@ -1,0 +1,51 @@
+"""NumPy archives of many runs, `<run>/step` and `<run>/loss` (T,): one run is named as `file.npz:run`."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from parity.curve import FloatArray
+from parity.readers.columns import LOSS, STEP
+from parity.readers.source import ReadError
+
+
+def run_names(path: str) -> tuple[str, ...]:
+    """Names of the runs in an archive, sorted."""
+    return tuple(sorted(_arrays(path)))
+
+
+def read_npz(path: str, run: str | None) -> tuple[dict[str, FloatArray], str]:
+    """Columns by quantity (T,) of one run of the archive, and its name; the only run where none is named."""
+    runs = _arrays(path)
+    if run is None:
+        if len(runs) != 1:
+            raise ReadError(f"{path} holds {len(runs)} runs; name one as {path}:RUN, of {', '.join(sorted(runs)[:12])}")
+        run = next(iter(runs))
+    if run not in runs:
+        raise ReadError(f"{path}: no run {run!r}; there are {', '.join(sorted(runs)[:12])}")
+    columns = runs[run]
+    if LOSS not in columns:
+        raise ReadError(f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and '{run}/loss'")
+    return dict(columns), run
+
+
+def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
+    """Arrays by run and quantity."""
+    if not Path(path).is_file():
+        raise ReadError(f"{path}: no such file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            flat = {key: np.asarray(archive[key]) for key in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError) as error:
+        raise ReadError(f"{path}: no NumPy archive ({str(error)[:80]}); expected arrays named '<run>/step' and '<run>/loss'") from None
+    runs: dict[str, dict[str, FloatArray]] = {}
+    for key, array in flat.items():
+        run, _, quantity = key.rpartition("/")
+        if array.ndim == 1 and array.dtype.kind in "iuf":
+            runs.setdefault(run or "run", {})[quantity] = array
+    usable: dict[str, Mapping[str, FloatArray]] = {run: columns for run, columns in runs.items() if STEP in columns}
+    if not usable:
+        raise ReadError(f"{path}: no array named '<run>/step'; found {', '.join(sorted(flat)[:12]) or 'nothing'}")
+    return usable

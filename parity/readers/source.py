@@ -1,0 +1,64 @@
+"""Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text, with file and line in the message."""
+
+import gzip
+import sys
+from pathlib import Path
+from typing import IO
+
+CHUNK = 1 << 20
+MAX_LINE = 1 << 20
+MAX_BYTES = 4 << 30
+STDIN = "-"
+
+
+class ReadError(ValueError):
+    """A file that can't be read as a run: one line with the file, the line where there is one, what was expected and what to do."""
+
+
+def read_text(name: str) -> str:
+    """The text of a file, of a gzip file, or of stdin for "-"; raises ReadError for what is missing, empty, binary or one endless line."""
+    data = _read_bytes(name)
+    if not data.strip():
+        raise ReadError(f"{name}: the file is empty; expected one line a training step")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ReadError(f"{name}, line {line}: byte {error.start} is not UTF-8 text; expected CSV or JSON lines") from None
+
+
+def _read_bytes(name: str) -> bytes:
+    try:
+        if name == STDIN:
+            return _collect(sys.stdin.buffer, name)
+        path = Path(name)
+        if path.is_dir():
+            raise ReadError(f"{name} is a directory; expected a file: name the run's metrics file in it")
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            return _collect(stream, name)
+    except FileNotFoundError:
+        raise ReadError(f"{name}: no such file") from None
+    except (OSError, EOFError) as error:
+        raise ReadError(f"{name}: can't be read ({str(error) or type(error).__name__})") from None
+    except ValueError as error:
+        raise error if isinstance(error, ReadError) else ReadError(f"{name}: {error}") from None
+
+
+def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
+    """Read in chunks, so that a line without end or a flood is refused before it fills the memory."""
+    chunks: list[bytes] = []
+    total = open_line = 0
+    while chunk := stream.read(CHUNK):
+        if b"\0" in chunk:
+            raise ReadError(
+                f"{name}: byte {total + chunk.index(0)} is NUL, so this is no text; expected CSV, JSON lines, .npz, Parquet or events"
+            )
+        last = chunk.rfind(b"\n")
+        open_line = open_line + len(chunk) if last < 0 else len(chunk) - last - 1
+        total += len(chunk)
+        if open_line > MAX_LINE or total > MAX_BYTES:
+            line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n") + 1
+            what = f"line {line} is longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
+            raise ReadError(f"{name}, line {line}: {what}; expected one line a training step")
+        chunks.append(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,219 @@
+"""Verdict documents in words: a headline, a terminal report, Markdown for a pull request, canonical JSON.
+
+Everything is made from the document (`Verdict.document()`), so that a verdict that came over the network reads the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from parity.plain import canonical_json
+from parity.version import ENGINE_VERSION
+from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
+
+REPORT_SCHEMA = "parity.report/1"
+
+Document = Mapping[str, Any]
+
+_MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+_STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+
+
+def headline(document: Document) -> str:
+    """The verdict in one or two sentences with numbers and units."""
+    word = str(document["verdict"]).upper()
+    body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
+    return f"{word}: {body}{_assumed(document)}"
+
+
+def _pass(document: Document) -> str:
+    margin, decimals = document["margin"], _decimals(document)
+    return (
+        f"{_candidate(document)} is within {_margin_words(document)} of {_baseline(document)}: "
+        f"gap {signed(document['gap']['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)}), "
+        f"margin {margin['nats']:.{decimals}f}. {_runs(document)}{_layers(document)}."
+    )
+
+
+def _fail(document: Document) -> str:
+    if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
+        return f"{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
+    margin, decimals = document["margin"], _decimals(document)
+    share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
+    return (
+        f"{_candidate(document)} ends {document['gap']['mean']:.{decimals}f} nats above {_baseline(document)} "
+        f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
+        f"{_runs(document)}{_layers(document)}."
+    )
+
+
+def _inconclusive(document: Document) -> str:
+    advice = document["advice"]["sentences"]
+    next_step = f" {advice[0]}" if advice else ""
+    pair = f"{_candidate(document)} against {_baseline(document)}: "
+    return f"{pair}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}{next_step}"
+
+
+def _reason(document: Document) -> str:
+    return str(document["reasons"][0]["sentence"])
+
+
+def _gap_aside(document: Document) -> str:
+    gap = document["gap"]
+    if not gap:
+        return ""
+    decimals = _decimals(document)
+    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
+
+
+def _assumed(document: Document) -> str:
+    if document["codes"][0] == "RUN_NOISE_ASSUMED":
+        return ""
+    return "".join(f" {reason['sentence']}" for reason in document["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED")
+
+
+def _interval(document: Document) -> str:
+    gap = document["gap"]
+    return f"{percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
+
+
+def _step_noise(document: Document) -> str:
+    multiple = (document["noise"] or {}).get("r_step")
+    return f"; {multiple:.2f} x step noise" if isinstance(multiple, float) else ""
+
+
+def _runs(document: Document) -> str:
+    base, cand = document["baseline"]["runs"], document["candidate"]["runs"]
+    if base == cand:
+        return f"{count(base, 'run')} per arm"
+    return f"{count(cand, f'{_candidate(document)} run')}, {count(base, f'{_baseline(document)} run')}"
+
+
+def _layers(document: Document, *, sentence: bool = False) -> str:
+    policy = document.get("layer_policy")
+    if not policy:
+        return ""
+    return f" Layer policy {policy}." if sentence else f", layer policy {policy}"
+
+
+def _margin_words(document: Document) -> str:
+    margin = document["margin"]
+    if "nats" in margin["source"]:
+        return f"{margin['nats']:.{_decimals(document)}f} nats"
+    return percent(margin["rel"])
+
+
+def _decimals(document: Document) -> int:
+    return sentence_decimals(document["margin"]["nats"] if document["margin"] else None)
+
+
+def _candidate(document: Document) -> str:
+    return str(document["candidate"]["name"])
+
+
+def _baseline(document: Document) -> str:
+    return str(document["baseline"]["name"])
+
+
+def render_text(documents: Sequence[Document], console_width: int = 80) -> RenderableType:
+    """Headlines, one row a candidate, then reasons and advice; for a rich console of the given width."""
+    parts: list[RenderableType] = []
+    for document in documents:
+        state = document["verdict"]
+        word, _, body = headline(document).partition(":")
+        parts += [Text.assemble((f"{_MARKS[state]} {word}", _STYLES[state]), f":{body}"), Text("")]
+    parts += [_summary_table(documents, console_width), Text("")]
+    for document in documents:
+        parts += _details(document)
+    return Group(*parts)
+
+
+_SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
+
+
+def _summary_row(document: Document) -> tuple[str, ...]:
+    gap, margin = document["gap"], document["margin"]
+    return (
+        _candidate(document),
+        signed(gap["mean"], TABLE_DECIMALS) if gap else "none",
+        interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
+        f"{100 * gap['rel']:+.2f} %" if gap and gap["rel"] is not None else "none",
+        f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
+        str(document["verdict"]),
+    )
+
+
+def _summary_table(documents: Sequence[Document], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in _SUMMARY:
+        table.add_column(name, justify="left" if name in ("candidate", "verdict") else "right", overflow="fold", no_wrap=width >= 80)
+    for document in documents:
+        table.add_row(*_summary_row(document))
+    return table
+
+
+def _details(document: Document) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"{_candidate(document)} against {_baseline(document)}", style="bold")]
+    said = [Text.assemble((reason["code"], "bold"), f"  {reason['sentence']}") for reason in document["reasons"]]
+    said += [Text.assemble((f"{name}: ", "dim"), value) for name, value in _facts(document)]
+    said += [Text.assemble(("next: ", "dim"), sentence) for sentence in document["advice"]["sentences"]]
+    return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in said), Text("")]
+
+
+def _facts(document: Document) -> list[tuple[str, str]]:
+    """What the table has no room for: window, noises, run floors, convergence."""
+    window = document["window"]
+    facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    if document["gap"]:
+        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
+    return facts
+
+
+def _noise_words(document: Document) -> str:
+    noise, parts = document["noise"], document["se_parts"]
+    pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
+    return f"step noise {noise['sigma_step']:.4f} nats, within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}{pairing}"
+
+
+def _floor_words(document: Document) -> str:
+    sides = ((_baseline(document), document["tau"]["baseline"]), (_candidate(document), document["tau"]["candidate"]))
+    return ", ".join(f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in sides)
+
+
+def _margin_fact(document: Document) -> str:
+    margin, advice = document["margin"], document["advice"]
+    if not margin:
+        return "undetermined"
+    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {advice['margin_to_pass']:.4f} would pass"
+
+
+def render_markdown(documents: Sequence[Document]) -> str:
+    """Headlines, a table, and details folded away; fit for a pull-request comment."""
+    lines = []
+    for document in documents:
+        word, _, body = headline(document).partition(":")
+        lines += [f"{_MARKS[document['verdict']]} **{word}**:{_escaped(body)}", ""]
+    lines += ["| " + " | ".join(_SUMMARY) + " |", "|" + "---|" * len(_SUMMARY)]
+    lines += ["| " + " | ".join(_escaped(cell) for cell in _summary_row(document)) + " |" for document in documents]
+    for document in documents:
+        lines += ["", f"<details><summary>{_escaped(_candidate(document))}: reasons and numbers</summary>", ""]
+        lines += [f"- `{reason['code']}` {_escaped(reason['sentence'])}" for reason in document["reasons"]]
+        lines += [f"- {name}: {_escaped(value)}" for name, value in _facts(document)]
+        lines += [f"- next: {_escaped(sentence)}" for sentence in document["advice"]["sentences"]]
+        lines += ["", "</details>"]
+    return "\n".join([*lines, "", f"parity {ENGINE_VERSION}", ""])
+
+
+def _escaped(text: str) -> str:
+    for mark, code in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(mark, code)
+    return text
+
+
+def render_json(documents: Sequence[Document]) -> str:
+    """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts."""
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": ENGINE_VERSION, "verdicts": list(documents)})

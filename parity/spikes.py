@@ -1,0 +1,114 @@
+"""Loss spikes and late divergence in the gap series of the window.
+
+masked: |d_t - median| > 8 x 1.4826 MAD, widened by 5 steps on each side, replaced by linear interpolation.
+A spike is the candidate's where the gap jumps up, the baseline's where it jumps down. Counts are compared with the exact binomial
+P(X >= n_B | n_A + n_B, 1/2). Late divergence: the median gap of the last 10 % of the window is above 3 margins and above the first
+half's median by 2 margins.
+
+Can fail: a divergence is not a spike, so a stretch that reaches the window's end or fills more than 10 % of it is left in the series
+that late divergence reads. Never silent: raw gap, masked gap and masked share are all in the verdict.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtrc
+
+from parity.curve import BoolArray, FloatArray
+from parity.noise import mad_sd
+
+THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
+MAX_MASKED_SHARE = 0.10
+ONE_SIDED_ALPHA = 0.01
+NEGLIGIBLE = 1e-6  # of the loss: gaps of reruns rounded to few digits have a MAD of 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spikes:
+    """Spikes per arm, one-sided p that the candidate has more, the mask (n,), and d (n,) masked and with divergence kept."""
+
+    baseline: int
+    candidate: int
+    p_candidate_more: float
+    mask: BoolArray
+    masked_gap: FloatArray
+    divergence_gap: FloatArray
+
+    @property
+    def masked_share(self) -> float:
+        """Share of the window's points that are masked."""
+        return float(self.mask.mean()) if len(self.mask) else 0.0
+
+    @property
+    def candidate_alone(self) -> bool:
+        """Whether the candidate has significantly more spikes than the baseline."""
+        return self.p_candidate_more < ONE_SIDED_ALPHA
+
+
+def find_spikes(gap: FloatArray, level: float) -> Spikes:
+    """Find and mask the spikes of the window's gap series (n,) in nats, where the baseline's loss is `level`."""
+    if len(gap) == 0:
+        return _no_spikes(gap)
+    offset = gap - np.median(gap)
+    limit = max(THRESHOLD_SDS * mad_sd(gap), NEGLIGIBLE * abs(level))
+    far: BoolArray = np.abs(offset) > limit
+    if not far.any():
+        return _no_spikes(gap)
+    mask = widen(far, WIDEN_STEPS)
+    starts, ends = stretches(mask)
+    up = [offset[a:b][np.argmax(np.abs(offset[a:b]))] > 0 for a, b in zip(starts, ends, strict=True)]
+    candidate, total = sum(up), len(up)
+    recovered = mask.copy()
+    for a, b in zip(starts, ends, strict=True):
+        if b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any()):
+            recovered[a:b] = False
+    return Spikes(
+        baseline=total - candidate,
+        candidate=candidate,
+        p_candidate_more=binomial_upper(candidate, total),
+        mask=mask,
+        masked_gap=interpolate(gap, mask),
+        divergence_gap=interpolate(gap, recovered),
+    )
+
+
+def _no_spikes(gap: FloatArray) -> Spikes:
+    mask = np.zeros(len(gap), dtype=bool)
+    return Spikes(baseline=0, candidate=0, p_candidate_more=1.0, mask=mask, masked_gap=gap, divergence_gap=gap)
+
+
+def widen(mask: BoolArray, by: int) -> BoolArray:
+    """The mask (n,) with every true stretch longer by `by` points on both sides."""
+    kernel = np.ones(2 * by + 1)
+    near: BoolArray = np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
+    return near
+
+
+def stretches(mask: BoolArray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end (exclusive) of every stretch of true values."""
+    edges = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+def interpolate(series: FloatArray, mask: BoolArray) -> FloatArray:
+    """The series with masked points replaced linearly; the nearest kept value at the ends; unchanged where all or nothing is masked."""
+    if mask.all() or not mask.any():
+        return series
+    index = np.arange(len(series))
+    filled = series.copy()
+    filled[mask] = np.interp(index[mask], index[~mask], series[~mask])
+    return filled
+
+
+def binomial_upper(count: int, total: int) -> float:
+    """P(X >= count) for X ~ Binomial(total, 1/2)."""
+    return 1.0 if count <= 0 else float(bdtrc(float(count - 1), total, 0.5))
+
+
+def diverged_late(gap: FloatArray, margin: float) -> bool:
+    """Whether the gap series (n,) ends far above the margin and far above its own first half."""
+    if len(gap) < 20:
+        return False
+    end = float(np.median(gap[-(len(gap) // 10) :]))
+    first_half = float(np.median(gap[: len(gap) // 2]))
+    return end > 3.0 * margin and end > first_half + 2.0 * margin

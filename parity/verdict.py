@@ -1,0 +1,90 @@
+"""`judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random numbers, no input or output."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.advice import Advice, advise
+from parity.criteria import Criteria
+from parity.curve import Curve
+from parity.decision import Decision, State, decide
+from parity.document import verdict_document
+from parity.gap import Interval
+from parity.margin import Margin
+from parity.measurements import Measurements, measure
+from parity.window import plan_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Verdict:
+    """What was decided about one candidate, on which measurements, and what to do next; `document()` is its JSON form."""
+
+    decision: Decision
+    advice: Advice
+    measurements: Measurements
+    layer_policy: str | None = None
+
+    @property
+    def verdict(self) -> State:
+        """pass, fail or inconclusive."""
+        return self.decision.state
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Reason codes, the deciding one first."""
+        return self.decision.codes
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name."""
+        return self.measurements.arms.candidate.name
+
+    @property
+    def gap(self) -> Interval | None:
+        """The window's gap with its error in nats, where there is a window."""
+        return self.measurements.late.interval if self.measurements.late else None
+
+    @property
+    def margin(self) -> Margin | None:
+        """The deciding margin, where it could be determined."""
+        return self.measurements.late.margin if self.measurements.late else None
+
+    def document(self) -> dict[str, Any]:
+        """The verdict as a JSON-able dict with sorted keys."""
+        return verdict_document(self.measurements, self.decision, self.advice, self.layer_policy)
+
+
+def judge(
+    baseline: Sequence[Curve],
+    candidates: Mapping[str, Sequence[Curve]],
+    criteria: Criteria,
+    *,
+    controls: Sequence[Curve] = (),
+    planned_steps: int | None = None,
+    assume_complete: bool = False,
+    layer_policy: str | None = None,
+    baseline_name: str | None = None,
+) -> tuple[Verdict, ...]:
+    """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
+
+    `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
+    Without either nothing passes. Losses in nats. Raises ValueError where an arm has no run or the plan is not positive.
+    """
+    if not baseline:
+        raise ValueError("the baseline has no run; expected at least one curve")
+    if not candidates or not all(candidates.values()):
+        raise ValueError(f"candidates are {list(candidates)}; expected at least one name with at least one curve each")
+    if planned_steps is not None and planned_steps < 1:
+        raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
+    name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
+    verdicts = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for candidate, runs in candidates.items():
+            window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window)
+            decision = decide(measured)
+            advice = advise(measured, decision)
+            verdicts.append(Verdict(decision=decision, advice=advice, measurements=measured, layer_policy=layer_policy))
+    return tuple(verdicts)

@@ -1,0 +1,34 @@
+"""How numbers are written in sentences and tables, everywhere the same: nats with sign, shares in %, intervals as "a to b"."""
+
+SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
+FINE_MARGIN = 0.005  # below it three decimals would hide the answer
+
+
+def sentence_decimals(margin_nats: float | None) -> int:
+    """Decimals for nats in sentences: 3, or 4 beside a margin below 0.005 nats."""
+    return TABLE_DECIMALS if margin_nats is not None and abs(margin_nats) < FINE_MARGIN else SENTENCE_DECIMALS
+
+
+def signed(value: float, decimals: int = SENTENCE_DECIMALS) -> str:
+    """A gap in nats with its sign, "+0.026"; what rounds to zero is "+0.000"."""
+    text = f"{value:+.{decimals}f}"
+    return text.replace("-", "+") if float(text) == 0.0 else text
+
+
+def interval_words(lo: float, hi: float, decimals: int = SENTENCE_DECIMALS) -> str:
+    """An interval as "-0.003 to +0.015"."""
+    return f"{signed(lo, decimals)} to {signed(hi, decimals)}"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share as "1.0 %": `digits` significant digits, at least one decimal below 10 %."""
+    value = 100.0 * share
+    if value == 0.0:
+        return "0 %"
+    text = f"{value:.{digits}g}"
+    return f"{text if '.' in text or 'e' in text or abs(value) >= 10 else text + '.0'} %"
+
+
+def count(number: int, thing: str) -> str:
+    """ "1 run", "3 runs", "1,500 steps"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
