@@ -53,14 +53,15 @@ def _stage(parts: list[jax.Array]) -> list[jax.Array]:
 
 
 def rotate(x_MK: jax.Array) -> jax.Array:
-    """x (M, K) with every group of sixteen rows rotated by R, rounded to bfloat16 values; M is a multiple of 16.
+    """x (M, K) with every group of sixteen rows rotated by R, in x's type; M is a multiple of 16.
 
-    float32 in, float32 out (bfloat16 values). Column k of group m becomes x[16m:16m+16, k] @ R.
+    Column k of group m becomes x[16m:16m+16, k] @ R, summed in float32 and rounded once if x is bfloat16.
     """
     rows, columns = x_MK.shape
-    x_GSK = x_MK.reshape(rows // SIZE, SIZE, columns)
+    x_GSK = x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)
     signed = x_GSK * jnp.asarray(SIGNS, jnp.float32).reshape(1, SIZE, 1)
     x_GABK = signed.reshape(rows // SIZE, 4, 4, columns)
     fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
     both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)
-    return round_bfloat16(both.reshape(rows, columns) * 0.25)
+    rotated = both.reshape(rows, columns) * 0.25
+    return round_bfloat16(rotated).astype(x_MK.dtype) if x_MK.dtype == jnp.bfloat16 else rotated

@@ -209,7 +209,7 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in ("recipe", "seed", "replicate")}
     facts = {
         "code_sha256": source_digest(),
-        "data_sha256": corpus.digest,
+        "data_digest": corpus.digest,
         "device_class": device.device_class,
         "engine": spec.engine,
         "fast_bf16": str(device.fast_bf16).lower(),

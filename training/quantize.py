@@ -111,6 +111,12 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
     return value * scale[: value.shape[0], : value.shape[1]] * x.scale_inv
 
 
+def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
+    view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
+    return jnp.max(jnp.abs(view), axis=within)
+
+
 def count_nonfinite(x: jax.Array) -> jax.Array:
     """How many elements are NaN or infinite (float32 scalar). Counting is skipped where the largest magnitude is finite."""
     finite = jnp.isfinite(jnp.max(jnp.abs(x)))
@@ -127,15 +133,15 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """x as float32, padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
-    x = x_MK.astype(jnp.float32)
+    x = x_MK
     if quantizer.scaling != "tensor":
         widths = _widths(axis, quantizer)
         padding = [(0, -size % width) for size, width in zip(x.shape, widths, strict=True)]
         if any(after for _, after in padding):
             x = jnp.pad(x, padding)
-    if not quantizer.rotated:
-        return x
-    return hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
+    if quantizer.rotated:
+        x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
+    return x.astype(jnp.float32)
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
@@ -160,10 +166,10 @@ def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None
     view, within = _blocked(x, axis, quantizer)
     if noise is not None:
         noise = noise.reshape(view.shape)
-    block_amax = jnp.max(jnp.abs(view), axis=within, keepdims=True)
+    largest = jnp.max(jnp.abs(view), axis=within, keepdims=True)
     if quantizer.scaling == "mx":
-        return _round_mx(view, block_amax, quantizer, noise)
-    return _round_nvfp4(view, block_amax, quantizer, noise)
+        return _round_mx(view, largest, quantizer, noise)
+    return _round_nvfp4(view, largest, quantizer, noise)
 
 
 def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> jax.Array:
@@ -189,20 +195,20 @@ def _barrier(*scalars: jax.Array) -> tuple[jax.Array, ...]:
     return kept
 
 
-def _round_mx(view: jax.Array, block_amax: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
-    ratio = block_amax * np.float32(1 / quantizer.format.largest)
+def _round_mx(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+    ratio = largest * np.float32(1 / quantizer.format.largest)
     byte = formats.e8m0_round_up(ratio)
     value = _to_grid(view * formats.e8m0_reciprocal(byte), quantizer, noise)
-    return _Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(block_amax), jnp.float32(1))
+    return _Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(largest), jnp.float32(1))
 
 
-def _round_nvfp4(view: jax.Array, block_amax: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
-    amax = jnp.max(block_amax)
+def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+    amax = jnp.max(largest)
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
     decode, sixth, factor = _barrier(1 / encode, encode * _SIXTH, amax / both)
-    scale = formats.nearest(block_amax * sixth, E4M3)
+    scale = formats.nearest(largest * sixth, E4M3)
     reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
     value = _to_grid(view * reciprocal, quantizer, noise)
     return _Rounded(value, scale, formats.encode(scale, E4M3), amax, factor)

@@ -296,7 +296,7 @@ def _check_recipe(job: JobSpec | RunSpec, recipe: Recipe) -> None:
             raise SpecError(
                 name,
                 size,
-                f"a multiple of {multiple}: recipe {recipe} scales blocks of it, and this is the contracting size of one of the three GEMMs",
+                f"a multiple of {multiple}: recipe {recipe} scales blocks of it along the contracting axis of a GEMM",
                 f"the nearest is {nearest}",
             )
 

@@ -1,0 +1,206 @@
+"""Compare our quantizers and our linear layer with a file of vectors that another implementation made.
+
+What it answers: does our emulation give the same codes, scale bytes and products as the build that wrote this file?
+
+    python -m training.vectors FILE.npz [FILE.npz ...]
+
+prints a row for every case and format and exits 0 when nothing differs, else 1 (2: the file holds nothing to compare).
+
+Format of a file (NumPy .npz; <case> is any name):
+    <case>/x                          float32 input; treated as bfloat16 where every value is one
+    <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x transposed (MX: not transposed)
+    <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax
+    <case>/fp8_cs_{e4m3,e5m2}/{codes,scale_inv}
+    x, w, g and <recipe>/{y,dx,dw}    a linear layer, forward and gradients, bfloat16 values
+
+What may differ, and is counted apart as granted: the sign of an FP4 zero; an NVFP4 block scale on a rounding tie, where
+(b / 6) S and b (S / 6) round apart, with the sixteen codes under it; for an input that is no bfloat16, codes after the Hadamard
+rotation by one step (the order of float32 sums shows); a dense result by one bfloat16 ulp of the largest magnitude, or
+two for FP8 with per-tensor scales, whose reference rounds once before and once after the scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from training import formats
+from training.formats import E2M1, E4M3, E5M2
+from training.linear import linear
+from training.quantize import Quantizer, block_amax, quantize
+from training.recipes import LinearRecipe, linear_recipe
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+QUANTIZERS: Mapping[str, Quantizer] = {
+    "nvfp4_1d": Quantizer(format=E2M1, scaling="nvfp4", block=16),
+    "nvfp4_2d": Quantizer(format=E2M1, scaling="nvfp4", block=16, two_dimensional=True),
+    "nvfp4_1d_rht": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True),
+    "mxfp8_e4m3": Quantizer(format=E4M3, scaling="mx", block=32),
+    "mxfp8_e5m2": Quantizer(format=E5M2, scaling="mx", block=32),
+    "fp8_cs_e4m3": Quantizer(format=E4M3, scaling="tensor"),
+    "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
+}
+_DENSE = ("y", "dx", "dw")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One case and format: how much was compared, how much differs, how much of that is granted; dense errors in bf16 ulp."""
+
+    name: str
+    codes: int = 0
+    codes_differ: int = 0
+    scales: int = 0
+    scales_differ: int = 0
+    granted: int = 0
+    worst_ulp: float = 0.0
+    allowed_ulp: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return not self.codes_differ and not self.scales_differ and self.worst_ulp <= self.allowed_ulp
+
+
+def compare(arrays: Arrays) -> Iterator[Comparison]:
+    """Every comparison that a vector file allows."""
+    for key in arrays:
+        case, _, rest = key.partition("/")
+        name, _, part = rest.rpartition("/")
+        if name in QUANTIZERS and part in ("row_codes", "col_codes"):
+            yield _compare_blocks(arrays, case, name, part[:3])
+        elif name in QUANTIZERS and part == "codes":
+            yield _compare_tensor(arrays, case, name)
+        elif rest == "y" and {"x", "w", "g"} <= arrays.keys():
+            yield _compare_dense(arrays, case)
+
+
+def _input(x: npt.NDArray[Any]) -> jax.Array:
+    """x as bfloat16 where that loses nothing (what the kernels take), else as float32."""
+    narrow = jnp.asarray(x, jnp.float32).astype(jnp.bfloat16)
+    return narrow if np.array_equal(np.asarray(narrow.astype(jnp.float32)), x) else jnp.asarray(x, jnp.float32)
+
+
+def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparison:
+    quantizer = QUANTIZERS[name]
+    prefix = f"{case}/{name}/{side}"
+    x = _input(arrays[f"{case}/x"])
+    axis = 1 if side == "row" else 0
+    ours = quantize(x, axis, quantizer)
+    scales = _oriented(ours.scales, axis, quantizer)
+    codes = _oriented(ours.codes, axis, replace(quantizer, two_dimensional=False))
+    theirs, their_codes = arrays[f"{prefix}_scale_{'e4m3' if quantizer.scaling == 'nvfp4' else 'e8m0'}"], arrays[f"{prefix}_codes"]
+    if quantizer.scaling == "nvfp4":
+        codes, their_codes = _without_zero_sign(codes), _without_zero_sign(their_codes)
+    off, wrong = scales != theirs, codes != their_codes
+    tie, excused = np.zeros_like(off), np.zeros_like(wrong)
+    if quantizer.scaling == "nvfp4" and np.any(off):
+        tie = off & (_oriented(_other_order(x, axis, quantizer, ours.amax), axis, quantizer) == theirs)
+        excused = wrong & _under(tie, quantizer, wrong.shape)
+    if quantizer.rotated and x.dtype != jnp.bfloat16:
+        excused |= wrong & (np.abs(_step(codes) - _step(their_codes)) <= 1)
+    return Comparison(
+        name=prefix,
+        codes=codes.size,
+        codes_differ=int(np.sum(wrong & ~excused)),
+        scales=scales.size,
+        scales_differ=int(np.sum(off & ~tie)),
+        granted=int(np.sum(tie) + np.sum(excused)),
+    )
+
+
+def _oriented(blocks: jax.Array, axis: int, quantizer: Quantizer) -> npt.NDArray[Any]:
+    """Codes or scale bytes as the file lays them out: NVFP4 columns transposed, 2D scales repeated for every row."""
+    array = np.asarray(blocks)
+    if quantizer.two_dimensional:
+        array = np.repeat(array, quantizer.block, axis=1 - axis)
+    return array.T if axis == 0 and quantizer.scaling == "nvfp4" else array
+
+
+def _other_order(x: jax.Array, axis: int, quantizer: Quantizer, amax: jax.Array) -> jax.Array:
+    """The E4M3 scale bytes in the order (b / 6) S, which Transformer Engine's JAX path and its older kernels use."""
+    sixth = np.asarray(block_amax(x, axis, quantizer)) * np.float32(1 / 6)
+    scale = sixth * (np.float32(2688) / np.asarray(amax))
+    return formats.encode(formats.nearest(jnp.asarray(scale), E4M3), E4M3)
+
+
+def _without_zero_sign(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(codes == 8, 0, codes)
+
+
+def _step(codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Position of an FP4 code on the grid, -7..7."""
+    index = (codes & 7).astype(np.int64)
+    return np.where(codes & 8, -index, index)
+
+
+def _under(blocks: npt.NDArray[np.bool_], quantizer: Quantizer, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """A mask over blocks of the last axis as a mask over elements."""
+    return np.repeat(blocks, quantizer.block, axis=-1)[: shape[0], : shape[1]]
+
+
+def _compare_tensor(arrays: Arrays, case: str, name: str) -> Comparison:
+    ours = quantize(_input(arrays[f"{case}/x"]), 1, QUANTIZERS[name])
+    codes = arrays[f"{case}/{name}/codes"]
+    differ = int(np.sum(np.asarray(ours.codes) != codes))
+    scale = int(np.float32(ours.scale_inv) != arrays[f"{case}/{name}/scale_inv"].reshape(()))
+    return Comparison(name=f"{case}/{name}", codes=codes.size, codes_differ=differ, scales=1, scales_differ=scale)
+
+
+def _dense_recipe(name: str) -> tuple[LinearRecipe, float]:
+    """Our recipe for a recipe of the file, without stochastic rounding (the file cannot hold a random result), and the ulp allowed."""
+    known = {"nvfp4_rht_2d": "nvfp4", "nvfp4_2d": "nvfp4_no_rht", "mxfp8": "mxfp8", "fp8_cs": "fp8_current"}
+    recipe = linear_recipe(known[name], fast_bf16=False)  # type: ignore[arg-type]
+    without = {
+        side: replace(quantizer, stochastic=False) for side in ("dgrad_g", "wgrad_g") if (quantizer := getattr(recipe, side)) is not None
+    }
+    return replace(recipe, **without), 2.0 if name == "fp8_cs" else 1.0
+
+
+def _compare_dense(arrays: Arrays, name: str) -> Comparison:
+    recipe, allowed = _dense_recipe(name)
+    x, w, g = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
+    y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), jnp.float32(0)), x, w)
+    worst = 0.0
+    for ours, part in zip((y, *pull(g)), _DENSE, strict=True):
+        theirs = arrays[f"{name}/{part}"].astype(np.float32)
+        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(theirs)))) - 7)
+        worst = max(worst, float(np.max(np.abs(np.asarray(ours, np.float32) - theirs)) / ulp))
+    return Comparison(name=f"dense/{name}", worst_ulp=worst, allowed_ulp=allowed)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the comparisons of the files that were named; 0 where nothing differs, 1 where something does, 2 on a useless file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.vectors", description="Compare our codes, scales and products with a vector file."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
+    rows: list[Comparison] = []
+    for path in parser.parse_args(arguments).files:
+        with np.load(path) as archive:
+            found = list(compare({key: archive[key] for key in archive.files}))
+        if not found:
+            sys.stderr.write(f"{path} holds no case that this program knows; expected keys such as <case>/nvfp4_1d/row_codes\n")
+            return 2
+        rows += found
+    sys.stdout.write(f"{'case and format':44} {'codes':>8} {'differ':>7} {'scales':>7} {'differ':>7} {'granted':>8} {'worst ulp':>10}\n")
+    for row in rows:
+        dense = f"{row.worst_ulp:10.2f}" if row.allowed_ulp else " " * 10
+        sys.stdout.write(
+            f"{row.name:44} {row.codes:8} {row.codes_differ:7} {row.scales:7} {row.scales_differ:7} {row.granted:8} {dense}"
+            f"{'' if row.passed else '  DIFFERS'}\n"
+        )
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
