@@ -10,15 +10,17 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 
+from parity import remote
+from parity.client import ClientError, UnreachableError
 from parity.criteria import NVFP4, PROFILES, Criteria, CriteriaError, criteria_from_mapping
 from parity.curve import Curve
 from parity.exits import EXIT_CODES, exit_code
+from parity.output import UsageError, show
 from parity.readers import ReadError, read_run, run_name
-from parity.report import render_json, render_markdown, render_text
 from parity.verdict import judge
 from parity.version import ENGINE_VERSION
+from parity.watching import WatchTimeoutError
 
 __all__ = ["EXIT_CODES", "app", "exit_code", "main"]
 
@@ -32,15 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WIDTH = 80
-
-
 # typer's own base of "no such option" and its like, wherever its version keeps the class
 _CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-
-
-class UsageError(Exception):
-    """What the caller has to change, in one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,6 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (UsageError, ReadError, CriteriaError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
+    except ClientError as error:
+        _complain(str(error))
+        code = EXIT_CODES["usage"] if error.status < 500 else EXIT_CODES["infrastructure"]
+    except (UnreachableError, remote.JobEndedError) as error:
+        _complain(str(error))
+        code = EXIT_CODES["infrastructure"]
+    except WatchTimeoutError as error:
+        _complain(str(error))
+        code = EXIT_CODES["timeout"]
     except (typer.Abort, KeyboardInterrupt):
         _complain("interrupted")
         code = EXIT_CODES["infrastructure"]
@@ -126,16 +130,6 @@ def compare(
     documents = [verdict.document() for verdict in verdicts]
     show(documents, as_json=as_json, markdown=markdown)
     return exit_code(documents)
-
-
-def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: bool) -> None:
-    """Print verdict documents to stdout in the form asked for."""
-    if as_json and markdown:
-        raise UsageError("--json and --markdown exclude each other; expected one of them")
-    if as_json or markdown:
-        sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
-    else:
-        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
 
 
 def load_criteria(path: str | None, *, margin: str | None = None, profile: str | None = None) -> Criteria:
@@ -220,7 +214,7 @@ def _pairs(items: list[str] | None, flag: str) -> dict[str, str]:
     return pairs
 
 
-# Verbs that need a server are registered here, on the same app, by `remote`.
+app.add_typer(remote.app)
 
 if __name__ == "__main__":
     main()

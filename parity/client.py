@@ -61,6 +61,14 @@ class Client:
         """The gap of a candidate against the baseline in bins."""
         return self._call("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
 
+    def ready(self) -> bool:
+        """Whether the server and everything that it needs are up."""
+        try:
+            self._call("GET", "/readyz")
+        except (ClientError, UnreachableError):
+            return False
+        return True
+
     def page(self, job_id: str) -> str:
         """The address of the job's page."""
         return f"{self.url}/jobs/{job_id}"

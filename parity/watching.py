@@ -33,7 +33,7 @@ def follow(client: Client, job_id: str, console: Console, timeout_seconds: float
     document: dict[str, Any] = {}
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for document in documents:
-            live.update(_table(document, _gaps(client, document)))
+            live.update(table(document, _gaps(client, document)))
     return document
 
 
@@ -73,8 +73,9 @@ def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
     return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
 
 
-def _table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
-    table = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
+def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
+    """One row an arm: bar, steps, loss, gap (nats, where known) and time left."""
+    shown = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
     for heading, justify in (
         ("arm", "left"),
         ("", "left"),
@@ -83,11 +84,11 @@ def _table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
         ("gap, nats", "right"),
         ("left", "right"),
     ):
-        table.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
+        shown.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
     for arm in document["arms"]:
         done, planned = arm["steps_done"], arm["planned_steps"]
         gap = "baseline" if arm["role"] == "baseline" else f"{gaps[arm['name']]:+.4f}" if arm["name"] in gaps else "–"
-        table.add_row(
+        shown.add_row(
             arm["name"],
             ProgressBar(total=planned, completed=done, width=20),
             f"{done:,}/{planned:,}",
@@ -95,7 +96,7 @@ def _table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
             gap,
             _left(arm["eta_seconds"]),
         )
-    return table
+    return shown
 
 
 def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.gzip import GZipMiddleware
 
-import parity
+from parity.version import ENGINE_VERSION
 from server import pages, problems
 from server.database.engine import Database
 from server.errors import ForbiddenError
@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="parity",
         summary="Convergence-parity validation for low-precision LLM training",
-        version=parity.__version__,
+        version=ENGINE_VERSION,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,

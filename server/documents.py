@@ -255,7 +255,7 @@ def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
     gap = document.get("gap") or {}
     low, high = gap.get("ci95") or (None, None)
     return VerdictSummary(
-        candidate=document["candidate"],
+        candidate=document["candidate"]["name"],
         verdict=document["verdict"],
         gap_nats=gap.get("mean"),
         ci_low=low,

@@ -122,6 +122,7 @@ def decide(session: Session, job_id: str) -> Outcome:
         criteria_from_mapping(job.criteria),
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
+        baseline_name=baseline.name,
     )
     return Outcome(verdicts=verdicts)
 
@@ -132,20 +133,20 @@ def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
     end: models.JobStatus = "concluded" if outcome.verdicts else "failed"
     if not move_job(session, job_id, ("queued", "running"), end, finished_at=now, code=outcome.code, message=outcome.message):
         return False
-    for verdict in outcome.verdicts:
-        document = verdict.document()
-        session.add(
-            models.Verdict(
-                id=models.new_id("v"),
-                job_id=job_id,
-                candidate=document["candidate"],
-                outcome=document["verdict"],
-                document=json.dumps(document, sort_keys=True, allow_nan=False),
-                created_at=now,
-            )
-        )
+    rows = [_verdict_row(job_id, verdict.document(), now) for verdict in outcome.verdicts]
+    session.add_all(rows)
     if outcome.verdicts:
-        summary: Mapping[str, Any] = {verdict.document()["candidate"]: verdict.document()["verdict"] for verdict in outcome.verdicts}
-        events.emit(session, job_id, "verdict", dict(summary))
+        events.emit(session, job_id, "verdict", {row.candidate: row.outcome for row in rows})
     events.emit(session, job_id, "status", {"status": end})
     return True
+
+
+def _verdict_row(job_id: str, document: Mapping[str, Any], now: float) -> models.Verdict:
+    return models.Verdict(
+        id=models.new_id("v"),
+        job_id=job_id,
+        candidate=document["candidate"]["name"],
+        outcome=document["verdict"],
+        document=json.dumps(document, sort_keys=True, allow_nan=False),
+        created_at=now,
+    )

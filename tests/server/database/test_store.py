@@ -1,0 +1,75 @@
+"""The metrics store: bit for bit, idempotent, and one attempt a step."""
+
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, given
+from hypothesis import settings as rules
+from hypothesis import strategies as st
+
+from server.database import store
+
+ANY_FLOAT = st.floats(width=64, allow_nan=True, allow_infinity=True)
+
+
+def _append(database, run, kind, epoch, first, values):
+    steps = np.arange(first, first + len(values))
+    with database.write() as session:
+        store.append(session, run, kind, epoch, steps, {"loss": np.array(values, np.float64)})
+
+
+def _read(database, run, kind="train"):
+    with database.read() as session:
+        steps, columns = store.read(session, run, kind)
+    return steps.tolist(), columns.get("loss", np.empty(0))
+
+
+def _a_run(database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    with database.read() as session:
+        return session.connection().exec_driver_sql("select id from runs where job_id = ? order by position", (job,)).scalars().first()
+
+
+@rules(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(ANY_FLOAT, min_size=1, max_size=50), epoch=st.integers(1, 10**6))
+def test_every_bit_comes_back(database, recorded, values, epoch):
+    run = _a_run(database, recorded)
+    _append(database, run, "train", epoch, 0, values)
+    steps, loss = _read(database, run)
+    assert steps == list(range(len(values)))
+    assert loss.tobytes() == np.array(values, np.float64).tobytes()
+
+
+def test_a_repeated_chunk_changes_nothing(database, recorded):
+    run = _a_run(database, recorded)
+    for _ in range(2):
+        _append(database, run, "train", 1, 0, [1.0, 2.0])
+    assert _read(database, run)[0] == [0, 1]
+
+
+def test_the_newest_attempt_wins_from_its_first_step_on(database, recorded):
+    run = _a_run(database, recorded)
+    _append(database, run, "train", 1, 0, [1.0] * 4)
+    _append(database, run, "train", 1, 4, [1.0] * 4)
+    _append(database, run, "train", 2, 6, [2.0] * 2)
+    _append(database, run, "train", 3, 2, [3.0] * 3)
+    steps, loss = _read(database, run)
+    # Attempt 3 resumed at step 2: nothing of attempts 1 and 2 from there on is left, even where 3 has not come yet.
+    assert steps == [0, 1, 2, 3, 4]
+    assert loss.tolist() == [1.0, 1.0, 3.0, 3.0, 3.0]
+
+
+def test_kinds_do_not_mix_and_missing_columns_are_nan(database, recorded):
+    run = _a_run(database, recorded)
+    _append(database, run, "train", 1, 0, [1.0])
+    _append(database, run, "validation", 1, 0, [9.0])
+    assert _read(database, run)[1].tolist() == [1.0]
+    with database.read() as session:
+        _, columns = store.read(session, run, "train", ["loss", "absent"])
+    assert math.isnan(columns["absent"][0])
+
+
+def test_a_run_without_records_is_empty(database, recorded):
+    steps, loss = _read(database, _a_run(database, recorded))
+    assert steps == []
+    assert loss.size == 0

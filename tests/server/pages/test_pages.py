@@ -1,0 +1,127 @@
+"""The pages as a person sees them, in a real browser: light, dark and narrow."""
+
+import numpy as np
+from playwright.sync_api import Page, expect
+
+from server import jobs
+from server.database import events, store
+from server.database.models import Job, Run
+
+
+def _conclude(database, job_id):
+    with database.read() as session:
+        outcome = jobs.decide(session, job_id)
+    with database.write() as session:
+        jobs.conclude(session, job_id, outcome)
+
+
+def _fits(page: Page):
+    """Nothing makes the page itself scroll sideways."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("window.innerWidth")
+
+
+def _ink(page: Page, selector: str) -> int:
+    """How many different colours a canvas shows: a blank one has one."""
+    return page.evaluate(
+        """(selector) => { const c = document.querySelector(selector);
+        const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data; const seen = new Set();
+        for (let i = 0; i < d.length; i += 4) seen.add(`${d[i]},${d[i+1]},${d[i+2]},${d[i+3]}`); return seen.size; }""",
+        selector,
+    )
+
+
+def test_an_empty_list_says_what_to_do(page: Page):
+    page.goto("/")
+    expect(page.get_by_text("No job yet.")).to_be_visible()
+    _fits(page)
+
+
+def test_the_list_shows_verdicts_in_words(page: Page, database, recorded):
+    _conclude(database, recorded({"nvfp4": 0.05, "mxfp8": 0.0}))
+    page.goto("/jobs")
+    expect(page.get_by_text("FAIL", exact=False).first).to_be_visible()
+    expect(page.get_by_text("PASS", exact=False).first).to_be_visible()
+    expect(page.get_by_role("link", name="small")).to_be_visible()
+    _fits(page)
+
+
+def test_a_concluded_job(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    _conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".verdict.fail .headline")).to_contain_text("beyond the margin")
+    expect(page.locator(".verdict.pass .headline")).to_contain_text("within 1.0 %")
+    expect(page.locator("figure .note").first).to_contain_text("of 1,500 common steps")
+    assert _ink(page, "figure canvas") > 5
+    page.locator("figure summary").first.click()
+    expect(page.locator("figure table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
+    _fits(page)
+
+
+def test_a_running_job_moves_without_reload(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#connection")).to_have_text("live")
+    expect(page.locator("figure .note")).to_contain_text("of 300 common steps")
+    page.evaluate("window.stays = true")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            steps = np.arange(300, 600)
+            store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(300, 1.4)})
+            run.steps_done = 600
+        events.emit(session, job_id, "metric", {"step": 599})
+    expect(page.locator("figure .note")).to_contain_text("of 600 common steps")
+    expect(page.locator("[data-live=runs]")).to_contain_text("600 of 1,500")
+    with database.write() as session:
+        session.get_one(Job, job_id).runs[0].state = "finished"
+    with database.write() as session:
+        jobs.cancel(session, job_id)
+    expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    assert page.evaluate("window.stays")
+
+
+def test_a_nan_is_said_and_drawn(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=300, state="running")
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == job_id).order_by(Run.position.desc()).first()
+        store.append(session, run.id, "train", 1, np.arange(300, 302), {"lm_loss": np.array([np.nan, np.inf])})
+        run.last_loss = "inf"
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("figure .note")).to_contain_text("2 steps are NaN or infinite, first 300")
+    expect(page.locator("[data-live=runs]")).to_contain_text("∞")
+
+
+def test_a_job_before_its_first_step(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
+    expect(page.get_by_text("none is registered")).to_be_visible()
+    expect(page.locator("figure .note")).to_contain_text("No gap yet")
+    _fits(page)
+
+
+def test_a_failed_job_says_why(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="running")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            run.state, run.code, run.message = "failed", "DATA_NOT_FOUND", "there is no /corpus on this worker"
+    _conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("[data-live=verdict]")).to_contain_text("there is no /corpus on this worker")
+    _fits(page)
+
+
+def test_workers_and_a_missing_job(page: Page):
+    page.goto("/workers")
+    expect(page.get_by_text("No worker has registered.")).to_be_visible()
+    assert page.request.get("/jobs/j-none").status == 404
+    _fits(page)
+
+
+def test_the_keyboard_reaches_everything(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    _conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    reached = set()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.getAttribute('aria-label')"))
+    assert {"Skip to the content", "parity", "Jobs", "Workers", "Numbers, and download"} <= reached

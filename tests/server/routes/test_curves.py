@@ -1,0 +1,65 @@
+"""The gap and the metrics over REST."""
+
+import numpy as np
+import pytest
+
+from server.database import store
+
+
+def _job(api, job_id):
+    return api.get(f"/api/v1/jobs/{job_id}").json()
+
+
+def test_the_gap_is_the_gap(api, recorded):
+    job = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"candidate": "nvfp4", "bins": 50}).json()
+    assert gap["common_steps"] == 1500
+    assert gap["window"] == [1200, 1499]
+    assert gap["margin_nats"] == pytest.approx(0.014, rel=0.02)
+    assert np.mean(gap["mean"]) == pytest.approx(0.05, abs=0.01)
+    assert all(low < mean < high for low, mean, high in zip(gap["low"], gap["mean"], gap["high"], strict=True))
+    zoomed = api.get(f"/api/v1/jobs/{job}/gap", params={"from": 100, "to": 199}).json()
+    assert zoomed["common_steps"] == 100
+    assert zoomed["first_step"][0] == 100
+
+
+def test_a_job_without_steps_has_an_empty_gap(api, recorded):
+    gap = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}/gap").json()
+    assert gap["first_step"] == []
+    assert gap["margin_nats"] is None
+
+
+def test_an_unknown_candidate_is_named(api, recorded):
+    answer = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0})}/gap", params={"candidate": "int8"})
+    assert answer.status_code == 404
+    assert "'int8'" in answer.json()["detail"]
+    assert "nvfp4" in answer.json()["detail"]
+
+
+def test_metrics_in_buckets_and_raw(api, recorded):
+    run = _job(api, recorded({"nvfp4": 0.0}))["arms"][0]["runs"][0]["id"]
+    whole = api.get(f"/api/v1/runs/{run}/metrics", params={"names": "lm_loss,grad_norm", "points": 100}).json()
+    assert [series["name"] for series in whole["series"]] == ["lm_loss", "grad_norm"]
+    assert whole["series"][0]["aggregation"] == "minmaxmean"
+    assert whole["series"][0]["steps_in_range"] == 1500
+    part = api.get(f"/api/v1/runs/{run}/metrics", params={"from": 10, "to": 19}).json()["series"][0]
+    assert part["aggregation"] == "none"
+    assert part["first_step"] == list(range(10, 20))
+
+
+def test_nan_is_data_and_never_an_error(api, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    run = _job(api, job)["arms"][0]["runs"][0]["id"]
+    with database.write() as session:
+        store.append(session, run, "train", 1, np.arange(3), {"lm_loss": np.array([1.0, np.nan, np.inf])})
+    series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
+    assert series["nonfinite"] == [{"step": 1, "kind": "nan"}, {"step": 2, "kind": "inf"}]
+    assert api.get(f"/api/v1/jobs/{job}/gap").status_code == 200
+
+
+def test_unknown_run_and_column(api, recorded):
+    assert api.get("/api/v1/runs/r-none/metrics").status_code == 404
+    run = _job(api, recorded({"nvfp4": 0.0}))["arms"][0]["runs"][0]["id"]
+    answer = api.get(f"/api/v1/runs/{run}/metrics", params={"names": "speed"})
+    assert answer.status_code == 422
+    assert "lm_loss" in answer.json()["detail"]

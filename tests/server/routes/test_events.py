@@ -1,0 +1,100 @@
+"""Events over a real server: order, replay after a number, live delivery, the end."""
+
+import socket
+import threading
+import time
+
+import httpx2
+import pytest
+import uvicorn
+
+from server.app import create_app
+from server.database import events
+from server.database.states import move_job
+
+
+@pytest.fixture
+def served(settings, database):
+    """The address of the application in a real uvicorn."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+
+
+def _emit(database, job_id, kind="metric", **payload):
+    with database.write() as session:
+        events.emit(session, job_id, kind, payload)
+
+
+def _end(database, job_id):
+    with database.write() as session:
+        move_job(session, job_id, ("queued", "running"), "cancelled")
+        events.emit(session, job_id, "status", {"status": "cancelled"})
+
+
+def _ids(served, job_id, last=None, on_first=lambda: None):
+    headers = {"Last-Event-ID": str(last)} if last is not None else {}
+    found = []
+    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job_id}/events", headers=headers, timeout=20) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith("id:"):
+                found.append(int(line[3:]))
+                if len(found) == 1:
+                    on_first()
+    return found
+
+
+def test_replay_then_live_then_the_end(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    for _ in range(3):
+        _emit(database, job)
+
+    def later():
+        def write():
+            for _ in range(5):
+                time.sleep(0.1)
+                _emit(database, job)
+            _end(database, job)
+
+        threading.Thread(target=write).start()
+
+    assert _ids(served, job, on_first=later) == list(range(1, 11))
+
+
+def test_replay_begins_after_the_last_event_id(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    for _ in range(5):
+        _emit(database, job)
+    _end(database, job)
+    assert _ids(served, job, last=4) == [5, 6, 7]
+    assert _ids(served, job, last=7) == []
+
+
+def test_an_unknown_job_is_a_404_and_not_a_stream(served):
+    answer = httpx2.get(f"{served}/api/v1/jobs/j-none/events")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_two_subscribers_get_everything(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    results = []
+    readers = [threading.Thread(target=lambda: results.append(_ids(served, job))) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for _ in range(20):
+        _emit(database, job)
+        time.sleep(0.02)
+    _end(database, job)
+    for reader in readers:
+        reader.join(20)
+    assert results == [list(range(1, 23))] * 2

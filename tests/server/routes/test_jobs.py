@@ -1,0 +1,128 @@
+"""Jobs over REST, good and bad."""
+
+import pytest
+
+from server.queue import queue_name
+from server.readiness import redis_client
+
+
+def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
+    answer = api.post("/api/v1/jobs", json=request_body)
+    assert answer.status_code == 202
+    document = answer.json()
+    assert answer.headers["Location"] == f"/api/v1/jobs/{document['id']}"
+    assert [arm["name"] for arm in document["arms"]] == ["fp8_current", "nvfp4"]
+    assert [len(arm["runs"]) for arm in document["arms"]] == [1, 2]
+    assert document["status"] == "queued"
+    assert "none is registered" in document["waiting"]
+    assert redis_client(settings.redis).llen(queue_name("cpu")) == 3
+    assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
+
+
+def test_submit_survives_a_broker_that_is_away(api, request_body):
+    api.app.state.context.doorbell._app.conf.broker_url = "redis+socket:///nowhere/redis.sock"
+    api.app.state.context.doorbell._app.conf.broker_transport_options = {"max_retries": 0}
+    answer = api.post("/api/v1/jobs", json=request_body)
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "words"),
+    [
+        ({"job": {"name": "x"}}, "/job/baseline", "missing"),
+        ({"job": {"nmae": "x"}}, "/job/nmae", "unknown key"),
+        ({"gate": {}}, "/gate", "unknown key"),
+        ({"criteria": {"margn": "1%"}}, "/criteria/margn", "margin"),
+        ({"criteria": {"margin": "-1%"}}, "/criteria/margin", "-1%"),
+        ({"criteria": {}}, "/criteria/margin", "margin"),
+        ({"job": {"schedule": {"steps": "many"}}}, "/job/schedule/steps", "many"),
+        ({"job": {"schedule": {"steps": 1.5}}}, "/job/schedule/steps", "1.5"),
+        ({"job": {"model": {"n_heads": 5}}}, "/job/model/n_heads", "divisor of d_model"),
+        ({"job": {"model": {"d_model": 24, "n_heads": 3}}}, "/job", "multiple of 16"),
+        ({"job": {"data": {"batch_size": 1, "sequence_length": 8}}}, "/job", "data.batch_size x data.sequence_length is 8"),
+        ({"job": {"baseline": {"recipe": "fp3"}}}, "/job/baseline/recipe", "fp8_current"),
+        ({"job": {"candidates": []}}, "/job/candidates", "at least one candidate"),
+        ({"job": {"candidates": [{"recipe": "fp8_current"}]}}, "/job/candidates/name", "name of its own"),
+        ({"job": {"data": {"source": "text"}}}, "/job/data/path", "name a file or folder"),
+        (
+            {"job": {"engine": "maxtext", "layer_policy": "mlp_only", "data": {"source": "grain", "path": "/d"}}},
+            "/job/recipe",
+            "no flag that leaves attention projections out",
+        ),
+    ],
+)
+def test_bad_requests_name_the_place_and_the_remedy(api, request_body, change, pointer, words):
+    if "job" in change:
+        job = request_body["job"]
+        base = {} if change["job"].get("name") == "x" else job
+        change = {"job": base | change["job"]}
+    answer = api.post("/api/v1/jobs", json=request_body | change)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["type"] == "urn:parity:problem:invalid"
+    found = {error["pointer"]: error["detail"] for error in problem["errors"]}
+    assert pointer in found, found
+    assert words in found[pointer]
+    assert api.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_a_body_that_is_no_json_is_a_422(api):
+    answer = api.post("/api/v1/jobs", content=b"{", headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_blackwell_job_waits_with_the_reason(api, request_body):
+    job = request_body["job"] | {"engine": "maxtext", "data": {"source": "grain", "path": "/corpus"}}
+    document = api.post("/api/v1/jobs", json=request_body | {"job": job}).json()
+    assert document["capability"] == "sm100"
+    assert document["waiting"].startswith("Waiting for a worker with SM 10.0 or 10.3: none is registered")
+
+
+def test_unknown_job_and_unknown_path(api):
+    answer = api.get("/api/v1/jobs/j-none")
+    assert answer.status_code == 404
+    assert "'j-none'" in answer.json()["detail"]
+    assert api.get("/api/v1/nothing").headers["content-type"] == "application/problem+json"
+    assert api.delete("/api/v1/jobs").status_code == 405
+
+
+def test_cancel_is_idempotent(api, request_body):
+    job = api.post("/api/v1/jobs", json=request_body).json()
+    for _ in range(2):
+        answer = api.post(job["links"]["cancel"])
+        assert answer.status_code == 200
+        assert answer.json()["status"] == "cancelled"
+        assert {run["state"] for arm in answer.json()["arms"] for run in arm["runs"]} == {"cancelled"}
+
+
+def test_pages_of_jobs(api, request_body):
+    ids = [api.post("/api/v1/jobs", json=request_body).json()["id"] for _ in range(5)]
+    seen, cursor = [], None
+    while True:
+        page = api.get("/api/v1/jobs", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    assert seen == sorted(seen, reverse=True)
+    assert api.get("/api/v1/jobs", params={"cursor": "§"}).status_code == 422
+    assert api.get("/api/v1/jobs", params={"status": "concluded"}).json()["items"] == []
+
+
+def test_no_verdict_before_the_end(api, request_body):
+    job = api.post("/api/v1/jobs", json=request_body).json()
+    assert api.get(job["links"]["verdict"]).json() == {"status": "queued", "code": None, "message": None, "verdicts": []}
+
+
+def test_a_page_of_another_site_may_not_write(api, request_body):
+    answer = api.post("/api/v1/jobs", json=request_body, headers={"Origin": "https://elsewhere.example"})
+    assert answer.status_code == 403
+    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": "http://testserver"}).status_code == 202
+
+
+def test_request_ids_are_echoed(api):
+    assert api.get("/healthz", headers={"X-Request-ID": "abc"}).headers["X-Request-ID"] == "abc"
+    assert api.get("/api/v1/jobs/nope").json()["request_id"]

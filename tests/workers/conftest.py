@@ -1,0 +1,52 @@
+"""A registered worker, and one compilation cache for all tests that train."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from server.database.models import Worker
+
+
+@pytest.fixture(scope="session")
+def jax_cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("jax-cache")
+
+
+@pytest.fixture
+def settings(settings, jax_cache):
+    (settings.state_dir / "jax-cache").symlink_to(jax_cache)
+    return settings
+
+
+@pytest.fixture
+def make_worker(database):
+    """A function that registers a worker of a device class."""
+
+    def make(name: str = "one", device_class: str = "cpu:test", capability: str = "cpu") -> Worker:
+        device = {"device_class": device_class, "threads_per_run": 1}
+        worker = Worker(
+            id=f"w-{name}", name=name, capability=capability, slots=1, device=device, started_at=time.time(), heartbeat_at=time.time()
+        )
+        with database.write() as session:
+            session.add(worker)
+            session.flush()
+            session.expunge(worker)
+        return worker
+
+    return make
+
+
+@pytest.fixture
+def submit(database, make_job):
+    """A function that queues a small job and returns its id."""
+    from parity import criteria_from_mapping
+    from server import jobs
+
+    def submit_job(**changes) -> str:
+        with database.write() as session:
+            return jobs.submit(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"})).id
+
+    return submit_job

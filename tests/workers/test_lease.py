@@ -1,0 +1,131 @@
+"""Claims, leases and the fence."""
+
+import threading
+import time
+
+import pytest
+
+from server import jobs
+from server.database.models import Job, Run
+from workers import lease
+from workers.lease import LeaseLostError
+
+
+def _claim(database, worker, seconds=5.0):
+    with database.write() as session:
+        return lease.claim(session, worker, seconds)
+
+
+def _run(database, run_id):
+    with database.read() as session:
+        return session.get_one(Run, run_id)
+
+
+def test_runs_are_claimed_in_order_and_once(database, submit, make_worker):
+    job_id = submit()
+    worker = make_worker()
+    first, second = _claim(database, worker), _claim(database, worker)
+    assert [first.arm, second.arm] == ["fp8_current", "nvfp4"]
+    assert first.spec.recipe == "fp8_current"
+    assert first.epoch == 1
+    assert _claim(database, worker) is None
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert (job.status, job.device_class, job.threads) == ("running", "cpu:test", 1)
+
+
+def test_many_claimers_get_each_run_once(database, submit, make_worker):
+    for _ in range(3):
+        submit()
+    worker = make_worker()
+    claimed = []
+
+    def take():
+        while held := _claim(database, worker):
+            claimed.append(held.run_id)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(claimed) == len(set(claimed)) == 6
+
+
+def test_priority_goes_before_age(database, submit, make_worker):
+    submit()
+    urgent = submit()
+    with database.write() as session:
+        for run in session.get_one(Job, urgent).runs:
+            run.priority = 5
+    assert _claim(database, make_worker()).job_id == urgent
+
+
+def test_another_device_class_gets_nothing_of_a_job_that_has_begun(database, submit, make_worker):
+    submit()
+    assert _claim(database, make_worker("one")) is not None
+    assert _claim(database, make_worker("two", device_class="cpu:other")) is None
+    assert _claim(database, make_worker("three")) is not None
+
+
+def test_a_worker_of_another_capability_gets_nothing(database, submit, make_worker):
+    submit()
+    assert _claim(database, make_worker(capability="sm100")) is None
+
+
+def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    old = _claim(database, worker)
+    with database.write() as session:
+        run = session.get_one(Run, old.run_id)
+        assert lease.give_back(session, run, "silent", crashed=True, max_attempts=3) == "queued"
+    new = _claim(database, worker)
+    assert (new.run_id, new.epoch) == (old.run_id, 2)
+    with database.write() as session:
+        lease.renew(session, new, 5.0, steps_done=7)
+    with pytest.raises(LeaseLostError), database.write() as session:
+        lease.renew(session, old, 5.0, steps_done=99)
+    with pytest.raises(LeaseLostError), database.write() as session:
+        lease.end(session, old, "finished")
+    assert _run(database, old.run_id).steps_done == 7
+
+
+def test_a_cancelled_run_is_lost_to_its_trainer(database, submit, make_worker):
+    job_id = submit()
+    held = _claim(database, make_worker())
+    with database.write() as session:
+        assert jobs.cancel(session, job_id)
+    with pytest.raises(LeaseLostError), database.write() as session:
+        lease.renew(session, held, 5.0)
+
+
+def test_the_last_crash_is_final(database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    for attempt in (1, 2, 3):
+        held = _claim(database, worker)
+        assert held.epoch == attempt
+        with database.write() as session:
+            state = lease.give_back(session, session.get_one(Run, held.run_id), "it fell", crashed=True, max_attempts=3)
+    assert state == "failed"
+    run = _run(database, held.run_id)
+    assert run.code == "WORKER_CRASHED"
+    assert "it fell" in run.message
+
+
+def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    for _ in range(5):
+        held = _claim(database, worker)
+        with database.write() as session:
+            assert lease.give_back(session, session.get_one(Run, held.run_id), "stopped", crashed=False, max_attempts=1) == "queued"
+
+
+def test_a_lease_is_extended_by_renewal(database, submit, make_worker):
+    submit()
+    held = _claim(database, make_worker(), seconds=1.0)
+    with database.write() as session:
+        lease.renew(session, held, 100.0)
+    assert _run(database, held.run_id).lease_expires_at > time.time() + 90

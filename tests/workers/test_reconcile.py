@@ -1,0 +1,57 @@
+"""What a crash leaves behind is put right from the database alone."""
+
+import time
+
+from server.database.models import Job, Run
+from workers import lease, reconcile
+
+
+def _claim(database, worker, seconds):
+    with database.write() as session:
+        return lease.claim(session, worker, seconds)
+
+
+def test_a_silent_workers_run_is_queued_again(settings, database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    held = _claim(database, worker, 0.01)
+    time.sleep(0.05)
+    assert reconcile.give_back_expired(settings, database) == [held.run_id]
+    assert reconcile.give_back_expired(settings, database) == []
+    assert reconcile.queued(database, "cpu") == 2
+    assert _claim(database, worker, 5.0).epoch == 2
+
+
+def test_a_live_lease_is_left_alone(settings, database, submit, make_worker):
+    submit()
+    _claim(database, make_worker(), 60.0)
+    assert reconcile.give_back_expired(settings, database) == []
+
+
+def test_an_unjudged_job_is_concluded_once(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, state="finished")
+    for _ in range(2):
+        reconcile.conclude_ended(database)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "concluded"
+        assert len(job.verdicts) == 1
+
+
+def test_a_job_with_a_run_under_way_is_not_concluded(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, state="running")
+    reconcile.conclude(database, job_id)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).status == "running"
+
+
+def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        session.get_one(Job, job_id).criteria = {"margin": "nonsense"}
+    reconcile.conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert (job.status, job.code) == ("failed", "JUDGE_FAILED")
+        assert "nonsense" in job.message
+        assert session.query(Run).filter_by(job_id=job_id, state="finished").count() == 4

@@ -1,0 +1,65 @@
+"""From steps to chunks: everything arrives, NaN too, and nothing after the fence."""
+
+import math
+
+import pytest
+
+from server.database import events, store
+from server.database.models import Run
+from workers import lease
+from workers.lease import LeaseLostError
+from workers.recorder import Recorder
+
+
+def _step(step, loss=1.0, validation=None):
+    names = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm", "step_seconds", "nonfinite_inputs")
+    return {"step": step, "loss": loss, "lm_loss": loss, "tokens": 64 * (step + 1), "validation_loss": validation} | dict.fromkeys(
+        names, 0.5
+    )
+
+
+@pytest.fixture
+def held(database, submit, make_worker):
+    submit()
+    with database.write() as session:
+        return lease.claim(session, make_worker(), 5.0)
+
+
+def test_every_step_arrives_with_progress_and_events(database, held):
+    recorder = Recorder(database, held, 5.0)
+    for first in (0, 3):
+        for step in range(first, first + 3):
+            recorder.add(_step(step, loss=float(step), validation=9.0 if step == 4 else None))
+        recorder.flush()
+    recorder.flush()
+    with database.read() as session:
+        steps, columns = store.read(session, held.run_id, "train")
+        validated, validation = store.read(session, held.run_id, "validation")
+        run = session.get_one(Run, held.run_id)
+        metrics = [event.payload for event in events.after(session, held.job_id, 0) if event.kind == "metric"]
+    assert steps.tolist() == list(range(6))
+    assert columns["lm_loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
+    assert (run.steps_done, run.last_loss) == (6, "5.0")
+    assert [payload["step"] for payload in metrics] == [2, 5]
+
+
+def test_nan_is_recorded(database, held):
+    recorder = Recorder(database, held, 5.0)
+    recorder.add(_step(0, loss=math.nan))
+    recorder.flush()
+    with database.read() as session:
+        assert math.isnan(store.read(session, held.run_id, "train")[1]["loss"][0])
+        assert session.get_one(Run, held.run_id).last_loss == "nan"
+
+
+def test_after_the_fence_nothing_is_written(database, held):
+    recorder = Recorder(database, held, 5.0)
+    recorder.add(_step(0))
+    with database.write() as session:
+        lease.give_back(session, session.get_one(Run, held.run_id), "silent", crashed=True, max_attempts=3)
+    with pytest.raises(LeaseLostError):
+        recorder.flush()
+    with database.read() as session:
+        assert store.read(session, held.run_id, "train")[0].size == 0
+        assert [event.kind for event in events.after(session, held.job_id, 0)].count("metric") == 0

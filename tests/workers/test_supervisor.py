@@ -1,0 +1,127 @@
+"""Real training in a real child process: recorded, cancelled, killed, refused, diverged."""
+
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from server import jobs
+from server.database import store
+from server.database.models import Run
+from training.spec import Data, Schedule
+from workers import lease, supervisor
+
+
+@pytest.fixture
+def train(settings, database, make_worker):
+    """A function that claims the next run and trains it, in this thread; returns the claim."""
+    worker = make_worker()
+
+    def train_one(stopping=None, started=None):
+        with database.write() as session:
+            held = lease.claim(session, worker, settings.lease_seconds)
+        if started:
+            started(held)
+        supervisor.train(settings, database, held, None, stopping or threading.Event())
+        return held
+
+    return train_one
+
+
+def _run(database, held):
+    with database.read() as session:
+        return session.get_one(Run, held.run_id)
+
+
+def _children():
+    return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
+
+
+def _when_steps_come(database, held, act):
+    """Call `act` in a thread as soon as the run has recorded a step."""
+
+    def watch():
+        deadline = time.monotonic() + 60
+        while _run(database, held).steps_done == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        act()
+
+    threading.Thread(target=watch).start()
+
+
+def test_a_run_is_trained_and_recorded(database, submit, train):
+    submit(steps=40, schedule=Schedule(steps=40, warmup_steps=2, validation_every=20))
+    held = train()
+    run = _run(database, held)
+    assert (run.state, run.code, run.steps_done) == ("finished", None, 40)
+    assert len(run.fingerprint) == 64
+    assert run.manifest["engine"] == "emulated"
+    with database.read() as session:
+        steps, columns = store.read(session, held.run_id, "train")
+        validated, _ = store.read(session, held.run_id, "validation")
+    assert steps.tolist() == list(range(40))
+    assert 3.0 < columns["lm_loss"][0] < 8.0
+    assert columns["lm_loss"][-5:].mean() < columns["lm_loss"][:5].mean()
+    assert 39 in validated
+    assert _children() == []
+
+
+def test_both_arms_agree_in_everything_but_the_recipe(database, submit, train):
+    submit(steps=10)
+    one, other = _run(database, train()), _run(database, train())
+    assert one.fingerprint != other.fingerprint
+    assert one.manifest == other.manifest
+
+
+def test_cancel_kills_the_training_process(database, submit, train):
+    job_id = submit(steps=100_000)
+
+    def cancel():
+        with database.write() as session:
+            jobs.cancel(session, job_id)
+
+    held = train(started=lambda held: _when_steps_come(database, held, cancel))
+    assert _run(database, held).state == "cancelled"
+    assert _children() == []
+
+
+def test_a_killed_training_process_is_a_crash_and_the_run_is_tried_again(database, submit, train):
+    submit(steps=100_000)
+
+    def kill():
+        os.kill(_children()[0].pid, signal.SIGKILL)
+
+    held = train(started=lambda held: _when_steps_come(database, held, kill))
+    run = _run(database, held)
+    assert (run.state, run.crashes, run.epoch) == ("queued", 1, 1)
+    assert "status -9" in run.message
+
+
+def test_a_stopping_worker_gives_its_run_back(database, submit, train):
+    submit(steps=100_000)
+    stopping = threading.Event()
+    held = train(stopping, started=lambda held: _when_steps_come(database, held, stopping.set))
+    run = _run(database, held)
+    assert (run.state, run.crashes) == ("queued", 0)
+    assert _children() == []
+
+
+def test_a_missing_text_fails_the_run_by_name(database, submit, train):
+    submit(data=Data(source="text", path="/no/such/corpus", sequence_length=32, batch_size=2))
+    run = _run(database, train())
+    assert (run.state, run.code) == ("failed", "DATA_NOT_FOUND")
+    assert "/no/such/corpus" in run.message
+
+
+def test_a_diverged_run_is_finished_data(database, submit, train):
+    submit(schedule=Schedule(steps=40, warmup_steps=0, learning_rate=1e30))
+    held = train()
+    run = _run(database, held)
+    assert (run.state, run.code) == ("finished", "DIVERGED")
+    assert run.last_loss in ("nan", "inf")
+    with database.read() as session:
+        _, columns = store.read(session, held.run_id, "train")
+    assert not (abs(columns["lm_loss"][-1]) < float("inf"))

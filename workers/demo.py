@@ -1,0 +1,39 @@
+"""The demonstration: one real job, submitted over REST like any other, followed to its verdicts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from parity import report, watching
+from parity.client import Client, ClientError
+from server.settings import CHECKOUT
+
+_JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
+INFRASTRUCTURE = 4
+
+
+def run(url: str, progress: Console, job_file: Path = _JOB_FILE) -> int:
+    """Submit the job, show its progress, print its verdicts; 0 when every candidate has one, whatever it says."""
+    began = time.monotonic()
+    content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
+    out = Console()
+    with Client(url) as client:
+        try:
+            job = client.submit(content["job"], content["criteria"])
+        except ClientError as error:
+            progress.print(f"[red]{job_file.name} was refused:[/] {error}", highlight=False)
+            return INFRASTRUCTURE
+        progress.print(f"submitted {job_file.name} as job {job['id']}: {client.page(job['id'])}", highlight=False)
+        document = watching.follow(client, job["id"], progress)
+        if document["status"] != "concluded":
+            progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", highlight=False)
+            return INFRASTRUCTURE
+        out.print()
+        out.print(report.render_text(document["verdicts"]))
+        out.print("A model of this size can't predict an 8 B run: recipes differ more as models and horizons grow.")
+        out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}", highlight=False)
+    return 0
