@@ -9,12 +9,12 @@ from functools import reduce
 
 import numpy as np
 
-from parity.curve import BoolArray, Curve, FloatArray, IntArray, series_digest
+from parity.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, series_digest, usable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nonfinite:
-    """NaN and infinite losses of one arm: how many, the worst run's share of its steps, the first such step, whether a run ends in one."""
+    """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first such step, whether a run ends in one."""
 
     count: int
     worst_share: float
@@ -85,7 +85,7 @@ def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int 
     loss_KT = np.empty((len(runs), len(steps)))
     for row, run in zip(loss_KT, runs, strict=True):
         row[:] = run.loss[positions(run.steps, steps)]
-    finite: BoolArray = np.logical_and.reduce(np.isfinite(loss_KT), axis=0)
+    finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
     if not finite.all():
         steps, loss_KT = steps[finite], loss_KT[:, finite]
     return Aligned(
@@ -118,7 +118,7 @@ def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfini
     for run in runs:
         end = int(np.searchsorted(run.steps, last_step, side="right"))
         start = int(np.searchsorted(run.steps, first_step, side="left"))
-        bad = ~np.isfinite(run.loss[:end])
+        bad = ~usable(run.loss[:end])
         if not bad.any():
             continue
         count += int(bad.sum())

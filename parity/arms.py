@@ -76,10 +76,13 @@ def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> 
 def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
     """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, not equal."""
     reference = [run for run in baseline.runs if run.seed == min(run.seed for run in baseline.runs)]
-    fresh, _ = distinct([*baseline.runs, *controls])
+    seen = {run.digest() for run in baseline.runs} if controls else set()
     used, left_out, offsets = [], [], []
     for control in controls:
-        reason, offset = _check_control(control, reference, criteria, window) if control in fresh else ("equal to another run", 0.0)
+        reason, offset = "equal to another run", 0.0
+        if (digest := control.digest()) not in seen:
+            reason, offset = _check_control(control, reference, criteria, window)
+        seen.add(digest)
         if reason:
             left_out.append(f"{control.label or 'control'}: {reason}")
         else:

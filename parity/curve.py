@@ -19,6 +19,8 @@ BoolArray = NDArray[np.bool_]
 
 MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
 
+MAX_LOSS = 1e6  # nats; beyond it a loss is as good as infinite, and its square would overflow
+
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
 
 
@@ -67,6 +69,12 @@ class Curve:
     def digest(self) -> str:
         """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little endian)."""
         return series_digest(self.steps, self.loss)
+
+
+def usable(loss: FloatArray) -> BoolArray:
+    """Where losses are finite and at most 1e6 nats in size, (n,)."""
+    found: BoolArray = np.abs(loss) <= MAX_LOSS
+    return found
 
 
 def series_digest(steps: IntArray, loss: FloatArray) -> str:
@@ -134,6 +142,12 @@ def completeness_of(steps: IntArray, duplicates: int = 0) -> Completeness:
     return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps)
 
 
+def whole_steps(values: FloatArray) -> BoolArray:
+    """Where (n,) values are steps: whole numbers from 0 to 2^53."""
+    found: BoolArray = (values >= 0) & (values <= MAX_STEP) & (np.floor(values) == values)
+    return found
+
+
 def _as_steps(steps: ArrayLike, name: str) -> IntArray:
     raw = _as_array(steps, f"{name}: steps")
     if raw.dtype.kind in "iu":
@@ -142,11 +156,11 @@ def _as_steps(steps: ArrayLike, name: str) -> IntArray:
             raise CurveError(f"{name}: step {bad} is out of range; expected 0 to {MAX_STEP}; number steps from the start of training")
         return np.array(raw, dtype=np.int64)
     values = _to_float(raw, f"{name}: steps")
-    wrong = ~(np.isfinite(values) & (values >= 0) & (values <= MAX_STEP) & (np.floor(values) == values))
+    wrong = ~whole_steps(values)
     if wrong.any():
         index = int(np.argmax(wrong))
         raise CurveError(
-            f"{name}: step {values[index]!r} in row {index} is not a whole number from 0 to {MAX_STEP}; "
+            f"{name}: step {float(values[index])!r} in row {index} is not a whole number from 0 to {MAX_STEP}; "
             "name the column that counts optimizer steps"
         )
     return values.astype(np.int64)

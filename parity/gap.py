@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from parity.alignment import distinct
 from parity.criteria import Criteria
-from parity.curve import Curve, FloatArray, IntArray
+from parity.curve import Curve, FloatArray, IntArray, usable
 from parity.margin import determine_margin
 from parity.noise import StandardError, lag1
 from parity.run_floor import RunFloor, RunTerm, prior_for, run_floor
@@ -137,7 +137,7 @@ def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[I
     for row, arm in enumerate((baseline, candidate)):
         for run in arm:
             at = slice(0, len(run.steps)) if np.array_equal(steps[: len(run.steps)], run.steps) else np.searchsorted(steps, run.steps)
-            finite = np.isfinite(run.loss)
+            finite = usable(run.loss)
             totals[row, at] += np.where(finite, run.loss, 0.0)
             counts[row, at] += finite
     both = (counts > 0).all(axis=0)
@@ -176,7 +176,7 @@ def _floors(
 
 def _late_mean(run: Curve, late: IntArray) -> float:
     part = run.loss[int(np.searchsorted(run.steps, late[0])) : int(np.searchsorted(run.steps, late[-1], side="right"))]
-    part = part[np.isfinite(part)]
+    part = part[usable(part)]
     return float(part.mean()) if len(part) else math.nan
 
 
@@ -212,5 +212,5 @@ def _bins(
 
 
 def _nonfinite_steps(runs: Sequence[Curve]) -> IntArray:
-    found = [run.steps[~np.isfinite(run.loss)] for run in runs]
+    found = [run.steps[~usable(run.loss)] for run in runs]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

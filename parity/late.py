@@ -72,15 +72,15 @@ class Late:
         return self.n * (1.0 - rho) / (1.0 + rho)
 
 
-def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window) -> Late | None:
-    """Measure the window; None where it holds no common finite point."""
+def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window, quantum: float) -> Late | None:
+    """Measure the window of losses rounded to `quantum`; None where it holds no common finite point."""
     part = window.part(aligned.steps)
     if part.start >= part.stop:
         return None
     steps = aligned.steps[part]
     curves = aligned.arm_means()
     base, cand = curves[0][part], curves[1][part]
-    spikes = find_spikes(cand - base, float(np.median(base)))
+    spikes = find_spikes(cand - base, float(np.median(base)), quantum)
     keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(steps), dtype=bool)
     floors, run = _between_runs(aligned, part, keep, arms, controls, criteria)
     gap = spikes.masked_gap
@@ -100,7 +100,7 @@ def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Cri
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        sensitivity=_sensitivity(aligned.steps, curves, window, run, criteria),
+        sensitivity=_sensitivity(aligned.steps, curves, window, run, criteria, quantum),
     )
 
 
@@ -148,7 +148,7 @@ def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float
 
 
 def _sensitivity(
-    steps: IntArray, curves: tuple[FloatArray, FloatArray], window: Window, run: RunTerm, criteria: Criteria
+    steps: IntArray, curves: tuple[FloatArray, FloatArray], window: Window, run: RunTerm, criteria: Criteria, quantum: float
 ) -> tuple[Sensitivity, ...]:
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
     found = []
@@ -157,7 +157,7 @@ def _sensitivity(
         base, cand = (curve[part] for curve in curves)
         if len(base) < 20:
             continue
-        gap = find_spikes(cand - base, float(np.median(base))).masked_gap
+        gap = find_spikes(cand - base, float(np.median(base)), quantum).masked_gap
         got = interval(float(gap.mean()), within_se(gap, base, cand, steps[part], criteria), run)
         lo, hi = got.bounds(criteria.confidence)
         found.append(Sensitivity(fraction=fraction, n=len(gap), mean=got.mean, lo=lo, hi=hi))

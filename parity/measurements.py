@@ -46,6 +46,7 @@ def measure(
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
     usable = usable_controls(arms.baseline, controls, criteria, window)
+    resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     return Measurements(
         criteria=criteria,
         arms=arms,
@@ -57,8 +58,8 @@ def measure(
         r_pair=worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned)),
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
-        resolution=resolution(arms.baseline.runs, arms.candidate.runs, window),
-        late=measure_late(aligned, arms, usable, criteria, window) if arms.share_seeds else None,
+        resolution=resolved,
+        late=measure_late(aligned, arms, usable, criteria, window, resolved.quantum) if arms.share_seeds else None,
     )
 
 

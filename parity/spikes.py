@@ -20,7 +20,7 @@ from parity.noise import mad_sd
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10
 ONE_SIDED_ALPHA = 0.01
-NEGLIGIBLE = 1e-6  # of the loss: gaps of reruns rounded to few digits have a MAD of 0
+NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,12 +45,12 @@ class Spikes:
         return self.p_candidate_more < ONE_SIDED_ALPHA
 
 
-def find_spikes(gap: FloatArray, level: float) -> Spikes:
-    """Find and mask the spikes of the window's gap series (n,) in nats, where the baseline's loss is `level`."""
+def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
+    """Find and mask the spikes of the window's gap series (n,) in nats, at the baseline's `level` and losses rounded to `quantum`."""
     if len(gap) == 0:
         return _no_spikes(gap)
     offset = gap - np.median(gap)
-    limit = max(THRESHOLD_SDS * mad_sd(gap), NEGLIGIBLE * abs(level))
+    limit = max(THRESHOLD_SDS * mad_sd(gap), NEGLIGIBLE * abs(level), 2.0 * quantum)
     far: BoolArray = np.abs(offset) > limit
     if not far.any():
         return _no_spikes(gap)

@@ -5,6 +5,7 @@ The first name that is there wins, so the language-model loss is read before a t
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from parity.curve import MAX_STEP
 from parity.readers.source import ReadError
 
 STEP, LOSS = "step", "loss"
@@ -49,6 +50,15 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
         if quantity not in found:
             raise ReadError(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
     return found
+
+
+def step_number(value: float, where: str) -> float:
+    """A step as it is; raises ReadError where it is no whole number from 0 to 2^53."""
+    if not (0 <= value <= MAX_STEP and value == int(value)):
+        raise ReadError(
+            f"{where}: step {value!r} is no whole number from 0 to 2^53; name the column that counts steps with --column step=NAME"
+        )
+    return value
 
 
 def _first_known(names: Sequence[str], known: Iterable[str], source: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, find_columns
+from parity.readers.columns import LOSS, STEP, find_columns, step_number
 from parity.readers.source import ReadError
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
@@ -38,8 +38,8 @@ def _records(text: str, source: str) -> list[tuple[int, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        except (ValueError, RecursionError) as error:
+            reason = str(error)[:80] or type(error).__name__
             raise ReadError(
                 f"{source}, line {number}: no JSON ({reason}); expected one object a line, such as " + '{"step": 1, "loss": 2.5}'
             ) from None
@@ -51,16 +51,17 @@ def _records(text: str, source: str) -> list[tuple[int, dict[str, Any]]]:
 
 def _value(record: Mapping[str, Any], name: str, quantity: str, source: str, number: int) -> float:
     value = record.get(name)
+    where = f"{source}, line {number}"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
-            return float(value)
+            return step_number(float(value), where) if quantity == STEP else float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
-    if isinstance(value, str) and value.strip().lower() in _WORDS:
+    if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
     if quantity not in (STEP, LOSS):
         return float("nan")
-    raise ReadError(f"{source}, line {number}: {name!r} is {value!r}; expected a number (NaN and Infinity are allowed)")
+    raise ReadError(f"{where}: {name!r} is {value!r}; expected a number (NaN and Infinity are allowed)")
 
 
 def _notes(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, find_columns
+from parity.curve import FloatArray, whole_steps
+from parity.readers.columns import LOSS, STEP, find_columns, step_number
 from parity.readers.source import ReadError
 
 DELIMITERS = ("\t", ";", ",", "|")
@@ -30,7 +30,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str]) -> tuple[dict[
         raise ReadError(f"{source}: there is a header but no row; expected one row a training step")
     values = _parse_fast(body, delimiter, list(columns.values()))
     notes: tuple[str, ...] = ()
-    if values is None:
+    if values is None or not whole_steps(values[list(columns).index(STEP)]).all():
         values, notes = _parse_slowly(body, delimiter, columns, source, first_line)
     return dict(zip(columns, values, strict=True)), notes
 
@@ -71,8 +71,10 @@ def _cell(cells: list[str], index: int, quantity: str, where: str) -> float:
     if not text and not required:
         return float("nan")
     try:
-        return float(text)
-    except ValueError:
+        return step_number(float(text), where) if quantity == STEP else float(text)
+    except ValueError as error:
+        if isinstance(error, ReadError):
+            raise
         if not required:
             return float("nan")
         found = repr(text[:40]) if text else "nothing"

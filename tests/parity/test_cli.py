@@ -1,0 +1,186 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.cli import EXIT_CODES, exit_code, main
+from parity.version import ENGINE_VERSION
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Runs of 1,500 steps: a baseline with a rerun, one candidate as good, one worse."""
+    folder = tmp_path_factory.mktemp("runs")
+    t, rng = np.arange(1500), np.random.default_rng(0)
+    batch = rng.normal(0, 0.06, 1500)
+    paths = {}
+    for name, gap in (("fp8", 0.0), ("fp8_again", 0.001), ("mxfp8", -0.002), ("nvfp4", 0.03), ("edge", 0.0125)):
+        loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + gap + rng.normal(0, 0.01, 1500)
+        paths[name] = str(folder / f"{name}.csv")
+        Path(paths[name]).write_text("step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True)))
+    return paths
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(left.value.code or 0), out, err
+
+
+def compare(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    return run(capsys, "compare", *arguments)
+
+
+@pytest.mark.parametrize(("cand", "code", "word"), [("mxfp8", 0, "PASS"), ("nvfp4", 1, "FAIL"), ("edge", 3, "INCONCLUSIVE")])
+def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    found, out, err = compare(capsys, files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500")
+    assert found == code
+    assert word in out.splitlines()[0]
+    assert err == ""
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_worst_of_several_verdicts(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--planned-steps", "1500", "--json")
+    assert compare(capsys, files["fp8"], files["mxfp8"], files["edge"], *common)[0] == EXIT_CODES["inconclusive"]
+    code, out, _ = compare(capsys, files["fp8"], files["mxfp8"], files["nvfp4"], files["edge"], *common)
+    assert code == EXIT_CODES["fail"]
+    assert [(entry["candidate"]["name"], entry["verdict"]) for entry in json.loads(out)["verdicts"]] == [
+        ("mxfp8", "pass"),
+        ("nvfp4", "fail"),
+        ("edge", "inconclusive"),
+    ]
+
+
+@pytest.mark.parametrize(("states", "code"), [([], 3), (["pass"], 0), (["pass", "inconclusive"], 3), (["inconclusive", "fail", "pass"], 1)])
+def test_exit_code_of_documents(states: list[str], code: int) -> None:
+    assert exit_code([{"verdict": state} for state in states]) == code
+
+
+def test_without_a_plan_nothing_passes(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(capsys, files["fp8"], files["mxfp8"], "--json")
+    assert code == EXIT_CODES["inconclusive"]
+    assert json.loads(out)["verdicts"][0]["codes"][0] == "PLAN_UNKNOWN"
+    assert compare(capsys, files["fp8"], files["mxfp8"], "--assume-complete")[0] == 0
+
+
+def test_runs_controls_recipes_and_names(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(
+        capsys, f"FP8={files['fp8']}", f"NVFP4={files['mxfp8']}", "--baseline-run", files["fp8_again"],
+        "--candidate-run", f"NVFP4={files['edge']}",
+        "--control", files["nvfp4"], "--recipe", "NVFP4=nvfp4", "--planned-steps", "1500", "--layer-policy", "mlp_only", "--json",
+    )  # fmt: skip
+    (entry,) = json.loads(out)["verdicts"]
+    assert code == EXIT_CODES["inconclusive"]
+    assert (entry["baseline"]["name"], entry["baseline"]["runs"], entry["candidate"]["runs"]) == ("FP8", 2, 2)
+    assert entry["tau"]["controls_used"] == 1
+    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for stochastic rounding")
+    assert entry["layer_policy"] == "mlp_only"
+
+
+def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for folder, source in (("a", "fp8"), ("b", "mxfp8")):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "metrics.csv"
+        path.write_text(Path(files[source]).read_text())
+        paths.append(str(path))
+    _, out, _ = compare(capsys, *paths, "--json")
+    entry = json.loads(out)["verdicts"][0]
+    assert (entry["baseline"]["name"], entry["candidate"]["name"]) == ("a/metrics", "b/metrics")
+
+
+def test_a_policy_file_and_flags_over_it(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "parity.yaml"
+    policy.write_text("job: {anything: 1}\ncriteria: {profile: fp8-grade, confidence: 0.9}\n")
+    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--json", "--criteria", str(policy))
+    entry = json.loads(compare(capsys, *common)[1])["verdicts"][0]
+    assert (entry["profile"], entry["gap"]["confidence"]) == ("fp8-grade", 0.9)
+    entry = json.loads(compare(capsys, *common, "--margin", "2%")[1])["verdicts"][0]
+    assert (entry["profile"], entry["margin"]["rel"], entry["gap"]["confidence"]) == ("custom", pytest.approx(0.02), 0.9)
+
+
+def test_the_default_profile_is_nvfp4(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    entry = json.loads(compare(capsys, files["fp8"], files["mxfp8"], "--json")[1])["verdicts"][0]
+    assert entry["profile"] == "nvfp4"
+
+
+BAD = {
+    "one arm": (("{fp8}",), "only one arm"),
+    "no arm": ((), "Missing argument"),
+    "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
+    "a folder": (("{fp8}", "{folder}"), "is a directory"),
+    "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "criteria.margin: 'tiny'"),
+    "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
+    "option": (("{fp8}", "{mxfp8}", "--nope"), "No such option"),
+    "plan": (("{fp8}", "{mxfp8}", "--planned-steps", "0"), "--planned-steps"),
+    "column": (("{fp8}", "{mxfp8}", "--column", "loss"), "expected NAME=VALUE"),
+    "unknown column": (("{fp8}", "{mxfp8}", "--column", "loss=ce"), "no column 'ce' for loss"),
+    "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "there is no arm 'x'"),
+    "candidate run": (("{fp8}", "{mxfp8}", "--candidate-run", "file.csv"), "expected NAME=FILE"),
+    "stdin twice": (("-", "-"), "stdin can be read only once"),
+    "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
+    "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: can't be read"),
+    "policy broken": (("{fp8}", "{mxfp8}", "--criteria", "{broken}"), "no YAML"),
+    "policy empty": (("{fp8}", "{mxfp8}", "--criteria", "{empty}"), "no `criteria:` mapping"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_usage_is_one_line_and_exit_code_2(
+    case: str, tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.yaml").write_text("criteria: {margin: [")
+    (tmp_path / "empty.yaml").write_text("job: 1\n")
+    places = {**files, "folder": str(tmp_path), "broken": str(tmp_path / "broken.yaml"), "empty": str(tmp_path / "empty.yaml")}
+    arguments, says = BAD[case]
+    code, out, err = compare(capsys, *(argument.format(**places) for argument in arguments))
+    assert code == EXIT_CODES["usage"]
+    assert says in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_help_names_defaults_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for name, number in EXIT_CODES.items():
+        assert f"{number} {name}" in " ".join(out.split())
+    _, out, _ = compare(capsys, "--help")
+    options = re.split(r"\n  (?=--)", out.split("Options:")[1])[1:]
+    for option in options:
+        assert re.search(r"[Dd]efault|further run|control|File whose|Print|Show this", " ".join(option.split())), option
+
+
+def test_version_and_bare_call(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version")[1] == f"parity {ENGINE_VERSION}\n"
+    code, out, _ = run(capsys)
+    assert code == EXIT_CODES["usage"]
+    assert "compare" in out
+
+
+def test_the_engines_version_is_the_packages() -> None:
+    assert f'version = "{ENGINE_VERSION}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
+    env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1"}
+    found = subprocess.run(
+        [sys.executable, "-m", "parity.cli", "compare", files["fp8"], "-", "--margin", "1%", "--planned-steps", "1500"],
+        input=Path(files["mxfp8"]).read_bytes(),
+        capture_output=True,
+        env=env,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert b"\x1b[3" not in found.stdout
+    assert b"stdin is within 1.0 %" in found.stdout
