@@ -115,6 +115,6 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 def _decoded(cursor: str) -> str:
     try:
-        return base64.urlsafe_b64decode(cursor.encode()).decode()
+        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
         raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin") from error

@@ -38,7 +38,7 @@ def test_submit_survives_a_broker_that_is_away(api, request_body):
         ({"job": {"schedule": {"steps": "many"}}}, "/job/schedule/steps", "many"),
         ({"job": {"schedule": {"steps": 1.5}}}, "/job/schedule/steps", "1.5"),
         ({"job": {"model": {"n_heads": 5}}}, "/job/model/n_heads", "divisor of d_model"),
-        ({"job": {"model": {"d_model": 24, "n_heads": 3}}}, "/job", "multiple of 16"),
+        ({"job": {"model": {"d_model": 24, "n_heads": 3}}}, "/job/model/d_model", "multiple of 16"),
         ({"job": {"data": {"batch_size": 1, "sequence_length": 8}}}, "/job", "data.batch_size x data.sequence_length is 8"),
         ({"job": {"baseline": {"recipe": "fp3"}}}, "/job/baseline/recipe", "fp8_current"),
         ({"job": {"candidates": []}}, "/job/candidates", "at least one candidate"),
