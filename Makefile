@@ -4,6 +4,8 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 UV := $(BIN)/uv
 export UV_NO_PROGRESS := 1
+# A company proxy signs with a certificate that only the system knows.
+export UV_SYSTEM_CERTS := 1
 
 .PHONY: demo serve test check lock clean
 
