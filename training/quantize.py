@@ -6,7 +6,8 @@ the same value into a matrix product?
     tensor (FP8)  one scale a tensor     value = code / S                  S = largest / amax
     mx     (MX)   32 share an E8M0       value = code * 2^(byte - 127)     byte = round up(amax of block / largest)
     nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block * S / 6), S = 2688 / amax
-                  the tensor a float32   (2688 = 448 * 6)
+                  the tensor a float32   (2688 = 448 * 6; the division is a product with float32(1/2688), as XLA would
+                                         make it in some programs and not in others)
 
 Two readings of one computation: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
 code * block scale as bfloat16 and the tensor's float32 factor beside it. That product is exact: E2M1 has 2 significant
@@ -207,7 +208,7 @@ def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, nois
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
-    decode, sixth, factor = _barrier(1 / encode, encode * _SIXTH, amax / both)
+    decode, sixth, factor = _barrier(1 / encode, encode * _SIXTH, amax * np.float32(1 / both))
     scale = formats.nearest(largest * sixth, E4M3)
     reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
     value = _to_grid(view * reciprocal, quantizer, noise)

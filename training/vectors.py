@@ -51,6 +51,7 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
 }
 _DENSE = ("y", "dx", "dw")
+_quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
     prefix = f"{case}/{name}/{side}"
     x = _input(arrays[f"{case}/x"])
     axis = 1 if side == "row" else 0
-    ours = quantize(x, axis, quantizer)
+    ours = _quantize(x, axis, quantizer)
     scales = _oriented(ours.scales, axis, quantizer)
     codes = _oriented(ours.codes, axis, replace(quantizer, two_dimensional=False))
     theirs, their_codes = arrays[f"{prefix}_scale_{'e4m3' if quantizer.scaling == 'nvfp4' else 'e8m0'}"], arrays[f"{prefix}_codes"]
@@ -149,7 +150,7 @@ def _under(blocks: npt.NDArray[np.bool_], quantizer: Quantizer, shape: tuple[int
 
 
 def _compare_tensor(arrays: Arrays, case: str, name: str) -> Comparison:
-    ours = quantize(_input(arrays[f"{case}/x"]), 1, QUANTIZERS[name])
+    ours = _quantize(_input(arrays[f"{case}/x"]), 1, QUANTIZERS[name])
     codes = arrays[f"{case}/{name}/codes"]
     differ = int(np.sum(np.asarray(ours.codes) != codes))
     scale = int(np.float32(ours.scale_inv) != arrays[f"{case}/{name}/scale_inv"].reshape(()))
@@ -169,9 +170,14 @@ def _dense_recipe(name: str) -> tuple[LinearRecipe, float]:
 def _compare_dense(arrays: Arrays, name: str) -> Comparison:
     recipe, allowed = _dense_recipe(name)
     x, w, g = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
-    y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), jnp.float32(0)), x, w)
+
+    @jax.jit
+    def layer(x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), jnp.float32(0)), x, w)
+        return y, *pull(g)
+
     worst = 0.0
-    for ours, part in zip((y, *pull(g)), _DENSE, strict=True):
+    for ours, part in zip(layer(x, w, g), _DENSE, strict=True):
         theirs = arrays[f"{name}/{part}"].astype(np.float32)
         ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(theirs)))) - 7)
         worst = max(worst, float(np.max(np.abs(np.asarray(ours, np.float32) - theirs)) / ulp))

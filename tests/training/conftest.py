@@ -1,0 +1,26 @@
+"""JAX in its strictest mood: no silent promotion of types or ranks in the trainer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+VECTORS = Path(__file__).parent.parent / "data" / "te_vectors.npz"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def strict_jax() -> Iterator[None]:
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    yield
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+@pytest.fixture(scope="session")
+def te_vectors() -> dict[str, np.ndarray]:
+    """Codes, scales and products made by Transformer Engine (tests/data/README.md)."""
+    with np.load(VECTORS) as archive:
+        return {key: archive[key] for key in archive.files}

@@ -1,0 +1,118 @@
+"""The linear layer: against Transformer Engine's results, against a plain float64 formula, and its side channels."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.hadamard import rotate
+from training.linear import linear, transposed
+from training.quantize import to_bfloat16
+from training.recipes import linear_recipe
+from training.spec import RECIPES
+
+X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))
+
+
+@partial(jax.jit, static_argnums=0)
+def compiled(recipe, x, w, g, seed):
+    y, pull = jax.vjp(lambda x, w, probe: linear(recipe, x, w, seed, probe), x, w, jnp.float32(0))
+    return y, *pull(g)
+
+
+def run(recipe, x=X, w=W, g=G, seed=0):
+    """y, dx, dw and the count of non-finite values, from arrays that are rounded to the recipe's type first."""
+    return compiled(recipe, *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)), jnp.uint32(seed))
+
+
+def as_float64(x):
+    return np.asarray(x, np.float64)
+
+
+narrow = jax.jit(to_bfloat16, static_argnums=(1, 2))
+
+
+def operand(quantizer, x, axis):
+    """What a quantizer makes of a bfloat16 operand, as float64, with the rotation left in."""
+    x = jnp.asarray(x, jnp.bfloat16)
+    if quantizer is None:
+        return as_float64(x)
+    value, factor = narrow(x, axis, replace(quantizer, stochastic=False))
+    return as_float64(value) * float(factor)
+
+
+@pytest.mark.parametrize(("name", "fast"), [*((name, True) for name in RECIPES if name != "f32"), ("nvfp4", False)])
+def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
+    recipe = linear_recipe(name, fast_bf16=fast)
+    if recipe.dgrad_g is not None and recipe.dgrad_g.stochastic:
+        still = {side: replace(getattr(recipe, side), stochastic=False) for side in ("dgrad_g", "wgrad_g")}
+        recipe = replace(recipe, **still)
+    y, dx, dw, nonfinite = run(recipe)
+    expected = (
+        operand(recipe.fprop_x, X, 1) @ operand(recipe.fprop_w, W, 0),
+        operand(recipe.dgrad_g, G, 1) @ operand(recipe.dgrad_w, W, 1).T,
+        operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, G, 0),
+    )
+    for ours, plain in zip((y, dx, dw), expected, strict=True):
+        assert ours.dtype == jnp.bfloat16
+        np.testing.assert_allclose(as_float64(ours), plain, rtol=2.0**-8, atol=1e-4)
+    assert float(nonfinite) == 0
+
+
+def test_f32_is_plain_float32():
+    y, dx, dw, _ = run(linear_recipe("f32", fast_bf16=True))
+    for ours, plain in zip((y, dx, dw), (X @ W, G @ W.T, X.T @ G), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_rotation_cancels_where_nothing_is_quantized():
+    x, g = (jnp.asarray(part) for part in (X, G))
+    np.testing.assert_allclose(np.asarray(rotate(x)).T @ np.asarray(rotate(g)), X.T @ G, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    first, same, other = run(recipe, seed=1), run(recipe, seed=1), run(recipe, seed=2)
+    for a, b in zip(first, same, strict=True):
+        np.testing.assert_array_equal(as_float64(a), as_float64(b))
+    np.testing.assert_array_equal(as_float64(first[0]), as_float64(other[0]))
+    for a, b in zip(first[1:3], other[1:3], strict=True):
+        assert np.mean(as_float64(a) != as_float64(b)) > 0.5
+
+
+def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
+    recipe = linear_recipe("nvfp4_no_rht", fast_bf16=True)
+    g = np.full((16, 16), 1.0, np.float32)
+    g[0, 0] = 1.9  # rounds up or down at random, in dgrad's copy and in wgrad's
+    eye = np.eye(16, dtype=np.float32)
+    rounds_up = []
+    for seed in range(64):
+        _, dx, dw, _ = run(recipe, eye, eye, g, seed)
+        rounds_up.append((float(dx[0, 1]) > 1, float(dw[0, 1]) > 1))
+    assert {(True, False), (False, True)} <= set(rounds_up)
+
+
+@pytest.mark.parametrize("name", ["fp8_current", "mxfp8", "nvfp4"])
+def test_nonfinite_inputs_are_counted_in_all_three_tensors(name):
+    x, w, g = X.copy(), W.copy(), G.copy()
+    x[0, 0], w[1, 1], g[2, 2], g[3, 3] = np.nan, np.inf, np.nan, -np.inf
+    assert float(run(linear_recipe(name, fast_bf16=True), x, w, g)[3]) == 4
+
+
+def test_two_dimensional_weights_are_the_same_in_fprop_and_dgrad():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    np.testing.assert_array_equal(operand(recipe.fprop_w, W, 0), operand(recipe.dgrad_w, W, 1))
+
+
+@pytest.mark.parametrize("shape", [(32, 5), (20, 3)])
+def test_transposition_in_panels_is_a_transposition(shape):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(np.asarray(transposed(jnp.asarray(x))), x.T)
+
+
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(ValueError, match="recipe is 'fp3'"):
+        linear_recipe("fp3", fast_bf16=True)

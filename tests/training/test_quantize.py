@@ -1,0 +1,196 @@
+"""Every quantizer against a slow twin in plain numpy, over shapes and ranges; exactness of the bfloat16 path; edge inputs."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.formats import E2M1, E4M3, E5M2, values
+from training.quantize import Quantizer, count_nonfinite, dequantize, quantize, tensor_scale, to_bfloat16
+
+F32 = np.float32
+PEER = {E2M1: ml_dtypes.float4_e2m1fn, E4M3: ml_dtypes.float8_e4m3fn, E5M2: ml_dtypes.float8_e5m2}
+NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
+NVFP4_2D = replace(NVFP4, two_dimensional=True)
+MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
+MXFP8_E5M2 = Quantizer(format=E5M2, scaling="mx", block=32)
+FP8 = Quantizer(format=E4M3, scaling="tensor")
+FP8_E5M2 = Quantizer(format=E5M2, scaling="tensor")
+ALL = [NVFP4, NVFP4_2D, MXFP8, MXFP8_E5M2, FP8, FP8_E5M2]
+IDS = ["nvfp4", "nvfp4_2d", "mxfp8", "mxfp8_e5m2", "fp8", "fp8_e5m2"]
+
+
+def cast(scaled: np.ndarray, fmt) -> np.ndarray:
+    """The textbook cast: clip, then let ml_dtypes round one element after the other."""
+    return np.clip(scaled, -fmt.largest, fmt.largest).astype(F32).astype(PEER[fmt])
+
+
+def twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes, scale bytes and decoded values by the formulas of the specification, one block at a time."""
+    fmt = quantizer.format
+    amax = np.max(np.abs(x))
+    if quantizer.scaling == "tensor":
+        scale = F32(fmt.largest) / amax if amax > 0 else F32(1)
+        code = cast(x * scale, fmt)
+        return code.view(np.uint8), np.zeros((1, 1), np.uint8), code.astype(F32) * (F32(1) / scale)
+    size = quantizer.block
+    rows, columns = (size, size) if quantizer.two_dimensional else ((size, 1) if axis == 0 else (1, size))
+    blocks = (-(-x.shape[0] // rows), -(-x.shape[1] // columns))
+    codes, scales, decoded = np.zeros(x.shape, np.uint8), np.zeros(blocks, np.uint8), np.zeros(x.shape, F32)
+    for i, j in np.ndindex(*blocks):
+        where = np.s_[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
+        code, scales[i, j], decoded[where] = twin_block(x[where], amax, quantizer)
+        codes[where] = code.view(np.uint8)
+    return codes, scales, decoded
+
+
+def twin_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) -> tuple[np.ndarray, int, np.ndarray]:
+    fmt, b = quantizer.format, np.max(np.abs(block))
+    if quantizer.scaling == "mx":
+        ratio = b * F32(1 / fmt.largest)
+        byte = 0 if ratio == 0 else int(np.ceil(np.log2(np.float64(ratio)))) + 127
+        code = cast(block * F32(2.0 ** (127 - byte)), fmt)
+        return code, byte, (code.astype(np.float64) * 2.0 ** (byte - 127)).astype(F32)
+    encode = F32(2688) / amax if amax > 0 else F32(1)
+    scale = np.minimum(b * (encode * F32(1 / 6)), F32(448)).astype(ml_dtypes.float8_e4m3fn)
+    with np.errstate(divide="ignore", over="ignore"):  # scale 0: the reciprocal saturates, and so do the codes
+        reciprocal = np.minimum(F32(1) / (scale.astype(F32) * (F32(1) / encode)), np.finfo(F32).max)
+        code = cast(block * reciprocal, fmt)
+    return code, int(scale.view(np.uint8)), code.astype(F32) * scale.astype(F32) * (amax * F32(1 / 2688))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def everything(x_MK, axis, quantizer):
+    ours = quantize(x_MK, axis, quantizer)
+    return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer)
+
+
+def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> None:
+    codes, scales, decoded = twin(x, axis, quantizer)
+    ours, ours_decoded, value, factor = everything(jnp.asarray(x), axis, quantizer)
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes), codes)
+    np.testing.assert_array_equal(np.asarray(ours_decoded), decoded)
+    assert value.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(np.asarray(value.astype(jnp.float32)) * np.asarray(factor), decoded)
+
+
+def bfloat16_values(shape: tuple[int, int], seed: int, exponent: int, spread: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    x = random.standard_normal(shape) * np.exp2(exponent + random.integers(-spread, spread + 1, shape))
+    return x.astype(ml_dtypes.bfloat16).astype(F32)
+
+
+@pytest.mark.parametrize("quantizer", ALL, ids=IDS)
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    shape=st.sampled_from([(32, 64), (20, 33)]),
+    axis=st.sampled_from([0, 1]),
+    seed=st.integers(0, 2**31),
+    exponent=st.integers(-80, 80),
+    spread=st.integers(0, 20),
+)
+def test_equals_the_slow_twin(quantizer, shape, axis, seed, exponent, spread):
+    assert_equals_twin(bfloat16_values(shape, seed, exponent, spread), axis, quantizer)
+
+
+@pytest.mark.parametrize("quantizer", ALL, ids=IDS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_edges_equal_the_slow_twin(quantizer, axis):
+    outlier = bfloat16_values((32, 64), 1, 0, 2)
+    outlier[3, 5] = 30_000.0
+    dead_block = bfloat16_values((32, 64), 2, 0, 2)
+    dead_block[:32, :32] = 0
+    huge = bfloat16_values((32, 64), 3, 120, 1)
+    for x in (np.zeros((32, 64), F32), outlier, dead_block, huge, np.full((32, 64), -3.5, F32)):
+        assert_equals_twin(x, axis, quantizer)
+
+
+@pytest.mark.parametrize("quantizer", ALL, ids=IDS)
+def test_jit_scan_and_vmap_equal_eager(quantizer):
+    x = jnp.asarray(np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]))
+
+    def both(x_MK):
+        ours = quantize(x_MK, 1, quantizer)
+        value, factor = to_bfloat16(x_MK, 1, quantizer)
+        return (*ours, value.astype(jnp.float32), factor)
+
+    jitted = jax.jit(both)
+    eager = [both(x_MK) for x_MK in x]
+    scanned = jax.lax.scan(lambda carry, x_MK: (carry, both(x_MK)), 0, x)[1]
+    for index, one in enumerate(eager):
+        jax.tree.map(np.testing.assert_array_equal, jitted(x[index]), one)
+        jax.tree.map(np.testing.assert_array_equal, tuple(part[index] for part in scanned), one)
+        jax.tree.map(np.testing.assert_array_equal, tuple(part[index] for part in jax.vmap(both)(x)), one)
+
+
+def test_every_code_times_every_block_scale_is_exact_in_bfloat16():
+    def finite(fmt):
+        table = values(fmt)
+        return table[np.isfinite(table)].astype(np.float64)
+
+    scales = finite(E4M3)
+    powers = np.exp2(np.arange(-100.0, 101.0))
+    for code, scale in product((finite(E2M1),), (scales, powers)):
+        exact = np.outer(code, scale)
+        np.testing.assert_array_equal(exact.astype(ml_dtypes.bfloat16).astype(np.float64), exact)
+    for fmt in (E4M3, E5M2):
+        exact = np.outer(finite(fmt), powers)
+        np.testing.assert_array_equal(exact.astype(ml_dtypes.bfloat16).astype(np.float64), exact)
+
+
+def test_two_dimensional_scales_are_the_same_under_transpose():
+    x = bfloat16_values((48, 64), 5, 0, 4)
+    rows, columns = quantize(jnp.asarray(x), 1, NVFP4_2D), quantize(jnp.asarray(x.T), 1, NVFP4_2D)
+    np.testing.assert_array_equal(np.asarray(rows.codes), np.asarray(columns.codes).T)
+    np.testing.assert_array_equal(np.asarray(rows.scales), np.asarray(columns.scales).T)
+    np.testing.assert_array_equal(np.asarray(rows.codes), np.asarray(quantize(jnp.asarray(x), 0, NVFP4_2D).codes))
+
+
+def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
+    x = jnp.asarray(bfloat16_values((32, 64), 6, 0, 1))
+    rounding = replace(NVFP4, stochastic=True)
+    draw = jax.jit(lambda seed: dequantize(quantize(x, 1, rounding, seed), 1, rounding))
+    draws = np.stack([np.asarray(draw(jnp.uint32(seed))) for seed in range(400)])
+    np.testing.assert_array_equal(draws[0], np.asarray(draw(jnp.uint32(0))))
+    assert np.any(draws[0] != draws[1])
+    nearest, random = quantize(x, 1, NVFP4), quantize(x, 1, rounding, jnp.uint32(1))
+    top = 6 * np.repeat(values(E4M3)[np.asarray(nearest.scales)], 16, axis=1) * float(nearest.scale_inv)
+    reachable = np.abs(np.asarray(x)) <= top  # beyond it the E4M3 scale was rounded down, and the value saturates
+    step = top / 6 * np.where(np.abs(x) < top / 3, 0.5, np.where(np.abs(x) < top / 1.5, 1, 2))
+    error = (draws.mean(axis=0) - np.asarray(x))[reachable]
+    assert np.all(np.abs(error) <= 5 * (step / 2 / np.sqrt(len(draws)))[reachable])
+    assert abs(np.mean(error)) <= 4 * np.mean(step) / 2 / np.sqrt(len(draws) * error.size)
+    np.testing.assert_array_equal(np.asarray(nearest.scales), np.asarray(random.scales))
+
+
+def test_stochastic_rounding_without_a_seed_is_refused():
+    with pytest.raises(ValueError, match="seed is None"):
+        quantize(jnp.zeros((16, 16)), 1, replace(NVFP4, stochastic=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"block": 1}, "block is 1"), ({"two_dimensional": True, "rotated": True}, "rotated is True")]
+)
+def test_a_quantizer_that_cannot_be_says_so(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(NVFP4, **change)
+
+
+def test_nonfinite_values_are_counted():
+    x = jnp.zeros((4, 5)).at[1, 2].set(jnp.nan).at[3, 3].set(jnp.inf).at[0, 0].set(-jnp.inf)
+    assert float(count_nonfinite(x)) == 3
+    assert float(count_nonfinite(x.astype(jnp.bfloat16))) == 3
+    assert float(count_nonfinite(jnp.full((4, 5), 3e38))) == 0
+
+
+def test_the_scale_of_a_silent_or_overflowing_tensor_is_usable():
+    for amax, expected in ((0.0, 1.0), (float("inf"), 1.0), (float("nan"), 1.0), (448.0, 1.0)):
+        assert float(tensor_scale(jnp.float32(amax), E4M3)) == expected

@@ -1,0 +1,57 @@
+"""The comparison with Transformer Engine's own vectors, and that it notices a single wrong byte."""
+
+import numpy as np
+import pytest
+
+from training.vectors import compare, main
+
+
+def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
+    rows = list(compare(te_vectors))
+    assert [row for row in rows if not row.passed] == []
+    assert sum(row.codes for row in rows) > 150_000
+    assert sum(row.granted for row in rows) == 0
+    assert {row.name: row.worst_ulp for row in rows if row.allowed_ulp} == {"dense/nvfp4_rht_2d": 0.0, "dense/fp8_cs": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "column"),
+    [
+        ("ties_32x64/nvfp4_1d/row_codes", "codes_differ"),
+        ("ties_32x64/nvfp4_2d/col_scale_e4m3", "scales_differ"),
+        ("ties_32x64/mxfp8_e4m3/row_scale_e8m0", "scales_differ"),
+        ("one_outlier_16x16/fp8_cs_e4m3/scale_inv", "scales_differ"),
+        ("fp8_cs/dw", "worst_ulp"),
+    ],
+)
+def test_one_wrong_value_is_found(te_vectors, tmp_path, capsys, key, column):
+    case = key.split("/")[0]
+    wrong = {
+        name: value for name, value in te_vectors.items() if name.split("/")[0] == case or (name in ("x", "w", "g") and case == "fp8_cs")
+    }
+    changed = wrong[key].copy()
+    changed.flat[7 % changed.size] += 2
+    wrong[key] = changed
+    rows = list(compare(wrong))
+    assert sum(not row.passed for row in rows) == 1
+    assert max(getattr(row, column) for row in rows) >= 1
+    np.savez(tmp_path / "wrong.npz", **wrong)
+    assert main([str(tmp_path / "wrong.npz")]) == 1
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+def test_a_scale_on_a_rounding_tie_is_granted_with_its_codes(te_vectors):
+    x = np.zeros((16, 32), np.float32)
+    x[0] = 1.0
+    arrays = {"case/x": te_vectors["outliers_128x128/x"]}
+    base = "outliers_128x128/nvfp4_1d/row_"
+    arrays |= {f"case/nvfp4_1d/row_{part}": te_vectors[base + part].copy() for part in ("codes", "scale_e4m3", "amax")}
+    arrays["case/nvfp4_1d/row_scale_e4m3"][0, 0] += 1  # a neighbouring scale that no order of multiplication gives
+    (row,) = compare(arrays)
+    assert (row.scales_differ, row.granted) == (1, 0)
+
+
+def test_a_file_without_a_case_is_an_error(tmp_path, capsys):
+    np.savez(tmp_path / "empty.npz", anything=np.zeros(3))
+    assert main([str(tmp_path / "empty.npz")]) == 2
+    assert "holds no case" in capsys.readouterr().err
