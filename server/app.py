@@ -12,12 +12,12 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import ENGINE_VERSION
 from server import pages, problems
+from server.context import Context
 from server.database.engine import Database
 from server.errors import ForbiddenError
 from server.live import Broadcast
 from server.queue import Doorbell, broker
 from server.routes import curves, events, health, jobs
-from server.routes.context import Context
 from server.settings import Settings
 
 _HEADERS = {

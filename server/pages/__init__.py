@@ -13,11 +13,11 @@ from sqlalchemy import select
 
 from parity.report import headline
 from server import jobs
+from server.context import InContext
 from server.database.models import Job, Worker
 from server.documents import job_document, job_summary, worker_document
 from server.errors import NotFoundError
 from server.pages import words
-from server.routes.context import InContext
 from server.settings import Settings
 
 _HERE = Path(__file__).parent

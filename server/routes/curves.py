@@ -12,10 +12,10 @@ from parity import criteria_from_mapping
 from parity.gap import binned_gap
 from server import curves, jobs
 from server.buckets import NONFINITE_LISTED, Number, Series, number, series
+from server.context import InContext
 from server.database import store
 from server.database.models import Run
 from server.errors import InvalidError, NotFoundError
-from server.routes.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 

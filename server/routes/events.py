@@ -11,9 +11,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from server import jobs
+from server.context import Context, InContext
 from server.database.states import JOB_ENDED
 from server.documents import event_document
-from server.routes.context import Context, InContext
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 

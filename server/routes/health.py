@@ -9,11 +9,11 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlalchemy import select
 
+from server.context import InContext
 from server.database.models import Worker
 from server.documents import WorkerDocument, worker_document
 from server.errors import UnavailableError
 from server.readiness import problems
-from server.routes.context import InContext
 from server.schema import job_file_schema
 
 router = APIRouter()

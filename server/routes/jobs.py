@@ -14,10 +14,10 @@ from sqlalchemy import select
 from parity import criteria_from_mapping
 from parity.criteria import CriteriaError
 from server import jobs
+from server.context import InContext
 from server.database.models import Job, JobStatus
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
 from server.errors import FieldProblem, InvalidError
-from server.routes.context import InContext
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])

@@ -1,6 +1,7 @@
 """The whole stack as a process: up, a job over REST to its verdict, down; and what it refuses."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from parity.client import Client, ClientError
-from server.settings import CHECKOUT
+from server.settings import CHECKOUT, Settings
+from workers import standalone
 
 
 def _free_port() -> int:
@@ -149,3 +152,14 @@ def test_a_folder_too_deep_for_a_socket_is_refused(tmp_path):
 
 def test_no_server_is_infrastructure(tmp_path):
     assert _parity("status", port=_free_port()).returncode == 4
+
+
+def test_a_full_disk_is_refused(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
+    with (
+        pytest.raises(standalone.RefusedError, match="10 MiB free, at least 200 MiB are needed"),
+        standalone.running(Settings(state_dir=tmp_path), Console()),
+    ):
+        pytest.fail("the stack started on a full disk")
+    assert not (tmp_path / "parity.db").exists()

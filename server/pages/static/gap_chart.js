@@ -76,17 +76,19 @@ export class GapChart {
     return outside + (bad ? ` ${whole(bad)} steps are NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }
 
-  /** Room for margin and data; the wild first tenth of training must not flatten the rest. */
+  /** Room for the margin on both sides and for the data; the wild first tenth of training must not flatten the rest. */
   range() {
     const { gap } = this;
     const begin = gap.planned_steps / 10;
     const late = gap.first_step.findIndex((step) => step >= begin);
     const from = late < 0 ? 0 : late;
-    const bounds = [...gap.low.slice(from), ...gap.high.slice(from)].filter((v) => typeof v === "number").map(Math.abs);
-    bounds.sort((a, b) => a - b);
-    const typical = bounds.length ? bounds[Math.floor(0.98 * (bounds.length - 1))] : 0;
-    const reach = 1.15 * Math.max(typical, 1.2 * (gap.margin_nats ?? 0), 1e-6);
-    return [-reach, reach];
+    const reach = (bounds, sign) => {
+      const found = bounds.slice(from).filter((v) => typeof v === "number").map((v) => sign * v);
+      found.sort((a, b) => a - b);
+      const typical = found.length ? found[Math.floor(0.98 * (found.length - 1))] : 0;
+      return 1.15 * Math.max(typical, 1.2 * (gap.margin_nats ?? 0), 1e-6);
+    };
+    return [-reach(gap.low, -1), reach(gap.high, 1)];
   }
 
   options(Plot) {
@@ -179,7 +181,13 @@ export class GapChart {
       const fits = x + ctx.measureText(text).width + 8 * devicePixelRatio < bbox.left + bbox.width;
       ctx.textAlign = fits ? "left" : "right";
       ctx.textBaseline = "bottom";
-      ctx.fillText(text, x + (fits ? 6 : -6) * devicePixelRatio, y - 4 * devicePixelRatio);
+      const place = [text, x + (fits ? 6 : -6) * devicePixelRatio, y - 4 * devicePixelRatio];
+      // A halo in the page's colour keeps the number readable above the band.
+      ctx.lineWidth = 4 * devicePixelRatio;
+      ctx.lineJoin = "round";
+      ctx.strokeStyle = css("--paper");
+      ctx.strokeText(...place);
+      ctx.fillText(...place);
     }
     ctx.restore();
   }
