@@ -115,16 +115,13 @@ class _Run:
         )
         parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
         self._state = (parameters, optimizer.initial_state(parameters))
-        shape = (spec.data.batch_size, spec.data.sequence_length)
-        block = partial(_block, self._model, *shape)
-        self._block = jax.jit(block, donate_argnums=(0,)).lower(self._state, self._inputs, jnp.int32(0), jnp.int32(0)).compile()
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
             self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
-            evaluate = partial(_validation_loss, self._model)
-            self._evaluate = jax.jit(evaluate).lower(parameters, self._held_out).compile()
 
     def steps(self) -> Iterator[StepStats]:
+        """Train from the first step to the last."""
+        self._advance(0, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
         first, count = 0, 1
         pending: tuple[int, int, Any, Any] | None = None
         finished = time.perf_counter()
@@ -144,9 +141,17 @@ class _Run:
 
     def _dispatch(self, first: int, count: int) -> tuple[Any, Any]:
         """Start a block without waiting for it: the rows of its steps and, where one is due, the validation loss after it."""
-        self._state, rows = self._block(self._state, self._inputs, jnp.int32(first), jnp.int32(count))
-        due = self._held_out is not None and self._until_validation(first) == count
-        return rows, self._evaluate(self._state[0], self._held_out) if due else None
+        rows = self._advance(first, count)
+        if self._held_out is None or self._until_validation(first) != count:
+            return rows, None
+        return rows, _validation_loss(self._model, self._state[0], self._held_out)
+
+    def _advance(self, first: int, count: int) -> jax.Array:
+        data = self._spec.data
+        shape = (data.batch_size, data.sequence_length)
+        rows: jax.Array
+        self._state, rows = _block(self._model, *shape, self._state, self._inputs, jnp.int32(first), jnp.int32(count))
+        return rows
 
     def _until_validation(self, first: int) -> int:
         """Steps from `first` up to and including the next one after which validation is due."""
@@ -170,6 +175,7 @@ class _Run:
                 raise DivergedError(step)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(3,))
 def _block(
     model: Decoder, batch_size: int, length: int, state: Any, inputs: _Inputs, first: jax.Array, count: jax.Array
 ) -> tuple[Any, jax.Array]:
@@ -190,9 +196,11 @@ def _block(
         return (update.parameters, update.state), rows.at[offset].set(row)
 
     rows = jnp.zeros((_CAPACITY, len(_Row._fields)), jnp.float32)
-    return jax.lax.fori_loop(0, count, step, (state, rows))  # type: ignore[no-any-return]
+    result: tuple[Any, jax.Array] = jax.lax.fori_loop(0, count, step, (state, rows))
+    return result
 
 
+@partial(jax.jit, static_argnums=0)
 def _validation_loss(model: Decoder, parameters: Any, batches: jax.Array) -> jax.Array:
     """Mean cross entropy over held-out batches, with the recipe's own forward pass."""
     zero = jnp.float32(0)

@@ -75,7 +75,8 @@ def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: 
     shrink = jnp.minimum(1.0, settings.clip_norm / jnp.maximum(grad_norm, _TINY))
     clipped = jax.tree.map(lambda g: g * shrink, gradient)
     adam = optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2, eps=1e-8)
-    direction, state = adam.update(clipped, state, parameters)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises float32 to an int32 count
+        direction, state = adam.update(clipped, state, parameters)
     rate = learning_rate(settings, step)
 
     def change(d: jax.Array, w: jax.Array) -> jax.Array:

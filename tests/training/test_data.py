@@ -1,0 +1,99 @@
+import hashlib
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.data import (
+    DataNotFoundError,
+    DataTooSmallError,
+    VocabularyTooSmallError,
+    batch,
+    check_vocabulary,
+    load,
+    validation_batches,
+)
+from training.spec import Data
+
+TEXT = bytes(range(97, 123)) * 40
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    return Data(source="text", path=str(tmp_path / "text.txt"), sequence_length=16, batch_size=4, validation_fraction=0.25)
+
+
+def test_a_file_is_split_and_digested(text):
+    corpus = load(text)
+    assert bytes(corpus.train) + bytes(corpus.validation) == TEXT
+    assert len(corpus.validation) == len(TEXT) // 4
+    assert corpus.digest == hashlib.sha256(TEXT).hexdigest()
+    assert "1,040 byte tokens" in corpus.description
+
+
+def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("b/2.txt", "a.txt", "b/1.txt"):
+        (tmp_path / name).write_text(name * 20)
+    corpus = load(Data(source="text", path=str(tmp_path), sequence_length=16, validation_fraction=0))
+    assert bytes(corpus.train).decode() == "a.txt" * 20 + "b/1.txt" * 20 + "b/2.txt" * 20
+
+
+def test_the_standard_library_is_sorted_and_holds_no_tests():
+    corpus = load(Data())
+    assert corpus.digest == load(Data()).digest
+    assert bytes(corpus.train[:400]).decode().startswith('"""')  # __future__.py comes first
+    assert len(corpus.train) > 5_000_000
+    assert bytes(corpus.train).find(b"class _TestProcess(BaseTestCase") < 0  # lives in test/
+
+
+def test_what_is_not_there_is_named(text, tmp_path):
+    with pytest.raises(DataNotFoundError, match=r"data\.path is .*nowhere.*copy the data") as raised:
+        load(replace(text, path=str(tmp_path / "nowhere")))
+    assert raised.value.code == "DATA_NOT_FOUND"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataNotFoundError, match="it is empty"):
+        load(replace(text, path=str(tmp_path / "empty")))
+
+
+def test_a_text_shorter_than_a_sequence_is_refused(text):
+    with pytest.raises(DataTooSmallError, match="training part has 780 tokens, expected at least 1002") as raised:
+        load(replace(text, sequence_length=1000))
+    assert raised.value.code == "DATA_TOO_SMALL"
+    with pytest.raises(DataTooSmallError, match="validation part has 10 tokens"):
+        load(replace(text, validation_fraction=0.01))
+
+
+def test_a_vocabulary_must_hold_every_token(text):
+    check_vocabulary(load(text), 123)
+    with pytest.raises(VocabularyTooSmallError, match="vocab_size is 122, expected more than 122"):
+        check_vocabulary(load(text), 122)
+
+
+def test_a_batch_is_a_pure_function_of_seed_and_step():
+    train = jnp.arange(200, dtype=jnp.uint8)
+    cut = jax.jit(lambda seed, step: batch(train, seed, step, 4, 16))
+    first = np.asarray(cut(jnp.uint32(1), jnp.int32(5)))
+    assert first.shape == (4, 17)
+    np.testing.assert_array_equal(first, np.asarray(batch(train, jnp.uint32(1), jnp.int32(5), 4, 16)))
+    np.testing.assert_array_equal(np.diff(first, axis=1), 1)  # consecutive tokens of the corpus
+    assert np.any(first != np.asarray(cut(jnp.uint32(1), jnp.int32(6))))
+    assert np.any(first != np.asarray(cut(jnp.uint32(2), jnp.int32(5))))
+
+
+def test_batches_reach_the_whole_corpus():
+    train = jnp.arange(60, dtype=jnp.uint8)
+    starts = np.concatenate([np.asarray(batch(train, jnp.uint32(0), jnp.int32(step), 16, 16))[:, 0] for step in range(40)])
+    assert set(starts.tolist()) == set(range(60 - 16))
+
+
+def test_validation_batches_are_even_and_complete(text):
+    corpus = load(text)
+    rows = validation_batches(corpus, text)
+    assert rows.shape[1:] == (4, 17)
+    flat = rows.reshape(-1, 17)
+    np.testing.assert_array_equal(flat[0], corpus.validation[:17])
+    np.testing.assert_array_equal(flat[-1], corpus.validation[-17:])

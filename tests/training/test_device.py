@@ -1,0 +1,75 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from training.device import Device, can_run, describe, instruction_set, main
+from training.spec import RECIPES
+
+H100 = Device(
+    platform="gpu",
+    device_kind="NVIDIA H100",
+    device_class="gpu:sm90",
+    sm="90",
+    memory_bytes=80 << 30,
+    cpu_count=8,
+    threads=8,
+    versions={},
+    fast_bf16=True,
+)
+
+
+def test_the_one_flag_is_the_widest_that_decides_kernels():
+    assert instruction_set(frozenset({"avx2", "avx512f", "avx512_bf16", "sse2"})) == "avx512_bf16"
+    assert instruction_set(frozenset({"avx2", "amx_bf16", "avx512_bf16"})) == "amx_bf16"
+    assert instruction_set(frozenset({"avx2", "avx512f"})) == "avx512f"
+    assert instruction_set(frozenset({"asimd"})) == ""
+
+
+def test_this_machine_describes_itself():
+    device = describe()
+    assert device.device_class.split(":")[0] == device.platform
+    assert device.threads <= device.cpu_count
+    assert device.memory_bytes > 1 << 28
+    assert device.versions["jax"] == __import__("jax").__version__
+
+
+def test_emulation_runs_every_recipe_and_says_how():
+    for recipe in RECIPES:
+        assert can_run("emulated", recipe, H100) == (True, "exact codes on gpu:sm90 with bfloat16 products")
+    ok, reason = can_run("emulated", "nvfp4", replace(H100, fast_bf16=False))
+    assert ok
+    assert "float32 products" in reason
+
+
+@pytest.mark.parametrize(
+    ("engine", "recipe", "device", "reason"),
+    [
+        ("transformer_engine", "nvfp4", H100, "needs SM 10.0 or later; this GPU is SM 9.0"),
+        ("transformer_engine", "fp8_current", replace(H100, sm=None, device_class="cpu:x86_64"), "this is cpu:x86_64"),
+        ("transformer_engine", "f32", H100, "has no recipe f32"),
+        ("maxtext", "fp8_current", H100, "needs the package maxtext"),
+        ("external", "nvfp4", H100, "trains nothing here"),
+        ("emulated", "fp3", H100, "is not one of f32"),
+    ],
+)
+def test_a_refusal_has_its_reason(engine, recipe, device, reason):
+    ok, why = can_run(engine, recipe, device)
+    assert not ok
+    assert reason in why
+
+
+def test_command_line_prints_text_and_json(capsys):
+    assert main([]) == 0
+    assert "device_class" in capsys.readouterr().out
+    assert main(["--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["can_run"]["emulated/nvfp4"]["ok"] is True
+
+
+def test_flags_and_specification_are_read_without_jax():
+    reads = "training.device.versions(); training.device.cpu_flags()"
+    code = f"import training.spec, training.device, sys; {reads}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

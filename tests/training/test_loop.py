@@ -1,0 +1,141 @@
+"""Whole runs of a tiny model: repeatability, pairing, replicates, divergence, cancelling, the manifest."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import jax
+import numpy as np
+import pytest
+
+from training import loop, model
+from training.data import Corpus, VocabularyTooSmallError
+from training.loop import DivergedError, RecipeRefusedError, manifest, rounding_salt, train
+from training.spec import Data, Model, RunSpec, Schedule
+
+SPEC = RunSpec(
+    recipe="nvfp4",
+    engine="emulated",
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    data=Data(source="text", path="given", sequence_length=16, batch_size=2),
+    schedule=Schedule(steps=12, warmup_steps=2, learning_rate=1e-2, validation_every=5),
+    layer_policy="mlp_only",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
+TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
+CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], digest="d1", description="a ramp")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return list(train(SPEC, CORPUS))
+
+
+def losses(spec):
+    return [step.loss for step in train(spec, CORPUS)]
+
+
+def test_every_step_is_reported_once_and_in_order(steps):
+    assert [step.step for step in steps] == list(range(12))
+    assert [step.tokens for step in steps] == [32 * (n + 1) for n in range(12)]
+    assert all(step.step_seconds > 0 for step in steps)
+    assert steps[-1].lm_loss < steps[0].lm_loss
+    assert steps[0].lm_loss == pytest.approx(math.log(32), abs=1)
+    assert all(step.loss > step.lm_loss for step in steps)
+    assert all(step.clipped_grad_norm <= 1.0001 for step in steps)
+    assert all(step.nonfinite_inputs == 0 for step in steps)
+    assert steps[1].learning_rate == pytest.approx(1e-2)
+
+
+def test_validation_comes_when_it_is_due_and_after_the_last_step(steps):
+    assert [step.step for step in steps if step.validation_loss is not None] == [4, 9, 11]
+    assert steps[11].validation_loss < steps[4].validation_loss
+
+
+def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
+    monkeypatch.setattr(loop, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
+    again = list(train(SPEC, CORPUS))
+    for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "validation_loss"):
+        assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
+
+
+def test_replicates_share_data_and_differ_in_salt_and_a_millionth(steps):
+    other = [step.lm_loss for step in train(replace(SPEC, replicate=1), CORPUS)]
+    assert 0 < abs(other[0] - steps[0].lm_loss) < 1e-2
+    assert rounding_salt(0, 0) != rounding_salt(0, 1) != rounding_salt(1, 0)
+    seeded = [step.lm_loss for step in train(replace(SPEC, seed=1), CORPUS)]
+    assert seeded[0] != steps[0].lm_loss
+
+
+def test_arms_start_from_the_same_point_and_see_the_same_tokens():
+    """At step 0 the recipes see one batch through one set of weights: the loss differs by rounding only."""
+    first = {recipe: next(train(replace(SPEC, recipe=recipe), CORPUS)).lm_loss for recipe in ("f32", "bf16")}
+    assert abs(first["bf16"] - first["f32"]) < 0.01
+    first_again = next(train(replace(SPEC, recipe="bf16", schedule=replace(SPEC.schedule, learning_rate=0.5)), CORPUS)).lm_loss
+    assert first_again == first["bf16"]  # the schedule is an argument, not part of the first loss
+
+
+def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
+    monkeypatch.setattr(loop, "rounding_salt", lambda *_: 12345)
+    other = list(islice(train(SPEC, CORPUS), 3))
+    assert other[0].loss == steps[0].loss  # the forward pass and the first weights are the same
+    assert other[0].grad_norm != steps[0].grad_norm
+    assert other[2].loss != steps[2].loss
+
+
+def test_seeds_salts_and_schedules_share_one_program(steps):
+    before = loop._block._cache_size()
+    list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
+    assert loop._block._cache_size() == before
+
+
+def test_a_run_is_cancelled_by_not_pulling():
+    run = train(SPEC, CORPUS)
+    next(run)
+    run.close()
+    with pytest.raises(StopIteration):
+        next(run)
+
+
+def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
+    sick = model.initial_parameters(SPEC.model, 0, 0)
+    sick["blocks"][0]["gate"][0, :3] = np.nan
+    monkeypatch.setattr(model, "initial_parameters", lambda *_: sick)
+    run = train(SPEC, CORPUS)
+    first = next(run)
+    assert math.isnan(first.loss)
+    assert first.nonfinite_inputs >= 3
+    with pytest.raises(DivergedError, match="loss of step 0 is not finite") as raised:
+        next(run)
+    assert (raised.value.step, raised.value.code) == (0, "DIVERGED")
+
+
+def test_what_cannot_run_is_refused_before_the_first_step():
+    with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
+        next(train(replace(SPEC, engine="transformer_engine", model=replace(SPEC.model)), CORPUS))
+    assert raised.value.code == "RECIPE_REFUSED"
+    with pytest.raises(VocabularyTooSmallError):
+        next(train(replace(SPEC, model=replace(SPEC.model, vocab_size=16)), CORPUS))
+
+
+def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
+    monkeypatch.setenv("NVTE_ANSWER", "42")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "somewhere")
+    facts = manifest(SPEC, CORPUS)
+    assert facts == manifest(replace(SPEC, recipe="bf16", seed=4, replicate=3), CORPUS)
+    assert all(isinstance(value, str) for value in facts.values())
+    assert facts["env.NVTE_ANSWER"] == "42"
+    assert "env.JAX_COMPILATION_CACHE_DIR" not in facts
+    assert facts["data_digest"] == "d1"
+    assert len(facts["code_sha256"]) == 64
+    longer = manifest(replace(SPEC, schedule=replace(SPEC.schedule, steps=13)), CORPUS)
+    assert {name for name in facts if facts[name] != longer[name]} == {"spec_sha256"}
