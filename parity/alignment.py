@@ -58,6 +58,11 @@ def _mean_over_seeds(loss_KT: FloatArray, run_seeds: tuple[int, ...], seeds: tup
     return mean
 
 
+def same_series(left: Curve, right: Curve) -> bool:
+    """Whether two runs have the same steps and the same losses, bit for bit (NaN equals NaN)."""
+    return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
+
+
 def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
     """The runs without those whose series equals an earlier one, and how many were left out."""
     if len(runs) < 2:

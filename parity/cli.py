@@ -15,10 +15,11 @@ from parity import remote
 from parity.client import ClientError, UnreachableError
 from parity.criteria import NVFP4, PROFILES, Criteria, CriteriaError, criteria_from_mapping
 from parity.curve import Curve
+from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
+from parity.junit import render_junit
 from parity.output import UsageError, show
 from parity.readers import ReadError, read_run, run_name
-from parity.verdict import judge
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _CommandLineError as error:
         _complain(error.format_message() if isinstance(error, typer.BadParameter) else str(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, CriteriaError) as error:
+    except (UsageError, ReadError, CriteriaError, EvidenceError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:
@@ -111,25 +112,52 @@ def compare(
     layer_policy: Annotated[str | None, typer.Option(help="Which layers are quantized; named in the headline. Default: not named.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
+    junit: Annotated[str | None, typer.Option(metavar="out.xml", help="Also write JUnit XML here. Default: not written.")] = None,
+    bundle: Annotated[
+        str | None, typer.Option(metavar="out.zip", help="Also write the evidence bundle here. Default: not written.")
+    ] = None,
 ) -> int:
     """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
     policy = load_criteria(criteria, margin=margin, profile=profile)
     columns, recipes = _pairs(column, "--column"), _pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
     (name, baseline), candidates = arms[0], dict(arms[1:])
-    verdicts = judge(
-        baseline,
-        candidates,
-        policy,
+    case = Case(
+        baseline=baseline,
+        candidates=candidates,
+        criteria=policy,
         controls=[read_run(file, columns=columns) for file in control or []],
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
         baseline_name=name,
     )
-    documents = [verdict.document() for verdict in verdicts]
+    documents = case.documents()
+    if bundle:
+        _write(bundle, bundle_bytes(case, documents))
+    if junit:
+        _write(junit, render_junit(documents).encode())
     show(documents, as_json=as_json, markdown=markdown)
     return exit_code(documents)
+
+
+@app.command("verify")
+def verify_bundle(bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", help="Evidence written by compare --bundle.")]) -> int:
+    """Recompute a verdict from its evidence bundle, offline. Exit code 0 where it is identical, 1 where something differs."""
+    differences = verify(bundle)
+    for line in differences:
+        print(line)
+    if differences:
+        return EXIT_CODES["fail"]
+    print(f"identical: {bundle} gives the verdicts that it states (numbers to 1e-9 relative)")
+    return EXIT_CODES["pass"]
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written ({error.strerror})") from None
 
 
 def load_criteria(path: str | None, *, margin: str | None = None, profile: str | None = None) -> Criteria:

@@ -95,9 +95,11 @@ def curve_from_arrays(
     recipe: str | None = None,
     context: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    overwritten: int = 0,
 ) -> Curve:
     """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
 
+    `overwritten` counts duplicates that were removed before, so that a stored run keeps its proof of completeness.
     Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, and text.
     """
     name = f"run {label!r}" if label else "run"
@@ -115,7 +117,7 @@ def curve_from_arrays(
     return Curve(
         steps=step_T,
         loss=loss_T,
-        completeness=completeness_of(step_T, duplicates),
+        completeness=completeness_of(step_T, duplicates + overwritten),
         label=label,
         seed=int(seed),
         replicate=int(replicate),

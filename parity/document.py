@@ -7,6 +7,7 @@ and the reasons say why.
 from typing import Any
 
 from parity.advice import Advice
+from parity.advisory import Advisory
 from parity.arms import Arm
 from parity.curve import Curve
 from parity.decision import Decision
@@ -19,7 +20,7 @@ from parity.version import ENGINE_VERSION
 VERDICT_SCHEMA = "parity.verdict/1"
 
 
-def verdict_document(m: Measurements, decision: Decision, advice: Advice, layer_policy: str | None) -> dict[str, Any]:
+def verdict_document(m: Measurements, decision: Decision, advice: Advice, advisory: Advisory, layer_policy: str | None) -> dict[str, Any]:
     """The document of one comparison, keys sorted, safe for JSON."""
     found: dict[str, Any] = plain(
         {
@@ -37,6 +38,10 @@ def verdict_document(m: Measurements, decision: Decision, advice: Advice, layer_
             "resolution": m.resolution,
             "context_differs": m.differing_context,
             "advice": advice,
+            "grad_norm": advisory.grad_norm,
+            "token_tax": advisory.token_tax,
+            "throughput": advisory.throughput,
+            "net_speedup": advisory.net_speedup,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),

@@ -100,7 +100,7 @@ def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Cri
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        sensitivity=_sensitivity(aligned.steps, curves, window, run, criteria, quantum),
+        sensitivity=_sensitivity(aligned.steps, curves, window, found, criteria, quantum),
     )
 
 
@@ -148,17 +148,21 @@ def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float
 
 
 def _sensitivity(
-    steps: IntArray, curves: tuple[FloatArray, FloatArray], window: Window, run: RunTerm, criteria: Criteria, quantum: float
+    steps: IntArray, curves: tuple[FloatArray, FloatArray], window: Window, found_in_window: Interval, criteria: Criteria, quantum: float
 ) -> tuple[Sensitivity, ...]:
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
     found = []
     for fraction in SENSITIVITY_FRACTIONS:
         part = window.at(fraction).part(steps)
+        if fraction == window.fraction:
+            lo, hi = found_in_window.bounds(criteria.confidence)
+            found.append(Sensitivity(fraction=fraction, n=part.stop - part.start, mean=found_in_window.mean, lo=lo, hi=hi))
+            continue
         base, cand = (curve[part] for curve in curves)
         if len(base) < 20:
             continue
         gap = find_spikes(cand - base, float(np.median(base)), quantum).masked_gap
-        got = interval(float(gap.mean()), within_se(gap, base, cand, steps[part], criteria), run)
+        got = interval(float(gap.mean()), within_se(gap, base, cand, steps[part], criteria), found_in_window.run)
         lo, hi = got.bounds(criteria.confidence)
         found.append(Sensitivity(fraction=fraction, n=len(gap), mean=got.mean, lo=lo, hi=hi))
     return tuple(found)

@@ -32,9 +32,7 @@ class StandardError:
 
 def mad_sd(values: FloatArray) -> float:
     """Robust standard deviation of (n,) values: 1.4826 x the median absolute deviation; 0.0 for fewer than 2."""
-    if len(values) < 2:
-        return 0.0
-    return MAD_TO_SD * float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SD * float(np.median(np.abs(values - np.median(values)))) if len(values) > 1 else 0.0
 
 
 def second_differences(series: FloatArray) -> FloatArray:

@@ -170,7 +170,26 @@ def _facts(document: Document) -> list[tuple[str, str]]:
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
+    return facts + _advisory_facts(document)
+
+
+def _advisory_facts(document: Document) -> list[tuple[str, str]]:
+    """What advises beside the loss: token tax, speed, net speed-up, gradient norms."""
+    facts = []
+    if tax := document.get("token_tax"):
+        shares = [f"{100 * tax[key]:+.1f} %" if isinstance(tax[key], float) else "unbounded" for key in ("estimate", "lo", "hi")]
+        facts.append(("token tax", f"{shares[0]} ({shares[1]} to {shares[2]}), {tax['caveat']}"))
+    if speed := document.get("throughput"):
+        facts.append(("speed", f"{_ratio_words(speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"))
+    if net := document.get("net_speedup"):
+        facts.append(("net speed-up", f"{_ratio_words(net)} in time to the same loss, token tax included"))
+    if norm := document.get("grad_norm"):
+        facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))
     return facts
+
+
+def _ratio_words(ratio: Document, key: str = "value") -> str:
+    return f"{ratio[key]:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})"
 
 
 def _noise_words(document: Document) -> str:

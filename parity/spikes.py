@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import bdtrc
 
 from parity.curve import BoolArray, FloatArray
-from parity.noise import mad_sd
+from parity.noise import MAD_TO_SD
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10
@@ -50,8 +50,9 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
     if len(gap) == 0:
         return _no_spikes(gap)
     offset = gap - np.median(gap)
-    limit = max(THRESHOLD_SDS * mad_sd(gap), NEGLIGIBLE * abs(level), 2.0 * quantum)
-    far: BoolArray = np.abs(offset) > limit
+    size = np.abs(offset)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(size)), NEGLIGIBLE * abs(level), 2.0 * quantum)
+    far: BoolArray = size > limit
     if not far.any():
         return _no_spikes(gap)
     mask = widen(far, WIDEN_STEPS)

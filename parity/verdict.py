@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.advice import Advice, advise
+from parity.advisory import Advisory, measure_advisory
 from parity.criteria import Criteria
 from parity.curve import Curve
 from parity.decision import Decision, State, decide
@@ -24,6 +25,7 @@ class Verdict:
     decision: Decision
     advice: Advice
     measurements: Measurements
+    advisory: Advisory
     layer_policy: str | None = None
 
     @property
@@ -53,7 +55,7 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """The verdict as a JSON-able dict with sorted keys."""
-        return verdict_document(self.measurements, self.decision, self.advice, self.layer_policy)
+        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.layer_policy)
 
 
 def judge(
@@ -86,5 +88,6 @@ def judge(
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             decision = decide(measured)
             advice = advise(measured, decision)
-            verdicts.append(Verdict(decision=decision, advice=advice, measurements=measured, layer_policy=layer_policy))
+            advisory = measure_advisory(measured)
+            verdicts.append(Verdict(decision=decision, advice=advice, measurements=measured, advisory=advisory, layer_policy=layer_policy))
     return tuple(verdicts)

@@ -184,3 +184,15 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
     assert found.returncode == 0, found.stderr
     assert b"\x1b[3" not in found.stdout
     assert b"stdin is within 1.0 %" in found.stdout
+
+
+def test_bundle_verify_and_junit(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    bundle, junit = str(tmp_path / "out.zip"), tmp_path / "out.xml"
+    assert compare(capsys, files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--bundle", bundle, "--junit", str(junit))[0] == 1
+    assert "<failure" in junit.read_text()
+    code, out, _ = run(capsys, "verify", bundle)
+    assert (code, out.startswith("identical")) == (0, True)
+    Path(bundle).write_bytes(b"nothing")
+    code, out, err = run(capsys, "verify", bundle)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert compare(capsys, files["fp8"], files["nvfp4"], "--bundle", "/nowhere/out.zip")[0] == 2

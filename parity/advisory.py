@@ -1,0 +1,57 @@
+"""What is measured beside the loss and advises without deciding: gradient norms, token tax, throughput, and the net speed-up of both."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.gradients import GradientParity, gradient_parity
+from parity.measurements import Measurements
+from parity.throughput import Ratio, Throughput, net_speedup, throughput
+from parity.tokens import TokenTax, fit_law, token_tax
+
+LEARNING_RATE = "learning_rate"
+CONSTANT_RATE_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advisory:
+    """Measures that advise; None where the columns they need were not given."""
+
+    grad_norm: GradientParity | None
+    token_tax: TokenTax | None
+    throughput: Throughput | None
+    net_speedup: Ratio | None
+
+
+def measure_advisory(m: Measurements) -> Advisory:
+    """Everything beside the loss that the runs' columns allow."""
+    speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    late = m.late
+    if late is None:
+        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None)
+    window = m.aligned.steps[m.window.part(m.aligned.steps)]
+    law = fit_law(m.aligned.steps, m.aligned.arm_means()[0])
+    tax = None
+    if law is not None:
+        lo, hi = late.interval.bounds(m.criteria.confidence)
+        first = int(m.aligned.steps[0])
+        tax = token_tax(law, window, first, late.interval.mean, lo, hi, constant_rate=_constant_rate(m))
+    return Advisory(
+        grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
+        token_tax=tax,
+        throughput=speed,
+        net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
+    )
+
+
+def _constant_rate(m: Measurements) -> bool:
+    """Whether every run recorded a learning rate and it is constant from a tenth of the run on."""
+    for run in m.arms.runs:
+        rate = run.columns.get(LEARNING_RATE)
+        if rate is None:
+            return False
+        late = rate[len(rate) // 10 :]
+        late = late[np.isfinite(late)]
+        if len(late) == 0 or float(np.ptp(late)) > CONSTANT_RATE_TOLERANCE * float(np.abs(late).max()):
+            return False
+    return True

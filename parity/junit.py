@@ -1,0 +1,91 @@
+"""Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
+
+A check that fails the verdict is a <failure>, one that leaves it open an <error>, one that could not be made <skipped>.
+"""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.report import headline
+from parity.version import ENGINE_VERSION
+
+Document = Mapping[str, Any]
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "input": ("EMPTY", "NO_COMMON_STEPS", "LOSS_NOT_NATS", "DOWNSAMPLED", "SMOOTHED", "ROUNDED"),
+    "same data order": ("DATA_ORDER_MISMATCH",),
+    "same ground": ("CONFOUNDED",),
+    "finite losses": ("BASELINE_INVALID", "NONFINITE_CAND"),
+    "stability": ("DIVERGED", "CANDIDATE_UNSTABLE", "UNSTABLE", "SPIKES_HIDE_GAP"),
+    "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
+    "late phase": ("NOT_CONVERGED", "GAP_GROWING"),
+    "run noise": ("RUN_NOISE_ASSUMED", "MARGIN_UNDETERMINED"),
+    "gap against margin": ("GAP_EXCEEDS_MARGIN", "BETTER_THAN_BASELINE", "WITHIN_MARGIN", "CI_STRADDLES_MARGIN"),
+}
+_FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN"})
+_WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
+
+
+def render_junit(documents: Sequence[Document]) -> str:
+    """JUnit XML of verdict documents, with an XML declaration and a newline at the end."""
+    root = ElementTree.Element("testsuites", name="parity", tests=str(len(CHECKS) * len(documents)))
+    for document in documents:
+        root.append(_suite(document))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(document: Document) -> ElementTree.Element:
+    name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
+    suite = ElementTree.Element("testsuite", name=_xml(name), tests=str(len(CHECKS)))
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in _properties(document).items():
+        ElementTree.SubElement(properties, "property", name=key, value=_xml(str(value)))
+    outcomes = [_case(suite, document, check, codes) for check, codes in CHECKS.items()]
+    for kind in ("failure", "error", "skipped"):
+        suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))
+    return suite
+
+
+def _case(suite: ElementTree.Element, document: Document, check: str, codes: tuple[str, ...]) -> str:
+    """Add the case of one check and say how it came out."""
+    case = ElementTree.SubElement(suite, "testcase", name=check, classname=_xml(f"parity.{document['candidate']['name']}"))
+    outcome, text = _outcome(document, check, codes)
+    if outcome != "ok":
+        ElementTree.SubElement(case, outcome, message=_xml(text))
+    return outcome
+
+
+def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[str, str]:
+    deciding = document["codes"][0]
+    for reason in document["reasons"]:
+        code = reason["code"]
+        if code not in codes or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+            continue
+        return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
+    if check == "gap against margin" and document["verdict"] != "pass":
+        return "skipped", f"not decided: {deciding}"
+    return "ok", ""
+
+
+def _properties(document: Document) -> dict[str, Any]:
+    gap, margin = document["gap"] or {}, document["margin"] or {}
+    return {
+        "verdict": document["verdict"],
+        "headline": headline(document),
+        "codes": " ".join(document["codes"]),
+        "gap_nats": gap.get("mean"),
+        "ci_low": gap.get("lo"),
+        "ci_high": gap.get("hi"),
+        "margin_nats": margin.get("nats"),
+        "n_eff": (document["noise"] or {}).get("n_eff"),
+        "profile": document["profile"],
+        "sha256_aligned": document["inputs"]["sha256_aligned"],
+        "engine_version": ENGINE_VERSION,
+    }
+
+
+def _xml(text: str) -> str:
+    """Text without the control characters that XML forbids."""
+    return "".join(letter if letter >= " " and letter not in "\ufffe\uffff" else " " for letter in text)

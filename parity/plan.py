@@ -1,0 +1,173 @@
+"""Can this experiment decide? Chance of pass, inconclusive and fail before any GPU is spent, and the cheapest design that decides.
+
+gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2, half-width h = t(df) SE with the df that K_A and K_B will give
+pass = P(gap_hat + h < margin), fail = P(gap_hat - h > margin), the rest inconclusive; a design decides where it passes a gap of 0 and
+fails a gap of 2 margins with 80 % probability each
+
+Can fail: tau is what is assumed here; h is taken at the tau that is assumed, its own spread is left out (it is inside the t quantile).
+SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), pair_sd 0.0038 nats of 3.34 (0.11 % of the loss) where nothing better is known.
+"""
+
+import dataclasses
+import itertools
+import math
+from dataclasses import dataclass
+
+from scipy.special import ndtr
+
+from parity.criteria import Amount, Criteria
+from parity.gap import interval
+from parity.margin import determine_margin
+from parity.noise import StandardError
+from parity.run_floor import Prior, RunFloor, prior_for, run_term
+
+GAPS_IN_MARGINS = (0.0, 0.5, 1.0, 2.0)
+WANTED_POWER = 0.80
+PAIR_SD = Amount(value=0.0011, unit="relative")
+WITHIN_DF = 12.0
+MAX_RUNS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes; taus in nats where they are known."""
+
+    level: float
+    planned_steps: int
+    baseline_runs: int = 1
+    candidate_runs: int = 1
+    baseline_recipe: str | None = None
+    candidate_recipe: str | None = None
+    pair_sd: float | None = None
+    autocorrelation: float = 0.0
+    step_seconds: float | None = None
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("level", "planned_steps", "baseline_runs", "candidate_runs", "devices"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if not 0.0 <= self.autocorrelation < 1.0:
+            raise ValueError(f"autocorrelation is {self.autocorrelation}; expected 0 to below 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """Chances at one true gap (nats, and in margins)."""
+
+    gap: float
+    gap_in_margins: float
+    pass_chance: float
+    inconclusive_chance: float
+    fail_chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a design can decide: half-width and margin in nats, chances at four true gaps, and the largest gap that passes half the time."""
+
+    design: Design
+    margin: float
+    half_width: float
+    largest_gap_that_passes: float
+    power: tuple[Power, ...]
+    decides: bool
+    gpu_hours: float | None
+    cheapest: Design | None
+    advice: str
+
+
+def plan(design: Design, criteria: Criteria) -> Plan:
+    """Power of a design under a policy, and the cheapest (K_A, K_B) that decides. Raises ValueError for an unusable design or margin."""
+    margin = _margin(design, criteria)
+    half, se = _interval(design, criteria)
+    power = tuple(_power(factor, margin, half, se) for factor in GAPS_IN_MARGINS)
+    decides = _decides(margin, half, se)
+    cheapest = design if decides else cheapest_design(design, criteria, margin)
+    return Plan(
+        design=design,
+        margin=margin,
+        half_width=half,
+        largest_gap_that_passes=margin - half,
+        power=power,
+        decides=decides,
+        gpu_hours=gpu_hours(design),
+        cheapest=cheapest,
+        advice=_advice(cheapest, margin, half, decides=decides),
+    )
+
+
+def cheapest_design(design: Design, criteria: Criteria, margin: float) -> Design | None:
+    """The design with the fewest runs in all (then the narrowest interval) that decides; None up to 16 runs an arm."""
+    best: tuple[int, float, Design] | None = None
+    for base, cand in itertools.product(range(1, MAX_RUNS + 1), repeat=2):
+        tried = dataclasses.replace(design, baseline_runs=base, candidate_runs=cand)
+        if best is not None and base + cand > best[0]:
+            continue
+        half, se = _interval(tried, criteria)
+        if _decides(margin, half, se) and (best is None or (base + cand, half) < best[:2]):
+            best = (base + cand, half, tried)
+    return best[2] if best else None
+
+
+def gpu_hours(design: Design) -> float | None:
+    """Device hours of all runs; None without a step time."""
+    if design.step_seconds is None:
+        return None
+    return (design.baseline_runs + design.candidate_runs) * design.planned_steps * design.step_seconds * design.devices / 3600.0
+
+
+def _margin(design: Design, criteria: Criteria) -> float:
+    floor = _floor(design.baseline_runs, _priors(design, criteria)[0])
+    found = determine_margin(criteria, design.level, floor)
+    if found is None:
+        raise ValueError("the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats")
+    return found.nats
+
+
+def _priors(design: Design, criteria: Criteria) -> tuple[Prior, Prior]:
+    return (
+        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, design.level),
+        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, design.level),
+    )
+
+
+def _floor(runs: int, prior: Prior) -> RunFloor:
+    """The run floor as it will be if the reruns spread as assumed."""
+    return RunFloor(tau=prior.tau, df=prior.df + runs - 1, source="prior", prior=prior, measured=None, measured_df=runs - 1, runs=runs)
+
+
+def _interval(design: Design, criteria: Criteria) -> tuple[float, float]:
+    """Half-width and standard error of the gap, nats."""
+    base, cand = _priors(design, criteria)
+    points = max(1.0, criteria.window_fraction * design.planned_steps)
+    spread = PAIR_SD.nats(design.level) if design.pair_sd is None else design.pair_sd
+    rho = design.autocorrelation
+    within = spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points)
+    found = interval(
+        0.0, StandardError(value=within, df=WITHIN_DF), run_term(_floor(design.baseline_runs, base), _floor(design.candidate_runs, cand))
+    )
+    return found.half_width(criteria.confidence), found.se
+
+
+def _power(factor: float, margin: float, half: float, se: float) -> Power:
+    gap = factor * margin
+    passes = float(ndtr((margin - half - gap) / se)) if se else float(gap + half < margin)
+    fails = float(ndtr((gap - half - margin) / se)) if se else float(gap - half > margin)
+    return Power(gap=gap, gap_in_margins=factor, pass_chance=passes, inconclusive_chance=max(0.0, 1.0 - passes - fails), fail_chance=fails)
+
+
+def _decides(margin: float, half: float, se: float) -> bool:
+    return _power(0.0, margin, half, se).pass_chance >= WANTED_POWER and _power(2.0, margin, half, se).fail_chance >= WANTED_POWER
+
+
+def _advice(cheapest: Design | None, margin: float, half: float, *, decides: bool) -> str:
+    if decides:
+        return f"This design decides: the interval is {half:.4f} nats wide on each side, the margin {margin:.4f}."
+    reach = f"passes only below a gap of {margin - half:.4f} nats" if half < margin else "can't pass at all"
+    said = f"This design {reach} (interval -+{half:.4f}, margin {margin:.4f})."
+    if cheapest is None:
+        return f"{said} No design of up to {MAX_RUNS} runs an arm decides: state a wider margin, or measure and declare the run floors."
+    hours = gpu_hours(cheapest)
+    cost = f", {hours:,.0f} device hours" if hours is not None else ""
+    return f"{said} The cheapest that decides: {cheapest.baseline_runs} baseline and {cheapest.candidate_runs} candidate runs{cost}."
