@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,11 @@ def nats(value: float | str | None, places: int = 4) -> str:
     if number is None:
         return _MISSING
     return f"{number:+.{places}f}".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+
+
+def minus(sentence: str) -> str:
+    """A sentence of the judge, which is plain ASCII, with true minus signs: gap -0.004 becomes gap \u22120.004."""
+    return re.sub(r"(?<![\w)])-(?=\d)", MINUS, sentence)
 
 
 def loss(value: float | str | None) -> str:
@@ -92,6 +98,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "count": count,
     "duration": duration,
     "loss": loss,
+    "minus": minus,
     "nats": nats,
     "percent": percent,
     "rate": rate,

@@ -2,6 +2,7 @@
 
 const HEIGHT = 280;
 const TRIANGLE = 5;
+const PIXELS_A_BIN = 8;
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
@@ -31,7 +32,7 @@ export class GapChart {
 
   /** Ask the server for the gap as it stands and draw it. */
   async load() {
-    const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / 4)));
+    const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
     const answer = await fetch(`${this.address}&bins=${bins}`);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     this.gap = await answer.json();
