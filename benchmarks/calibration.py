@@ -1,6 +1,6 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns.
 
-Run: python benchmarks/calibration.py [A1 A4 ...] [--quick]. Prints one line a check: what was measured, the mark, pass or MISS. Exit 1 on a miss.
+Run: python benchmarks/calibration.py [A1 A4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
 """
 
@@ -17,9 +17,11 @@ import numpy as np
 from scipy.signal import lfilter
 
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+from parity.early_stop import early_stop, look, observe
 from parity.gap import t_quantile
 from parity.noise import mean_se
 from parity.readers import read_runs
+from parity.tokens import fit_law, token_tax
 
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -38,6 +40,7 @@ class Line:
 
 
 def share(value: float) -> str:
+    """A share in words."""
     return f"{100 * value:.1f} %"
 
 
@@ -61,25 +64,30 @@ def rerun(rng: np.random.Generator, batch: np.ndarray, run_sd: float = RUN_SD, g
 
 
 def shifted(run: Curve, gap: float) -> Curve:
+    """The run with a constant gap."""
     return curve_from_arrays(run.steps, run.loss + gap, recipe=run.recipe)
 
 
 def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Criteria, planned: int = STEPS) -> Verdict:
+    """Judge one candidate."""
     return judge(base, {"candidate": cand}, policy, planned_steps=planned)[0]
 
 
 def covers(verdict: Verdict, truth: float = 0.0) -> bool:
+    """Whether the 95 % interval holds the true gap."""
     lo, hi = verdict.gap.bounds(0.95)
     return lo <= truth <= hi
 
 
 def group(count: int, seed: int, n: int = STEPS) -> list[Curve]:
+    """Reruns of one configuration."""
     rng = np.random.default_rng(seed)
     batch = rng.normal(0, BATCH_SD, n)
     return [rerun(rng, batch) for _ in range(count)]
 
 
 def a1(quick: bool) -> Iterator[Line]:
+    """Coverage of a known mean by the within-pair error alone."""
     count = 400 if quick else 2000
     slack = 0.015 if quick else 0.0
     cases = [(n, rho, 0.93) for n in (500, 2000) for rho in (0.0, 0.3, 0.6, 0.9)]
@@ -98,6 +106,7 @@ def a1(quick: bool) -> Iterator[Line]:
 
 
 def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[str], float, int]]:
+    """All ordered pairs judged at each margin: states, coverage, pairs."""
     for margin in MARGINS:
         states: Counter[str] = Counter()
         hits = total = 0
@@ -110,6 +119,7 @@ def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[s
 
 
 def a2(quick: bool) -> Iterator[Line]:
+    """Reruns, one against one."""
     for margin, states, hits, total in pair_table(list(read_runs(str(DATA / "nanogpt_reruns.npz"))), 1750):
         ok = hits * total >= 38 and (margin == "0.25%" or states["fail"] == 0) and (margin != "1.0%" or states["pass"] == 42)
         yield Line(what=f"public reruns, {margin}", value=f"{dict(states)}, covers 0 {share(hits)}", mark="no fail, 38 of 42 cover", ok=ok)
@@ -126,6 +136,7 @@ def a2(quick: bool) -> Iterator[Line]:
 
 
 def a3(quick: bool) -> Iterator[Line]:
+    """Reruns, three against three."""
     runs, rng = group(38, seed=30), np.random.default_rng(31)
     count = 300 if quick else 2000
     hits, fails = 0, 0
@@ -139,6 +150,7 @@ def a3(quick: bool) -> Iterator[Line]:
 
 
 def a4(quick: bool) -> Iterator[Line]:
+    """Injected gaps: chance of pass and fail."""
     rng = np.random.default_rng(40)
     for runs, margin, factor in itertools.product((1, 3), MARGINS, (0.5, 1.0, 1.5, 2.0)):
         count = 100 if quick else 1000 if runs == 1 else 500
@@ -165,6 +177,7 @@ def a4(quick: bool) -> Iterator[Line]:
 
 
 def a5(quick: bool) -> Iterator[Line]:
+    """What a test without the between-run term would say."""
     sets = (("public", list(read_runs(str(DATA / "nanogpt_reruns.npz"))), 1750), ("simulated", group(12 if quick else 30, seed=50), STEPS))
     for name, runs, planned in sets:
         rejected = naive = total = 0
@@ -180,6 +193,7 @@ def a5(quick: bool) -> Iterator[Line]:
 
 
 def a7(quick: bool) -> Iterator[Line]:
+    """Pairs cut before their plan ends."""
     runs = [*read_runs(str(DATA / "nanogpt_reruns.npz"))][: 4 if quick else 7]
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
@@ -190,21 +204,59 @@ def a7(quick: bool) -> Iterator[Line]:
         yield Line(what=f"cut to {share(cut)} of the plan, passes", value=str(passes), mark="0", ok=passes == 0)
 
 
+def a10(quick: bool) -> Iterator[Line]:
+    """Early stop: never up to a gap of 2 %, before half of the plan at 5 % and 10 %."""
+    runs = group(6 if quick else 14, seed=100)
+    for gap, mark in ((0.0, "0"), (0.01, "0"), (0.02, "0"), (0.05, ">= 95 % before half"), (0.10, ">= 95 % before half")):
+        stops = []
+        for base, cand in itertools.permutations(runs, 2):
+            state = early_stop(STEPS)
+            for left, right in zip(base.loss[: STEPS // 2], cand.loss[: STEPS // 2] + gap * LEVEL, strict=True):
+                state = observe(state, float(left), float(right))
+                found = look(state, POLICY["1.0%"])
+                if found is not None and found.hopeless:
+                    stops.append(found.step)
+                    break
+        rate = len(stops) / (len(runs) * (len(runs) - 1))
+        median = f", median step {int(np.median(stops))}" if stops else ""
+        ok = rate == 0.0 if mark == "0" else rate >= 0.95
+        yield Line(what=f"gap {share(gap)}, stopped before half", value=share(rate) + median, mark=mark, ok=ok)
+
+
+def a11(quick: bool) -> Iterator[Line]:
+    """Token tax on a known law: bias and spread."""
+    for n, tax in itertools.product((2000, 10_000), (0.0, 0.05, 0.15, 0.36)):
+        found = []
+        for seed in range(10 if quick else 40):
+            rng = np.random.default_rng((110, seed))
+            t = np.arange(1.0, n + 1.0)
+            batch = rng.normal(0, BATCH_SD, n)
+            base, cand = (2.0 + 8.0 * (t / scale) ** -0.35 + batch + rng.normal(0, PAIR_SD, n) for scale in (1.0, 1.0 + tax))
+            law = fit_law(np.arange(n), base)
+            window = np.arange(int(0.8 * n), n)
+            gap = float((cand - base)[window].mean())
+            found.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
+        bias, sd = float(np.mean(found)) - tax, float(np.std(found))
+        value = f"{100 * np.mean(found):.1f} +- {100 * sd:.1f} %"
+        yield Line(what=f"n={n} true tax {share(tax)}", value=value, mark="bias <= 2, sd <= 4 points", ok=abs(bias) <= 0.02 and sd <= 0.04)
+
+
 def a12(quick: bool) -> Iterator[Line]:
+    """A candidate that rounds stochastically."""
     count = 100 if quick else 400
     rng = np.random.default_rng(120)
     for tau_b, runs in itertools.product((0.0028, 0.0050, 0.0100), (1, 2, 3, 5)):
         wrong: Counter[float] = Counter()
         states: dict[float, Counter[str]] = {factor: Counter() for factor in (0.0, 0.5, 1.0, 2.0)}
         hits = 0
-        for factor in states:
+        for factor, counted in states.items():
             for _ in range(count):
                 batch = rng.normal(0, BATCH_SD, STEPS)
                 base = [rerun(rng, batch, 0.0007 * LEVEL, recipe="fp8_current") for _ in range(runs)]
                 gap = factor * 0.01 * LEVEL
                 cand = [rerun(rng, batch, tau_b * LEVEL, gap, "nvfp4") for _ in range(runs)]
                 verdict = one(base, cand, POLICY["1.0%"])
-                states[factor][verdict.verdict] += 1
+                counted[verdict.verdict] += 1
                 hits += covers(verdict, gap)
                 wrong[factor] += (factor <= 0.5 and verdict.verdict == "fail") or (factor >= 1.0 and verdict.verdict == "pass")
         power = ", ".join(
@@ -222,6 +274,7 @@ def a12(quick: bool) -> Iterator[Line]:
 
 
 def a13(quick: bool) -> Iterator[Line]:
+    """Runs listed eight times."""
     runs = list(read_runs(str(DATA / "nanogpt_reruns.npz")))[: 4 if quick else 7]
     changed = 0
     for base, cand in itertools.permutations(runs, 2):
@@ -231,10 +284,22 @@ def a13(quick: bool) -> Iterator[Line]:
     yield Line(what="each run listed 8 times, verdicts or intervals changed", value=str(changed), mark="0", ok=changed == 0)
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"A1": a1, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A7": a7, "A12": a12, "A13": a13}
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+    "A1": a1,
+    "A2": a2,
+    "A3": a3,
+    "A4": a4,
+    "A5": a5,
+    "A7": a7,
+    "A10": a10,
+    "A11": a11,
+    "A12": a12,
+    "A13": a13,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the checks named in the arguments, or all."""
     quick = "--quick" in arguments
     wanted = [name for name in arguments if name in CHECKS] or list(CHECKS)
     missed = 0

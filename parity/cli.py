@@ -6,14 +6,14 @@ Data goes to stdout, progress and errors to stderr; a usage error is one line an
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
-from parity import remote
+from parity import remote, studies
+from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
-from parity.criteria import NVFP4, PROFILES, Criteria, CriteriaError, criteria_from_mapping
+from parity.criteria import NVFP4, PROFILES, CriteriaError
 from parity.curve import Curve
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
@@ -119,7 +119,7 @@ def compare(
 ) -> int:
     """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
     policy = load_criteria(criteria, margin=margin, profile=profile)
-    columns, recipes = _pairs(column, "--column"), _pairs(recipe, "--recipe")
+    columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
     (name, baseline), candidates = arms[0], dict(arms[1:])
     case = Case(
@@ -158,29 +158,6 @@ def _write(path: str, data: bytes) -> None:
         Path(path).write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: can't be written ({error.strerror})") from None
-
-
-def load_criteria(path: str | None, *, margin: str | None = None, profile: str | None = None) -> Criteria:
-    """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
-    mapping = dict(_read_policy(path)) if path else {}
-    if margin is not None or profile is not None:
-        mapping["margin"], mapping["profile"] = margin, profile
-    if not mapping.get("margin") and not mapping.get("profile"):
-        mapping["profile"] = NVFP4
-    return criteria_from_mapping(mapping)
-
-
-def _read_policy(path: str) -> Mapping[str, Any]:
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no YAML ({error})") from None
-    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
-    found: dict[str, Any] = document["criteria"]
-    return found
 
 
 def _read_arms(
@@ -232,16 +209,7 @@ def _split_run(text: str) -> tuple[str, str]:
     return name, file
 
 
-def _pairs(items: list[str] | None, flag: str) -> dict[str, str]:
-    pairs = {}
-    for item in items or []:
-        key, mark, value = item.partition("=")
-        if not mark or not key or not value:
-            raise UsageError(f"{flag} {item!r}; expected NAME=VALUE")
-        pairs[key] = value
-    return pairs
-
-
+app.add_typer(studies.app)
 app.add_typer(remote.app)
 
 if __name__ == "__main__":

@@ -196,3 +196,42 @@ def test_bundle_verify_and_junit(tmp_path: Path, files: dict[str, str], capsys: 
     code, out, err = run(capsys, "verify", bundle)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert compare(capsys, files["fp8"], files["nvfp4"], "--bundle", "/nowhere/out.zip")[0] == 2
+
+
+def test_calibrate(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) >= {"runs", "tau", "margins", "covers_zero", "naive_rejects", "injected"}
+    assert set(found["tau"]) >= {"value", "lo", "hi"}
+    assert set(found["margins"][0]) == {"margin_rel", "pass", "inconclusive", "fail"}
+    code, out, _ = run(capsys, "calibrate", *(f"{data / 'nanogpt_reruns.npz'}:rerun{i}" for i in range(2)), "--margin", "1%")
+    assert code == 0
+    assert "2 runs, 2 ordered pairs" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("calibrate", "{data}/nanogpt_reruns.npz:rerun1"), "expected at least 2 reruns"),
+        (("calibrate", "{data}/nanogpt_reruns.npz", "--margin", "0.1"), "relative margins"),
+        (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
+        (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
+        (("plan", "--level", "3"), "Missing option"),
+    ],
+)
+def test_bad_usage_of_studies(arguments: tuple[str, ...], says: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *(argument.format(data=data) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("plan", "--level", "3.9", "--planned-steps", "10000", "--candidate-recipe", "nvfp4", "--step-seconds", "2", "--devices", "8")
+    code, out, _ = run(capsys, *common)
+    assert code == EXIT_CODES["inconclusive"]
+    assert "passes only below a gap of 0.0070 nats" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+    code, out, _ = run(capsys, *common, "--candidate-runs", "5", "--baseline-runs", "2", "--json")
+    assert (code, json.loads(out)["decides"]) == (0, True)

@@ -1,0 +1,96 @@
+"""How fast is the judge? Two arms of 10,000 and 1,000,000 steps, and a CSV of 1,000,000 rows, beside peers measured in the same run.
+
+Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s and 300 MB above the inputs, 2 x 10,000 in 10 ms, CSV in 1.0 s.
+Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary bootstrap for the interval, where arch is installed.
+"""
+
+import io
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
+from parity.readers import read_run
+
+POLICY = criteria_from_mapping({"profile": "nvfp4"})
+
+
+def best_of(times: int, work: Callable[[], object]) -> float:
+    """Least wall time of several calls, seconds."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def pair(n: int) -> tuple[Curve, Curve]:
+    """Two synthetic arms of n steps."""
+    rng = np.random.default_rng(0)
+    t = np.arange(1, n + 1)
+    loss = 2.0 + 6.0 * t**-0.3 + rng.normal(0, 0.08, n)
+    return curve_from_arrays(t, loss), curve_from_arrays(t, loss + rng.normal(0, 0.004, n))
+
+
+def judged(n: int, limit: float) -> bool:
+    """Time and memory of one verdict."""
+    base, cand = pair(n)
+
+    def work() -> object:
+        return judge([base], {"candidate": [cand]}, POLICY, planned_steps=n)
+
+    seconds = best_of(7, work)
+    gap = cand.loss - base.loss
+    median = best_of(5, lambda: np.median(gap))
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    ok = seconds <= limit and peak <= 300
+    peer = f"{seconds / median:.0f} x one numpy median of the gap"
+    print(f"judge 2 x {n:>9,}: {seconds:.4f} s (limit {limit}), {peer}, peak {peak:.0f} MB above inputs, {_mark(ok)}")
+    _bootstrap(gap, seconds, n)
+    return ok
+
+
+def _bootstrap(gap: np.ndarray, seconds: float, n: int) -> None:
+    try:
+        from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (optional peer)
+    except ImportError:
+        print("  arch is not installed: no bootstrap beside it (pip install arch)")
+        return
+    late = gap[-n // 5 :][-20_000:]
+    spent = best_of(1, lambda: StationaryBootstrap(50, late, seed=0).conf_int(np.mean, reps=300))
+    print(f"  arch stationary bootstrap of {len(late):,} points, 300 draws: {spent:.3f} s, {spent / seconds:.1f} x the whole judge")
+
+
+def reading(n: int, limit: float) -> bool:
+    """Time of reading a CSV of n rows."""
+    rng = np.random.default_rng(0)
+    text = "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(rng.normal(2.5, 0.08, n)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.csv"
+        path.write_text(text)
+        seconds = best_of(3, lambda: read_run(str(path)))
+        plain = best_of(1, lambda: np.loadtxt(path, delimiter=",", skiprows=1))
+    few = text[: text.index("\n50000,")]
+    slow = best_of(1, lambda: np.genfromtxt(io.StringIO(few), delimiter=",", skip_header=1)) * n / 50_000
+    ok = seconds <= limit
+    peers = f"{seconds / plain:.2f} x loadtxt, {seconds / slow:.2f} x genfromtxt (scaled)"
+    print(f"read {n:,} rows of CSV: {seconds:.2f} s (limit {limit}), {peers}, {_mark(ok)}")
+    return ok
+
+
+def _mark(ok: bool) -> str:
+    return "ok" if ok else "MISS"
+
+
+if __name__ == "__main__":
+    results = [judged(10_000, 0.010), judged(1_000_000, 0.15), reading(1_000_000, 1.0)]
+    sys.exit(0 if all(results) else 1)
