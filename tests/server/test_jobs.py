@@ -6,6 +6,8 @@ from server import jobs
 from server.database import events
 from server.database.models import Job, Run
 
+pytestmark = pytest.mark.both_databases
+
 
 def _conclude(database, job_id):
     with database.read() as session:

@@ -10,6 +10,8 @@ from server.database.models import Job, Run
 from workers import lease
 from workers.lease import LeaseLostError
 
+pytestmark = pytest.mark.both_databases
+
 
 def _claim(database, worker, seconds=5.0):
     with database.write() as session:

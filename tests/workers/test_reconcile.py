@@ -2,8 +2,12 @@
 
 import time
 
+import pytest
+
 from server.database.models import Job, Run
 from workers import lease, reconcile
+
+pytestmark = pytest.mark.both_databases
 
 
 def _claim(database, worker, seconds):

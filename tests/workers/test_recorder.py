@@ -10,6 +10,8 @@ from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
 
+pytestmark = pytest.mark.both_databases
+
 
 def _step(step, loss=1.0, validation=None):
     names = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm", "step_seconds", "nonfinite_inputs")

@@ -2,10 +2,13 @@
 
 import threading
 
+import pytest
 from sqlalchemy import text
 
 from server.database import events
 from server.database.models import Event
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_concurrent_read_then_write_loses_nothing(database, recorded):

@@ -5,6 +5,8 @@ import pytest
 from server.database.models import Job, Run
 from server.database.states import JOB_ENDED, JOB_MOVES, RUN_ENDED, RUN_MOVES, move_job, move_run
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_every_named_state_has_its_moves():
     for moves in (JOB_MOVES, RUN_MOVES):

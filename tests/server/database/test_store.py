@@ -3,11 +3,16 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from server.database import store
+from server.database.models import Run
+
+pytestmark = pytest.mark.both_databases
 
 ANY_FLOAT = st.floats(width=64, allow_nan=True, allow_infinity=True)
 
@@ -27,7 +32,7 @@ def _read(database, run, kind="train"):
 def _a_run(database, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.read() as session:
-        return session.connection().exec_driver_sql("select id from runs where job_id = ? order by position", (job,)).scalars().first()
+        return session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position)).first()
 
 
 @rules(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

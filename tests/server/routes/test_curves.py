@@ -5,6 +5,8 @@ import pytest
 
 from server.database import store
 
+pytestmark = pytest.mark.both_databases
+
 
 def _job(api, job_id):
     return api.get(f"/api/v1/jobs/{job_id}").json()

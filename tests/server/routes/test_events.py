@@ -12,6 +12,8 @@ from server.app import create_app
 from server.database import events
 from server.database.states import move_job
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def served(settings, database):

@@ -10,6 +10,8 @@ import yaml
 from server.database.models import Worker
 from server.settings import CHECKOUT
 
+pytestmark = pytest.mark.both_databases
+
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.yaml"))
 
 

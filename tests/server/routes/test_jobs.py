@@ -5,6 +5,8 @@ import pytest
 from server.queue import queue_name
 from server.readiness import redis_client
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     answer = api.post("/api/v1/jobs", json=request_body)
