@@ -13,6 +13,7 @@ from parity.curve import Curve
 from parity.decision import Decision
 from parity.late import ArmLate, Late
 from parity.measurements import Measurements
+from parity.peers import Peer
 from parity.plain import plain
 from parity.rules import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.version import ENGINE_VERSION
@@ -20,7 +21,9 @@ from parity.version import ENGINE_VERSION
 VERDICT_SCHEMA = "parity.verdict/1"
 
 
-def verdict_document(m: Measurements, decision: Decision, advice: Advice, advisory: Advisory, layer_policy: str | None) -> dict[str, Any]:
+def verdict_document(
+    m: Measurements, decision: Decision, advice: Advice, advisory: Advisory, peers: tuple[Peer, ...], layer_policy: str | None
+) -> dict[str, Any]:
     """The document of one comparison, keys sorted, safe for JSON."""
     found: dict[str, Any] = plain(
         {
@@ -42,6 +45,7 @@ def verdict_document(m: Measurements, decision: Decision, advice: Advice, adviso
             "token_tax": advisory.token_tax,
             "throughput": advisory.throughput,
             "net_speedup": advisory.net_speedup,
+            "other_candidates": peers,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),

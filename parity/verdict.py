@@ -15,6 +15,7 @@ from parity.document import verdict_document
 from parity.gap import Interval
 from parity.margin import Margin
 from parity.measurements import Measurements, measure
+from parity.peers import Peer, compare_peers
 from parity.window import plan_window
 
 
@@ -26,6 +27,7 @@ class Verdict:
     advice: Advice
     measurements: Measurements
     advisory: Advisory
+    peers: tuple[Peer, ...] = ()
     layer_policy: str | None = None
 
     @property
@@ -55,7 +57,7 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """The verdict as a JSON-able dict with sorted keys."""
-        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.layer_policy)
+        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.peers, self.layer_policy)
 
 
 def judge(
@@ -83,11 +85,19 @@ def judge(
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
-        for candidate, runs in candidates.items():
+        for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             decision = decide(measured)
-            advice = advise(measured, decision)
-            advisory = measure_advisory(measured)
-            verdicts.append(Verdict(decision=decision, advice=advice, measurements=measured, advisory=advisory, layer_policy=layer_policy))
+            earlier = list(candidates.items())[:number]
+            verdicts.append(
+                Verdict(
+                    decision=decision,
+                    advice=advise(measured, decision),
+                    measurements=measured,
+                    advisory=measure_advisory(measured),
+                    peers=tuple(compare_peers((other, candidate), others, runs, criteria, window) for other, others in earlier),
+                    layer_policy=layer_policy,
+                )
+            )
     return tuple(verdicts)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from parity.curve import Curve, CurveError, FloatArray, curve_from_arrays
 from parity.readers.columns import LOSS, STEP
+from parity.readers.events import is_event_file, read_events
 from parity.readers.jsonlines import read_json_lines
 from parity.readers.npz import read_npz, run_names
+from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
 
@@ -28,6 +30,9 @@ def read_run(
     if path or name.endswith(NPZ):
         values, found = read_npz(path + NPZ if path else name, run if path else None)
         return dataclasses.replace(_curve(values, name, label or found, replicate, ()), recipe=recipe)
+    if Path(name).is_file() and (is_event_file(name) or name.endswith(SUFFIX)):
+        values, notes = (read_events if is_event_file(name) else read_parquet)(name, wanted)
+        return dataclasses.replace(_curve(values, name, label or run_name(name), replicate, notes), recipe=recipe)
     text = read_text(name)
     is_json = text.lstrip()[:1] == "{"
     values, notes = (read_json_lines if is_json else read_table)(text, name, wanted)

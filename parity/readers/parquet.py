@@ -1,0 +1,38 @@
+"""Parquet tables, through pyarrow where it is installed (extra `readers`)."""
+
+import importlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.curve import FloatArray
+from parity.readers.columns import LOSS, STEP, find_columns
+from parity.readers.source import ReadError
+
+SUFFIX = ".parquet"
+
+
+def read_parquet(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+    """Columns by quantity (T,), and notes; rows without a loss are left out and counted."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
+    try:
+        names = parquet.read_schema(path).names
+        found = find_columns(names, wanted, path)
+        table = parquet.read_table(path, columns=sorted(set(found.values())))
+    except ReadError:
+        raise
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        raise ReadError(f"{path}: no readable Parquet ({' '.join(str(error).split())[:120]})") from None
+    columns: dict[str, FloatArray] = {}
+    for quantity, name in found.items():
+        try:
+            columns[quantity] = np.asarray(table[name].to_numpy(), dtype=np.float64)
+        except (TypeError, ValueError):
+            if quantity in (STEP, LOSS):
+                raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
+    missing = np.asarray(table[found[LOSS]].is_null().to_numpy(), dtype=bool)
+    notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
+    return {quantity: values[~missing] for quantity, values in columns.items()}, notes
