@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sqlalchemy.orm import Session
 
 from server.database import events, store
 from server.database.engine import Database
@@ -42,6 +43,7 @@ class Recorder:
         self._lease_seconds = lease_seconds
         self._steps: list[Mapping[str, Any]] = []
         self._seen: deque[tuple[float, int]] = deque()
+        self._unsealed = 0
 
     def add(self, step: Mapping[str, Any]) -> None:
         """Take one step's statistics (the fields of `training.statistics.StepStats`)."""
@@ -70,9 +72,23 @@ class Recorder:
             if validated:
                 columns = {"loss": _column(validated, "validation_loss")}
                 store.append(session, held.run_id, "validation", held.epoch, _steps(validated), columns)
+            self._unsealed += len(steps)
+            if self._unsealed >= store.SEALED_STEPS:
+                self._seal(session)
             payload = {"run": held.run_id, "arm": held.arm, "step": last["step"], "steps_per_second": speed}
             events.emit(session, held.job_id, "metric", payload)
         self._steps = []
+
+    def seal(self) -> None:
+        """Merge the small chunks of the attempt, which came about once a second, into large ones."""
+        with self._database.write() as session:
+            lease.renew(session, self._held, self._lease_seconds)
+            self._seal(session)
+
+    def _seal(self, session: Session) -> None:
+        for kind in ("train", "validation"):
+            store.seal(session, self._held.run_id, kind, self._held.epoch)
+        self._unsealed = 0
 
     def _speed(self, step: int) -> float | None:
         """Steps a second over the last ten seconds; the first write, which holds the compilation, starts the clock."""

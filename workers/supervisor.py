@@ -90,6 +90,7 @@ def _follow(
 
 def _end(database: Database, held: Claim, recorder: Recorder, state: RunState, code: str | None = None, message: str | None = None) -> None:
     _retried(recorder.flush)
+    _retried(recorder.seal)
     with database.write() as session:
         lease.end(session, held, state, code=code, message=message)
 

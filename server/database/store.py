@@ -20,6 +20,8 @@ from server.database.models import Chunk
 
 Columns = dict[str, NDArray[np.float64]]
 
+SEALED_STEPS = 4096
+
 
 def append(
     session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
@@ -30,20 +32,48 @@ def append(
         steps: (n,) ascending, n >= 1.
         columns: name -> (n,) float64.
     """
-    names = ["step", *columns]
-    table = np.stack([steps.astype(np.float64), *(np.asarray(values, np.float64) for values in columns.values())])
-    session.merge(
-        Chunk(
-            run_id=run_id,
-            kind=kind,
-            epoch=epoch,
-            first_step=int(steps[0]),
-            last_step=int(steps[-1]),
-            count=len(steps),
-            columns=names,
-            summary={name: _summary(values) for name, values in zip(names, table, strict=True)},
-            payload=zstandard.compress(table.tobytes(), 3),
-        )
+    session.merge(_chunk(run_id, kind, epoch, {"step": steps.astype(np.float64), **columns}))
+
+
+def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
+    """Merge the small chunks of one attempt into chunks of up to 4,096 steps; returns how many are left. Safe to repeat.
+
+    Call it while holding the run's fence, or after the run has ended. Readers see all of it or nothing.
+    """
+    chunks = session.scalars(
+        select(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch).order_by(Chunk.first_step)
+    ).all()
+    groups: list[list[Chunk]] = []
+    for chunk in chunks:
+        fits = groups and groups[-1][-1].columns == chunk.columns and sum(one.count for one in groups[-1]) + chunk.count <= SEALED_STEPS
+        if fits:
+            groups[-1].append(chunk)
+        else:
+            groups.append([chunk])
+    for group in groups:
+        if len(group) > 1:
+            tables = [_table(chunk) for chunk in group]
+            merged = {name: _column(tables, name) for name in group[0].columns}
+            for chunk in group:
+                session.delete(chunk)
+            session.flush()
+            session.add(_chunk(run_id, kind, epoch, merged))
+    return len(groups)
+
+
+def _chunk(run_id: str, kind: str, epoch: int, columns: Mapping[str, NDArray[np.float64]]) -> Chunk:
+    """A row from its columns, `step` first."""
+    table = np.stack([np.asarray(values, np.float64) for values in columns.values()])
+    return Chunk(
+        run_id=run_id,
+        kind=kind,
+        epoch=epoch,
+        first_step=int(table[0, 0]),
+        last_step=int(table[0, -1]),
+        count=table.shape[1],
+        columns=list(columns),
+        summary={name: _summary(values) for name, values in zip(columns, table, strict=True)},
+        payload=zstandard.compress(table.tobytes(), 3),
     )
 
 
@@ -89,5 +119,6 @@ def _summary(values: NDArray[np.float64]) -> dict[str, Any]:
     finite = values[np.isfinite(values)]
     bounds: dict[str, Any] = {"nonfinite": len(values) - len(finite)}
     if len(finite):
-        bounds |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
+        # Divided before it is summed, because the sum of large finite numbers may not be finite.
+        bounds |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float((finite / len(finite)).sum())}
     return bounds

@@ -78,3 +78,29 @@ def test_a_run_without_records_is_empty(database, recorded):
     steps, loss = _read(database, _a_run(database, recorded))
     assert steps == []
     assert loss.size == 0
+
+
+def test_sealing_keeps_every_bit_and_leaves_few_chunks(database, recorded):
+    run = _a_run(database, recorded)
+    values = np.random.default_rng(0).normal(size=9000)
+    values[17] = np.nan
+    for first in range(0, 9000, 90):
+        _append(database, run, "train", 1, first, values[first : first + 90])
+    for _ in range(2):
+        with database.write() as session:
+            assert store.seal(session, run, "train", 1) == 3
+    steps, loss = _read(database, run)
+    assert steps == list(range(9000))
+    assert loss.tobytes() == values.tobytes()
+
+
+def test_sealing_leaves_other_attempts_alone(database, recorded):
+    run = _a_run(database, recorded)
+    for first in (0, 2):
+        _append(database, run, "train", 1, first, [1.0, 1.0])
+        _append(database, run, "train", 2, first + 1, [2.0, 2.0])
+    before = _read(database, run)
+    with database.write() as session:
+        store.seal(session, run, "train", 2)
+    assert _read(database, run)[0] == before[0]
+    assert _read(database, run)[1].tolist() == before[1].tolist() == [1.0, 2.0, 2.0, 2.0, 2.0]
