@@ -80,7 +80,7 @@ def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Cri
     steps = aligned.steps[part]
     curves = aligned.arm_means()
     base, cand = curves[0][part], curves[1][part]
-    spikes = find_spikes(cand - base, float(np.median(base)), quantum)
+    spikes = find_spikes(cand - base, float(base.mean()), quantum)
     keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(steps), dtype=bool)
     floors, run = _between_runs(aligned, part, keep, arms, controls, criteria)
     gap = spikes.masked_gap
@@ -161,7 +161,7 @@ def _sensitivity(
         base, cand = (curve[part] for curve in curves)
         if len(base) < 20:
             continue
-        gap = find_spikes(cand - base, float(np.median(base)), quantum).masked_gap
+        gap = find_spikes(cand - base, float(base.mean()), quantum).masked_gap
         got = interval(float(gap.mean()), within_se(gap, base, cand, steps[part], criteria), found_in_window.run)
         lo, hi = got.bounds(criteria.confidence)
         found.append(Sensitivity(fraction=fraction, n=len(gap), mean=got.mean, lo=lo, hi=hi))

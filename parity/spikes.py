@@ -19,6 +19,7 @@ from parity.noise import MAD_TO_SD
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10
+SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a robust scale
 ONE_SIDED_ALPHA = 0.01
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
@@ -49,9 +50,11 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
     """Find and mask the spikes of the window's gap series (n,) in nats, at the baseline's `level` and losses rounded to `quantum`."""
     if len(gap) == 0:
         return _no_spikes(gap)
-    offset = gap - np.median(gap)
+    sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
+    middle = float(np.median(sample))
+    offset = gap - middle
     size = np.abs(offset)
-    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(size)), NEGLIGIBLE * abs(level), 2.0 * quantum)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(np.abs(sample - middle))), NEGLIGIBLE * abs(level), 2.0 * quantum)
     far: BoolArray = size > limit
     if not far.any():
         return _no_spikes(gap)

@@ -1,6 +1,7 @@
 """NumPy archives of many runs, `<run>/step` and `<run>/loss` (T,): one run is named as `file.npz:run`."""
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import numpy as np
 from parity.curve import FloatArray
 from parity.readers.columns import LOSS, STEP
 from parity.readers.source import ReadError
+
+# what numpy and zipfile raise on damaged, encrypted or unknown archives
+_UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, NotImplementedError, RuntimeError, zlib.error)
 
 
 def run_names(path: str) -> tuple[str, ...]:
@@ -36,9 +40,9 @@ def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     if not Path(path).is_file():
         raise ReadError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             flat = {key: np.asarray(archive[key]) for key in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise ReadError(f"{path}: no NumPy archive ({str(error)[:80]}); expected arrays named '<run>/step' and '<run>/loss'") from None
     runs: dict[str, dict[str, FloatArray]] = {}
     for key, array in flat.items():

@@ -92,7 +92,10 @@ def _columns_without_header(cells: list[str], wanted: Mapping[str, str], source:
 def _fields(line: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return line.split()
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    except csv.Error:  # a stray carriage return or an endless quoted cell: no row of numbers
+        return [cell.strip() for cell in line.split(delimiter)]
 
 
 def _is_number(text: str) -> bool:

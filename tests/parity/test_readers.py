@@ -154,6 +154,19 @@ def test_archives_of_runs(data: Path, tmp_path: Path) -> None:
         read_run(str(only))
 
 
+@pytest.mark.parametrize("at", [4, 6])
+def test_archives_of_unknown_or_encrypted_zip_are_refused(at: int, tmp_path: Path) -> None:
+    """Found by fuzzing: a zip version that nobody knows, and a member marked as encrypted."""
+    path = tmp_path / "x.npz"
+    np.savez(path, **{"a/step": [1, 2], "a/loss": [2.0, 1.0]})
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    data[central + 2 + at] = 0xC3  # needed version, or flags, in the central directory
+    path.write_bytes(bytes(data))
+    with pytest.raises(ReadError, match="no NumPy archive"):
+        read_run(str(path))
+
+
 @pytest.mark.parametrize(
     ("file", "name"),
     [
@@ -192,6 +205,7 @@ def test_csv_and_json_round_trip_to_the_bit(rows: list[tuple[int, float]]) -> No
 @example(b"nan,nan")
 @example(b'{"step":1,"loss":' + b"9" * 5000 + b"}")
 @example(b"step,loss\n1,1_0")
+@example(b'true"Step"\x15\rStep",run - trass"\n1,2\n')
 def test_any_bytes_give_a_curve_or_one_line(data: bytes) -> None:
     import tempfile
 
