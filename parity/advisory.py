@@ -1,4 +1,4 @@
-"""What is measured beside the loss and advises without deciding: gradient norms, token tax, throughput, and the net speed-up of both."""
+"""What advises beside the loss and never decides: gradient norms, validation loss, token tax, throughput, net speed-up."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,8 @@ from parity.gradients import GradientParity, gradient_parity
 from parity.measurements import Measurements
 from parity.throughput import Ratio, Throughput, net_speedup, throughput
 from parity.tokens import TokenTax, fit_law, token_tax
-
-LEARNING_RATE = "learning_rate"
-CONSTANT_RATE_TOLERANCE = 1e-3
+from parity.validation import ValidationGap, validation_gap
+from parity.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +20,7 @@ class Advisory:
     token_tax: TokenTax | None
     throughput: Throughput | None
     net_speedup: Ratio | None
+    validation: ValidationGap | None
 
 
 def measure_advisory(m: Measurements) -> Advisory:
@@ -28,7 +28,7 @@ def measure_advisory(m: Measurements) -> Advisory:
     speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
     late = m.late
     if late is None:
-        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None)
+        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None)
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     law = fit_law(m.aligned.steps, m.aligned.arm_means()[0])
     tax = None
@@ -41,6 +41,7 @@ def measure_advisory(m: Measurements) -> Advisory:
         token_tax=tax,
         throughput=speed,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
+        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
     )
 
 

@@ -6,7 +6,7 @@ Data goes to stdout, progress and errors to stderr; a usage error is one line an
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from parity.criteria import NVFP4, PROFILES, CriteriaError
 from parity.curve import Curve
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
+from parity.figures import FigureError, draw_figure
 from parity.junit import render_junit
 from parity.output import UsageError, show
 from parity.readers import ReadError, read_run, run_name
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _CommandLineError as error:
         _complain(error.format_message() if isinstance(error, typer.BadParameter) else str(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, CriteriaError, EvidenceError) as error:
+    except (UsageError, ReadError, CriteriaError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:
@@ -113,6 +114,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
     junit: Annotated[str | None, typer.Option(metavar="out.xml", help="Also write JUnit XML here. Default: not written.")] = None,
+    figure: Annotated[
+        str | None, typer.Option(metavar="out.pdf", help="Also draw it: png, svg, pdf; one a candidate. Default: none.")
+    ] = None,
     bundle: Annotated[
         str | None, typer.Option(metavar="out.zip", help="Also write the evidence bundle here. Default: not written.")
     ] = None,
@@ -135,6 +139,8 @@ def compare(
     documents = case.documents()
     if bundle:
         _write(bundle, bundle_bytes(case, documents))
+    if figure:
+        _draw(figure, documents, case)
     if junit:
         _write(junit, render_junit(documents).encode())
     show(documents, as_json=as_json, markdown=markdown)
@@ -151,6 +157,15 @@ def verify_bundle(bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", he
         return EXIT_CODES["fail"]
     print(f"identical: {bundle} gives the verdicts that it states (numbers to 1e-9 relative)")
     return EXIT_CODES["pass"]
+
+
+def _draw(path: str, documents: Sequence[Mapping[str, Any]], case: Case) -> None:
+    """A figure a candidate: `path` for one, the candidate's name before the ending for several."""
+    target = Path(path)
+    for document, (name, runs) in zip(documents, case.candidates.items(), strict=True):
+        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        one = path if len(documents) == 1 else str(target.with_name(f"{target.stem}-{safe}{target.suffix}"))
+        draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -46,6 +46,7 @@ def verdict_document(
             "throughput": advisory.throughput,
             "net_speedup": advisory.net_speedup,
             "other_candidates": peers,
+            "validation": advisory.validation,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),

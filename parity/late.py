@@ -154,7 +154,7 @@ def _sensitivity(
     found = []
     for fraction in SENSITIVITY_FRACTIONS:
         part = window.at(fraction).part(steps)
-        if fraction == window.fraction:
+        if fraction == window.fraction and window.decay_from is None:
             lo, hi = found_in_window.bounds(criteria.confidence)
             found.append(Sensitivity(fraction=fraction, n=part.stop - part.start, mean=found_in_window.mean, lo=lo, hi=hi))
             continue

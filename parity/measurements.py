@@ -13,7 +13,7 @@ from parity.curve import Curve
 from parity.late import Late, measure_late
 from parity.pairing import worst_correlation
 from parity.resolution import Resolution, resolution
-from parity.window import Window, planned_share
+from parity.window import Window, decay_phase, planned_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +43,7 @@ def measure(
     window: Window,
 ) -> Measurements:
     """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
+    window = decay_phase(window, baseline[0], criteria.min_points)
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
     usable = usable_controls(arms.baseline, controls, criteria, window)

@@ -183,6 +183,11 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
         facts.append(("speed", f"{_ratio_words(speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"))
     if net := document.get("net_speedup"):
         facts.append(("net speed-up", f"{_ratio_words(net)} in time to the same loss, token tax included"))
+    if validation := document.get("validation"):
+        ends = interval_words(validation["lo"], validation["hi"], TABLE_DECIMALS)
+        facts.append(
+            ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
+        )
     facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
     if norm := document.get("grad_norm"):
         facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))

@@ -1,6 +1,6 @@
 """The late window, registered before the run starts, and the vetoes that say a curve is not ready to be judged.
 
-window: the last 20 % of the planned steps, never searched for.
+window: the last 20 % of the planned steps, never searched for; of a schedule that starts to decay inside it, the decay phase.
 C1 decline of each arm over the window (least squares) <= min(max(3 % of (L_first - L), 1 % of L), 5 % of L)
 C2 drift g: least-squares change of the gap over the window, SE(g) from the long-run variance of u_t e_t
 
@@ -8,6 +8,7 @@ Flatness can't prove convergence (power laws never flatten; no threshold separat
 comes from the plan and flatness only vetoes. Source: docs/method.md.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,12 +22,16 @@ PlanSource = Literal["declared", "assumed complete", "unknown"]
 
 COMPLETE_SHARE = 0.95
 SHARE_OF_TOTAL_DECLINE, SHARE_OF_LEVEL, MAX_SHARE_OF_LEVEL = 0.03, 0.01, 0.05
+LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e-3, 0.05
 SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """First and last step of the window (inclusive), from `planned_steps` counted from `origin` (0 or 1)."""
+    """First and last step of the window (inclusive), from `planned_steps` counted from `origin` (0 or 1).
+
+    `decay_from` is set where the learning rate began to decay inside the window: only the decay phase is judged then.
+    """
 
     first: int
     last: int
@@ -34,11 +39,13 @@ class Window:
     origin: int
     planned_steps: int
     plan: PlanSource
+    decay_from: int | None = None
 
     @property
     def rule(self) -> str:
         """The rule in words."""
-        return f"last {100 * self.fraction:g} % of {self.planned_steps} steps ({self.plan})"
+        decay = f", its decay phase from step {self.decay_from}" if self.decay_from is not None else ""
+        return f"last {100 * self.fraction:g} % of {self.planned_steps} steps ({self.plan}){decay}"
 
     def part(self, steps: IntArray) -> slice:
         """The window's part of sorted steps (n,)."""
@@ -64,6 +71,24 @@ def plan_window(runs: Sequence[Curve], planned_steps: int | None, assume_complet
         return make_window(planned_steps, origin, fraction, "declared")
     longest = max((last for _, last in spans), default=0) - origin + 1
     return make_window(max(longest, 1), origin, fraction, "assumed complete" if assume_complete else "unknown")
+
+
+def decay_phase(window: Window, run: Curve, min_points: int) -> Window:
+    """The window without its constant-rate part, where the run's learning rate starts to decay inside it (warm-up, stable, decay).
+
+    Nothing changes without a `learning_rate` column, where the rate falls from the window's start on (cosine), or where the decay
+    phase has fewer than `min_points` points.
+    """
+    part = window.part(run.steps)
+    rate = run.columns.get(LEARNING_RATE, np.empty(0))[part]
+    if len(rate) == 0 or not np.isfinite(rate).all() or rate[0] <= 0.0:
+        return window
+    falling = rate < (1.0 - CONSTANT_RATE_TOLERANCE) * rate[0]
+    start = int(np.argmax(falling))
+    if not falling.any() or start < MIN_CONSTANT_SHARE * len(rate) or len(rate) - start < min_points:
+        return window
+    first = int(run.steps[part][start])
+    return dataclasses.replace(window, first=first, decay_from=first)
 
 
 def planned_share(runs: Sequence[Curve], window: Window) -> float:

@@ -235,3 +235,9 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, out.splitlines())) <= 80
     code, out, _ = run(capsys, *common, "--candidate-runs", "5", "--baseline-runs", "2", "--json")
     assert (code, json.loads(out)["decides"]) == (0, True)
+
+
+def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = compare(capsys, files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--figure", "out.txt")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected a name ending in .png" in err

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.curve import curve_from_arrays
-from parity.window import decline_limit, drift, make_window, ols_change, plan_window, planned_share
+from parity.window import decay_phase, decline_limit, drift, make_window, ols_change, plan_window, planned_share
 
 
 def run(first: int, last: int, stride: int = 1):
@@ -74,3 +74,29 @@ def test_drift_error_of_white_noise_is_that_of_least_squares() -> None:
 def test_decline_limit(first: float, level: float, limit: float) -> None:
     """3 % of the total decline, at least 1 % and at most 5 % of the level."""
     assert decline_limit(first, level) == pytest.approx(limit)
+
+
+def with_rate(rate: np.ndarray):
+    return curve_from_arrays(np.arange(len(rate)), np.ones(len(rate)), columns={"learning_rate": rate})
+
+
+def test_a_decay_that_starts_inside_the_window_is_judged_alone() -> None:
+    window = make_window(2000, 0, 0.2, "declared")
+    steps = np.arange(2000)
+    late_decay = np.where(steps < 1750, 1.0, 1.0 - (steps - 1750) / 250)
+    found = decay_phase(window, with_rate(late_decay), 200)
+    assert (found.first, found.last, found.decay_from) == (1751, 1999, 1751)
+    assert "decay phase from step 1751" in found.rule
+
+
+@pytest.mark.parametrize("kind", ["cosine", "constant", "short decay", "no rate", "nan"])
+def test_other_schedules_keep_the_window(kind: str) -> None:
+    window, steps = make_window(2000, 0, 0.2, "declared"), np.arange(2000)
+    rates = {
+        "cosine": 0.5 + 0.5 * np.cos(np.pi * steps / 2000),
+        "constant": np.ones(2000),
+        "short decay": np.where(steps < 1900, 1.0, 0.5),
+        "nan": np.where(steps < 1750, 1.0, np.nan),
+    }
+    item = with_rate(rates[kind]) if kind in rates else run(0, 1999)
+    assert decay_phase(window, item, 200) == window

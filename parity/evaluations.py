@@ -1,0 +1,74 @@
+"""Downstream accuracy: is the candidate worse by less than a margin in points? Paired items where they are given, else two proportions.
+
+paired:   d_i = correct_candidate(i) - correct_baseline(i), mean d -+ z sd(d)/sqrt(n)  (the McNemar-type interval of a difference)
+unpaired: p_c - p_b with Newcombe's hybrid score interval (Wilson limits of each proportion)
+
+Can fail: items that share a passage are not independent, and one evaluation of one run says nothing about run noise.
+Source: Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald with 1/2 pseudo-count).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyGap:
+    """Accuracy of the candidate minus the baseline's, in points (0.01 = one percentage point), with interval and non-inferiority state."""
+
+    gap: float
+    lo: float
+    hi: float
+    n: int
+    paired: bool
+    margin: float
+    state: Literal["pass", "fail", "inconclusive"]
+
+
+def paired_accuracy(baseline: Sequence[bool], candidate: Sequence[bool], margin: float, confidence: float = 0.95) -> AccuracyGap:
+    """Compare item results (n,) of both arms on the same items; raises ValueError for unequal or no items, or no margin."""
+    if len(baseline) != len(candidate) or len(baseline) == 0:
+        raise ValueError(f"{len(baseline)} and {len(candidate)} item results; expected the same items, at least one")
+    left, right = np.asarray(baseline, dtype=bool), np.asarray(candidate, dtype=bool)
+    n = len(left)
+    better, worse = int((right & ~left).sum()), int((left & ~right).sum())
+    gap = (better - worse) / n
+    b, w, total = better + 0.5, worse + 0.5, n + 2.0  # half a count in each cell keeps the interval open where the arms agree on all items
+    half = _z(confidence) * math.sqrt((b + w) - (b - w) ** 2 / total) / total
+    middle = (b - w) / total
+    return _judged(gap, middle - half, middle + half, n, margin, paired=True)
+
+
+def accuracy_gap(baseline: tuple[int, int], candidate: tuple[int, int], margin: float, confidence: float = 0.95) -> AccuracyGap:
+    """Compare (correct, items) of both arms; raises ValueError where correct is not within 0 and items, or the margin is not positive."""
+    for correct, items in (baseline, candidate):
+        if not (items > 0 and 0 <= correct <= items):
+            raise ValueError(f"{correct} correct of {items} items; expected 0 <= correct <= items and at least one item")
+    (p, p_lo, p_hi), (q, q_lo, q_hi) = (_wilson(correct, items, _z(confidence)) for correct, items in (baseline, candidate))
+    gap = q - p
+    lo = gap - math.hypot(q - q_lo, p_hi - p)
+    hi = gap + math.hypot(q_hi - q, p - p_lo)
+    return _judged(gap, lo, hi, min(baseline[1], candidate[1]), margin, paired=False)
+
+
+def _judged(gap: float, lo: float, hi: float, n: int, margin: float, *, paired: bool) -> AccuracyGap:
+    if not margin > 0.0:
+        raise ValueError(f"margin is {margin}; expected a positive number of points such as 0.01")
+    state: Literal["pass", "fail", "inconclusive"] = "pass" if lo > -margin else "fail" if hi < -margin else "inconclusive"
+    return AccuracyGap(gap=gap, lo=lo, hi=hi, n=n, paired=paired, margin=margin, state=state)
+
+
+def _wilson(correct: int, items: int, z: float) -> tuple[float, float, float]:
+    """Proportion and its Wilson limits."""
+    p = correct / items
+    centre = (p + z * z / (2 * items)) / (1 + z * z / items)
+    half = z * math.sqrt(p * (1 - p) / items + z * z / (4 * items * items)) / (1 + z * z / items)
+    return p, centre - half, centre + half
+
+
+def _z(confidence: float) -> float:
+    return float(ndtri(0.5 + confidence / 2.0))
