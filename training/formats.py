@@ -143,6 +143,32 @@ def decode(code: jax.Array, fmt: Format) -> jax.Array:
     return jnp.asarray(values(fmt))[code]
 
 
+def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.Array:
+    """max |x| over axes that stay with size 1 (all: a scalar) as float32, for float32 or bfloat16; NaN where there is a NaN.
+
+    Magnitudes are compared as integers, which order like the floats without their sign (NaN above infinity): XLA gives such
+    a reduction to a vectorized loop, in 16 bits where the last axis stays, and float ones to a library that is slower for
+    bfloat16 and for every axis but the last.
+    """
+    keep = axes is not None
+    last = axes is None or x.ndim - 1 in axes
+    if x.dtype == jnp.bfloat16 and not last:
+        magnitude = jax.lax.bitcast_convert_type(x, jnp.uint16) & jnp.uint16(0x7FFF)
+        return float_of(jnp.max(magnitude, axis=axes, keepdims=keep).astype(jnp.int32) << 16)
+    if x.dtype == jnp.float32 and last:
+        return jnp.max(jnp.abs(x), axis=axes, keepdims=keep)
+    return float_of(jnp.max(bits_of(x.astype(jnp.float32)) & 0x7FFFFFFF, axis=axes, keepdims=keep))
+
+
+def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
+    """The values, computed as they stand: XLA may not fold them into the expressions that use them.
+
+    Needed where folding would round in another order, or would compute one value anew for every element that uses it.
+    """
+    kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+    return kept
+
+
 def e8m0_round_up(ratio: jax.Array) -> jax.Array:
     """The exponent byte (int32, 0..254) of the smallest power of two that is not below `ratio` (float32, >= 0).
 
@@ -172,3 +198,23 @@ def round_bfloat16(x: jax.Array) -> jax.Array:
     A pair of conversions float32 -> bfloat16 -> float32 may be dropped by XLA ("excess precision"); this may not.
     """
     return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+
+
+def exact_bfloat16(x: jax.Array) -> jax.Array:
+    """float32 values that bfloat16 holds exactly, as bfloat16: the upper halves of their bits.
+
+    Twice the speed of XLA's conversion on CPUs, which rounds and looks for NaN once more.
+    """
+    upper = jax.lax.bitcast_convert_type(x, jnp.uint32) >> 16
+    return jax.lax.bitcast_convert_type(upper.astype(jnp.uint16), jnp.bfloat16)
+
+
+@jax.custom_jvp
+def to_bfloat16(x: jax.Array) -> jax.Array:
+    """x (float32) rounded to the nearest bfloat16. Its derivative is 1: a gradient passes through unrounded."""
+    return round_bfloat16(x).astype(jnp.bfloat16)
+
+
+@to_bfloat16.defjvp
+def _to_bfloat16_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return to_bfloat16(primals[0]), tangents[0].astype(jnp.bfloat16)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.formats import round_bfloat16
+from training.formats import to_bfloat16
 
 SIZE = 16
 SIGNS: tuple[int, ...] = (1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1)
@@ -64,4 +64,4 @@ def rotate(x_MK: jax.Array) -> jax.Array:
     fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
     both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)
     rotated = both.reshape(rows, columns) * 0.25
-    return round_bfloat16(rotated).astype(x_MK.dtype) if x_MK.dtype == jnp.bfloat16 else rotated
+    return to_bfloat16(rotated) if x_MK.dtype == jnp.bfloat16 else rotated

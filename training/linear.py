@@ -20,16 +20,14 @@ Source: Transformer Engine 2.20.2, jax/dense.py. docs/numerics.md gives the comp
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from training import random_bits
-from training.formats import round_bfloat16
-from training.quantize import Quantizer, count_nonfinite, to_bfloat16
+from training import formats, random_bits
+from training.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
 from training.recipes import LinearRecipe
 
 _PANEL = 16
@@ -49,47 +47,44 @@ def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Arr
 
 def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, probe: jax.Array) -> tuple[jax.Array, Any]:
     del probe
-    x, x_factor = _operand(recipe, recipe.fprop_x, x_MK, 1)
-    w, w_factor = _operand(recipe, recipe.fprop_w, w_KN, 0)
-    y_MN = _finish(product(x, w), x_factor, w_factor, x_MK.dtype)
-    x_for_wgrad, x_for_wgrad_factor = _operand(recipe, recipe.wgrad_x, x_MK, 0)
-    saved_x = transposed(x_for_wgrad), x_for_wgrad_factor
-    saved_w = _operand(recipe, recipe.dgrad_w, w_KN, 1)
-    nonfinite = count_nonfinite(x_MK) + count_nonfinite(w_KN) if recipe.quantized else jnp.float32(0)
-    return y_MN, (saved_x, saved_w, seed, nonfinite)
+    x, w = _operand(recipe, recipe.fprop_x, x_MK, 1), _operand(recipe, recipe.fprop_w, w_KN, 0)
+    y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
+    nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
+    return y_MN, (_operand(recipe, recipe.wgrad_x, x_MK, 0), _operand(recipe, recipe.dgrad_w, w_KN, 1), seed, nonfinite)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, jax.Array]:
-    (x_KM, x_factor), (w_KN, w_factor), seed, nonfinite = saved
-    g, g_factor = _operand(recipe, recipe.dgrad_g, g_MN, 1, random_bits.fold(seed, _DGRAD))
-    dx_MK = _finish(product(g, w_KN, transpose_b=True), g_factor, w_factor, g_MN.dtype)
-    g, g_factor = _operand(recipe, recipe.wgrad_g, g_MN, 0, random_bits.fold(seed, _WGRAD))
-    dw_KN = _finish(product(x_KM, g), x_factor, g_factor, g_MN.dtype)
-    if recipe.quantized:
-        nonfinite = nonfinite + count_nonfinite(g_MN)
-    return dx_MK, dw_KN, None, nonfinite
+    x, w, seed, nonfinite = saved
+    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, random_bits.fold(seed, _DGRAD))
+    dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
+    nonfinite = nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)
+    g = _operand(recipe, recipe.wgrad_g, g_MN, 0, random_bits.fold(seed, _WGRAD))
+    if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0:  # write out the narrower of the two
+        return dx_MK, transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, nonfinite
+    return dx_MK, _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype), None, nonfinite
 
 
 linear.defvjp(_forward, _backward)
 
 
-def _operand(
-    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, seed: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array | None]:
-    """One operand in the type of the products, and the factor of its tensor (None: nothing to multiply by)."""
+def _operand(recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, seed: jax.Array | None = None) -> Operand:
+    """One operand in the type of the products; unquantized, it has factor and amax 1."""
     dtype = jnp.dtype(recipe.products)
     if quantizer is None:
-        return x.astype(dtype), None
-    value, factor = to_bfloat16(x, axis, quantizer, seed)
-    return value.astype(dtype), factor
+        return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(1))
+    quantized = to_bfloat16(x, axis, quantizer, seed)
+    return quantized._replace(value=quantized.value.astype(dtype))
 
 
-def _finish(acc: jax.Array, a_factor: jax.Array | None, b_factor: jax.Array | None, dtype: Any) -> jax.Array:
+def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
+    """How many non-finite values reached the quantizer."""
+    return count_nonfinite(x, operand.amax) if quantizer is not None else jnp.float32(0)
+
+
+def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
     """The float32 product times the tensor factors, rounded once to `dtype`."""
-    factors = [factor for factor in (a_factor, b_factor) if factor is not None]
-    if factors:
-        acc = acc * math.prod(factors[1:], start=factors[0])
-    return round_bfloat16(acc).astype(dtype) if dtype == jnp.bfloat16 else acc
+    acc = acc * (a.factor * b.factor)
+    return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
 
 
 def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Array:

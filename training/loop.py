@@ -98,10 +98,10 @@ def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
         raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
     corpus = data_module.load(spec.data) if corpus is None else corpus
     data_module.check_vocabulary(corpus, spec.model.vocab_size)
-    yield from _Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
+    yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
 
 
-class _Run:
+class Run:
     """One run in progress: its state on the device, its compiled programs, and where it stands."""
 
     def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
@@ -121,7 +121,7 @@ class _Run:
 
     def steps(self) -> Iterator[StepStats]:
         """Train from the first step to the last."""
-        self._advance(0, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
+        self.advance(0, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
         first, count = 0, 1
         pending: tuple[int, int, Any, Any] | None = None
         finished = time.perf_counter()
@@ -141,12 +141,12 @@ class _Run:
 
     def _dispatch(self, first: int, count: int) -> tuple[Any, Any]:
         """Start a block without waiting for it: the rows of its steps and, where one is due, the validation loss after it."""
-        rows = self._advance(first, count)
+        rows = self.advance(first, count)
         if self._held_out is None or self._until_validation(first) != count:
             return rows, None
         return rows, _validation_loss(self._model, self._state[0], self._held_out)
 
-    def _advance(self, first: int, count: int) -> jax.Array:
+    def advance(self, first: int, count: int) -> jax.Array:
         data = self._spec.data
         shape = (data.batch_size, data.sequence_length)
         rows: jax.Array

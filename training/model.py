@@ -29,8 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training import random_bits
-from training.formats import round_bfloat16
+from training import formats, random_bits
 from training.linear import linear
 from training.recipes import LinearRecipe, linear_recipe
 from training.spec import LayerPolicy, Model, Recipe
@@ -141,7 +140,7 @@ def _projection(model: Decoder, block: Parameters, seed: jax.Array, probe: jax.A
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
     """x in the type of the linear layers, rounded exactly once."""
-    return round_bfloat16(x).astype(dtype) if dtype == jnp.bfloat16 else x
+    return formats.to_bfloat16(x) if dtype == jnp.bfloat16 and x.dtype != dtype else x
 
 
 def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:

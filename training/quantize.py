@@ -77,8 +77,16 @@ class _Rounded(NamedTuple):
     factor: jax.Array
 
 
-def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """Quantized x as exact bfloat16 numbers (M, K) and the float32 scalar they must be multiplied by.
+class Operand(NamedTuple):
+    """Exact bfloat16 numbers (M, K), the float32 scalar they must be multiplied by, and the amax of what was quantized."""
+
+    value: jax.Array
+    factor: jax.Array
+    amax: jax.Array
+
+
+def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> Operand:
+    """Quantized x, ready for a matrix product.
 
     x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic.
     """
@@ -86,7 +94,7 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     x = _prepared(x_MK, axis, quantizer)
     rounded = _round(x, axis, quantizer, seed)
     value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.scale
-    return value.astype(jnp.bfloat16).reshape(x.shape)[:rows, :columns], rounded.factor
+    return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], rounded.factor, rounded.amax)
 
 
 def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> Quantized:
@@ -94,7 +102,7 @@ def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array |
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
     rounded = _round(x, axis, quantizer, seed)
-    codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x)[:rows, :columns]
+    codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
     count = [1, 1]
     if quantizer.scaling != "tensor":
         count = [size // width for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
@@ -115,12 +123,12 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
 def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
     view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
-    return jnp.max(jnp.abs(view), axis=within)
+    return jnp.squeeze(formats.largest_magnitude(view, within), within)
 
 
-def count_nonfinite(x: jax.Array) -> jax.Array:
-    """How many elements are NaN or infinite (float32 scalar). Counting is skipped where the largest magnitude is finite."""
-    finite = jnp.isfinite(jnp.max(jnp.abs(x)))
+def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
+    """How many elements of x are NaN or infinite (float32 scalar). Where its largest magnitude is finite nothing is counted."""
+    finite = jnp.isfinite(amax)
     count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
     return count
 
@@ -133,7 +141,7 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
 
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
-    """x as float32, padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
+    """x padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
     x = x_MK
     if quantizer.scaling != "tensor":
         widths = _widths(axis, quantizer)
@@ -142,7 +150,7 @@ def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
             x = jnp.pad(x, padding)
     if quantizer.rotated:
         x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
-    return x.astype(jnp.float32)
+    return x
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
@@ -167,7 +175,8 @@ def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None
     view, within = _blocked(x, axis, quantizer)
     if noise is not None:
         noise = noise.reshape(view.shape)
-    largest = jnp.max(jnp.abs(view), axis=within, keepdims=True)
+    largest = formats.largest_magnitude(view, within)
+    view = view.astype(jnp.float32)
     if quantizer.scaling == "mx":
         return _round_mx(view, largest, quantizer, noise)
     return _round_nvfp4(view, largest, quantizer, noise)
@@ -178,22 +187,23 @@ def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -
 
 
 def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
-    amax = jnp.max(jnp.abs(x))
+    amax = _tensor_amax(x)
     scale = tensor_scale(amax, quantizer.format)
-    value = _to_grid(x * scale, quantizer, noise)
+    value = _to_grid(x.astype(jnp.float32) * scale, quantizer, noise)
     return _Rounded(value, scale, jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
+
+
+def _tensor_amax(x: jax.Array) -> jax.Array:
+    """max |x| (scalar), in two rounds where that is faster: over groups of sixteen rows, then over the rest."""
+    if x.shape[0] % 16 == 0:
+        x = formats.largest_magnitude(x.reshape(-1, 16, x.shape[1]), (1,))
+    return formats.largest_magnitude(x)
 
 
 def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
     """The encode scale largest / amax; 1 where amax says nothing (0, NaN, infinity), the largest bfloat16 on overflow."""
     scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
-    return _barrier(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
-
-
-def _barrier(*scalars: jax.Array) -> tuple[jax.Array, ...]:
-    """The scalars, kept by XLA from being merged into the products that use them, which would round in another order."""
-    kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(scalars)  # type: ignore[no-untyped-call]
-    return kept
+    return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
 
 def _round_mx(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
@@ -208,7 +218,7 @@ def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, nois
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
-    decode, sixth, factor = _barrier(1 / encode, encode * _SIXTH, amax * np.float32(1 / both))
+    decode, sixth, factor = formats.materialized(1 / encode, encode * _SIXTH, amax * np.float32(1 / both))
     scale = formats.nearest(largest * sixth, E4M3)
     reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
     value = _to_grid(view * reciprocal, quantizer, noise)

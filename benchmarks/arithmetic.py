@@ -1,0 +1,129 @@
+"""What emulation costs: the step of every recipe beside our own bfloat16 step, and the quantizer beside a plain copy.
+
+    taskset -c 0 python benchmarks/arithmetic.py [--sizes 0.34M 5M 20M] [--seconds 20]
+
+Ratios of times measured in turn in one process, the minimum of each over all rounds, so that a neighbour's load on the
+machine falls on all alike. The bars (CPUs with avx512_bf16): fp8_current <= 1.04, mxfp8 <= 1.12 and nvfp4 <= 1.18 of the
+bf16 step; NVFP4 quantization of 1024 x 512 float32 in cache at >= 1/4 of a copy's speed. Exit code 1 where one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training import device, loop
+from training.data import Corpus
+from training.formats import E2M1
+from training.quantize import Quantizer, to_bfloat16
+from training.spec import Data, Model, Recipe, RunSpec, Schedule
+
+BARS: Mapping[str, float] = {"fp8_current": 1.04, "mxfp8": 1.12, "nvfp4": 1.18}
+RECIPES: tuple[Recipe, ...] = ("f32", "bf16", "fp8_current", "mxfp8", "nvfp4")
+SIZES: Mapping[str, tuple[Model, Data]] = {
+    "0.34M": (Model(), Data(batch_size=8)),
+    "5M": (Model(d_model=256, n_layers=6, n_heads=8, n_kv_heads=2, d_ff=768), Data(batch_size=8)),
+    "20M": (Model(d_model=512, n_layers=7, n_heads=8, n_kv_heads=2, d_ff=1536), Data(batch_size=4)),
+}
+
+
+def fastest(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """The least time of each function in seconds, taking turns until the time is over and each has run five times."""
+    best = dict.fromkeys(runs, float("inf"))
+    for run in runs.values():
+        run()
+    end, rounds = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end or rounds < 5:
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - start)
+        rounds += 1
+    return best
+
+
+def step_of(recipe: Recipe, shape: Model, data: Data) -> Callable[[], Any]:
+    """A function that trains three steps and waits for them."""
+    random = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
+    corpus = Corpus(train=random, validation=random[:0], digest="", description="random bytes")
+    spec = RunSpec(
+        recipe=recipe,
+        engine="emulated",
+        model=shape,
+        data=data,
+        schedule=Schedule(),
+        layer_policy="mlp_only",
+        seed=0,
+        replicate=0,
+        devices=1,
+    )
+    run = loop.Run(spec, corpus, fast_bf16=device.describe().fast_bf16)
+    return lambda: run.advance(0, 3).block_until_ready()
+
+
+def steps(name: str, seconds: float) -> list[str]:
+    """Print a row for every recipe of a size; the bars that were missed."""
+    shape, data = SIZES[name]
+    start = time.perf_counter()
+    times = fastest({recipe: step_of(recipe, shape, data) for recipe in RECIPES}, seconds * len(RECIPES))
+    missed = []
+    sys.stdout.write(f"\n{name}: {shape.parameters / 1e6:.2f} M parameters, {data.tokens_per_step} tokens a step, mlp_only")
+    sys.stdout.write(f" ({time.perf_counter() - start:.0f} s)\n{'recipe':14}{'steps/s':>10}{'x bf16':>9}{'bar':>7}{'x f32':>9}\n")
+    for recipe in RECIPES:
+        ratio, bar = times[recipe] / times["bf16"], BARS.get(recipe)
+        if bar is not None and ratio > bar:
+            missed.append(f"{name} {recipe}: {ratio:.3f} of the bf16 step, bar {bar}")
+        shown = f"{bar:7.2f}" if bar is not None else " " * 7
+        sys.stdout.write(f"{recipe:14}{3 / times[recipe]:10.2f}{ratio:9.3f}{shown}{times[recipe] / times['f32']:9.3f}\n")
+    return missed
+
+
+def quantizers(seconds: float) -> list[str]:
+    """NVFP4 beside a copy, 1024 x 512 float32 (2 MiB) in cache; the bar that was missed."""
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((1024, 512)), jnp.float32)
+    plain = Quantizer(format=E2M1, scaling="nvfp4", block=16)
+    times = fastest(
+        {
+            "copy x 1.5": _over(x, lambda v: v * 1.5),
+            "nvfp4 1x16, axis 1": _over(x, lambda v: to_bfloat16(v, 1, plain)),
+            "nvfp4 1x16, axis 0": _over(x, lambda v: to_bfloat16(v, 0, plain)),
+        },
+        seconds,
+    )
+    copy = times["copy x 1.5"]
+    sys.stdout.write(f"\nquantizers on 1024 x 512 float32\n{'':20}{'Gelem/s':>9}{'of a copy':>11}\n")
+    for name, value in times.items():
+        sys.stdout.write(f"{name:20}{x.size / value / 1e9:9.2f}{copy / value:11.2f}\n")
+    share = copy / times["nvfp4 1x16, axis 1"]
+    return [] if share >= 0.25 else [f"nvfp4 quantization at {share:.2f} of a copy's speed, bar 0.25"]
+
+
+def _over(x: jax.Array, function: Callable[[jax.Array], Any]) -> Callable[[], Any]:
+    compiled = jax.jit(function)
+    return lambda: jax.block_until_ready(compiled(x))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Speed of the emulated arithmetic, as ratios.")
+    parser.add_argument("--sizes", nargs="*", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=10.0, help="time for each recipe of each size")
+    options = parser.parse_args()
+    here = device.describe()
+    sys.stdout.write(f"{here.device_class}, {here.threads} thread(s), jax {here.versions['jax']}\n")
+    missed = quantizers(options.seconds)
+    for name in options.sizes:
+        missed += steps(name, options.seconds)
+    for line in missed:
+        sys.stdout.write(f"MISSED {line}\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
