@@ -15,11 +15,13 @@ from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
 from parity.criteria import NVFP4, PROFILES, CriteriaError
 from parity.curve import Curve
+from parity.economics import FullRun, worth
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
 from parity.figures import FigureError, draw_figure
 from parity.junit import render_junit
 from parity.output import UsageError, show
+from parity.plain import plain
 from parity.readers import ReadError, read_run, run_name
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
@@ -117,6 +119,9 @@ def compare(
     figure: Annotated[
         str | None, typer.Option(metavar="out.pdf", help="Also draw it: png, svg, pdf; one a candidate. Default: none.")
     ] = None,
+    full_run_hours: Annotated[float | None, typer.Option(help="Device hours of the full run, to say what is saved. Default: none.")] = None,
+    hour_price: Annotated[float | None, typer.Option(help="Price of a device hour. Default: not priced.")] = None,
+    devices: Annotated[int, typer.Option(help="Devices that a run of this check used.")] = 1,
     bundle: Annotated[
         str | None, typer.Option(metavar="out.zip", help="Also write the evidence bundle here. Default: not written.")
     ] = None,
@@ -143,6 +148,8 @@ def compare(
         _draw(figure, documents, case)
     if junit:
         _write(junit, render_junit(documents).encode())
+    if full_run_hours is not None:
+        documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
     return exit_code(documents)
 
@@ -166,6 +173,15 @@ def _draw(path: str, documents: Sequence[Mapping[str, Any]], case: Case) -> None
         safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
         one = path if len(documents) == 1 else str(target.with_name(f"{target.stem}-{safe}{target.suffix}"))
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
+
+
+def _with_worth(documents: Sequence[Mapping[str, Any]], hours: float, price: float | None, devices: int) -> list[dict[str, Any]]:
+    """The documents with what each is worth over the full run."""
+    try:
+        full = FullRun(device_hours=hours, price=price, check_devices=devices)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return [{**document, "worth": plain(worth(document, full))} for document in documents]
 
 
 def _write(path: str, data: bytes) -> None:

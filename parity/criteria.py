@@ -50,6 +50,9 @@ PROFILES: Mapping[str, Amount | None] = {
 }
 NOISE_FLOOR_DF = 3
 
+LOSS = "loss"
+GATES = (LOSS, "grad_norm", "validation_loss", "net_speedup")  # the loss always gates; the others advise unless named
+
 _AMOUNT = re.compile(r"^\s*([-+0-9.eE]+)\s*(%|nats?)?\s*$")
 
 
@@ -77,7 +80,8 @@ class Criteria:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
-    standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ.
+    standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
+    `gates` the checks that decide beside the loss.
     """
 
     profile: str | None = None
@@ -93,6 +97,7 @@ class Criteria:
     run_floor_df: float = 4.0
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
+    gates: tuple[str, ...] = (LOSS,)
 
     def __post_init__(self) -> None:
         if self.margin is None and self.profile is None:
@@ -102,6 +107,8 @@ class Criteria:
             raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
         _one_of("criteria.assumed_noise", self.assumed_noise, ("accept", "reject"))
         _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
+        if LOSS not in self.gates or not set(self.gates) <= set(GATES):
+            raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
         _between("criteria.confidence", self.confidence, 0.5, 0.9999)
         _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
         _between("criteria.min_points", self.min_points, 20, 10**9)

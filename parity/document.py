@@ -11,6 +11,7 @@ from parity.advisory import Advisory
 from parity.arms import Arm
 from parity.curve import Curve
 from parity.decision import Decision
+from parity.gates import Check
 from parity.late import ArmLate, Late
 from parity.measurements import Measurements
 from parity.peers import Peer
@@ -22,7 +23,13 @@ VERDICT_SCHEMA = "parity.verdict/1"
 
 
 def verdict_document(
-    m: Measurements, decision: Decision, advice: Advice, advisory: Advisory, peers: tuple[Peer, ...], layer_policy: str | None
+    m: Measurements,
+    decision: Decision,
+    advice: Advice,
+    advisory: Advisory,
+    checks: tuple[Check, ...],
+    peers: tuple[Peer, ...],
+    layer_policy: str | None,
 ) -> dict[str, Any]:
     """The document of one comparison, keys sorted, safe for JSON."""
     found: dict[str, Any] = plain(
@@ -45,6 +52,7 @@ def verdict_document(
             "token_tax": advisory.token_tax,
             "throughput": advisory.throughput,
             "net_speedup": advisory.net_speedup,
+            "checks": checks,
             "other_candidates": peers,
             "validation": advisory.validation,
             "inputs": _inputs(m),

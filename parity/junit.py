@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.criteria import GATES, LOSS
 from parity.report import headline
 from parity.version import ENGINE_VERSION
 
@@ -21,9 +22,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
     "late phase": ("NOT_CONVERGED", "GAP_GROWING"),
     "run noise": ("RUN_NOISE_ASSUMED", "MARGIN_UNDETERMINED"),
+    "gates beside the loss": tuple(f"{gate.upper()}_{suffix}" for gate in GATES if gate != LOSS for suffix in ("FAILS", "OPEN")),
     "gap against margin": ("GAP_EXCEEDS_MARGIN", "BETTER_THAN_BASELINE", "WITHIN_MARGIN", "CI_STRADDLES_MARGIN"),
 }
-_FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN"})
+_FAILURES = frozenset(
+    {"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN", *(f"{gate.upper()}_FAILS" for gate in GATES if gate != LOSS)}
+)
 _WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
 
 
@@ -64,7 +68,7 @@ def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[st
         if code not in codes or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
             continue
         return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
-    if check == "gap against margin" and document["verdict"] != "pass":
+    if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
         return "skipped", f"not decided: {deciding}"
     return "ok", ""
 

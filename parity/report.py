@@ -189,6 +189,8 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
             ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
         )
     facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
+    if gain := document.get("worth"):
+        facts.append(("worth", gain["sentence"]))
     if norm := document.get("grad_norm"):
         facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))
     return facts

@@ -13,6 +13,7 @@ from parity.curve import Curve
 from parity.decision import Decision, State, decide
 from parity.document import verdict_document
 from parity.gap import Interval
+from parity.gates import Check, apply_gates, checks
 from parity.margin import Margin
 from parity.measurements import Measurements, measure
 from parity.peers import Peer, compare_peers
@@ -27,6 +28,7 @@ class Verdict:
     advice: Advice
     measurements: Measurements
     advisory: Advisory
+    checks: tuple[Check, ...] = ()
     peers: tuple[Peer, ...] = ()
     layer_policy: str | None = None
 
@@ -57,7 +59,7 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """The verdict as a JSON-able dict with sorted keys."""
-        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.peers, self.layer_policy)
+        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.checks, self.peers, self.layer_policy)
 
 
 def judge(
@@ -88,14 +90,17 @@ def judge(
         for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
-            decision = decide(measured)
+            advisory = measure_advisory(measured)
+            made = checks(advisory, measured.late.margin if measured.late else None, criteria)
+            decision = apply_gates(decide(measured), made)
             earlier = list(candidates.items())[:number]
             verdicts.append(
                 Verdict(
                     decision=decision,
                     advice=advise(measured, decision),
                     measurements=measured,
-                    advisory=measure_advisory(measured),
+                    advisory=advisory,
+                    checks=made,
                     peers=tuple(compare_peers((other, candidate), others, runs, criteria, window) for other, others in earlier),
                     layer_policy=layer_policy,
                 )

@@ -241,3 +241,20 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], capsys
     code, out, err = compare(capsys, files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--figure", "out.txt")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "expected a name ending in .png" in err
+
+
+def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    timed = []
+    for name, seconds in (("fp8", 1.5), ("mxfp8", 1.0)):
+        lines = Path(files[name]).read_text().splitlines()
+        path = tmp_path / f"{name}.csv"
+        path.write_text("step,loss,step_seconds\n" + "".join(f"{line},{seconds + 0.001 * (i % 7)}\n" for i, line in enumerate(lines[1:])))
+        timed.append(str(path))
+    common = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000")
+    code, out, _ = compare(capsys, *common, "--hour-price", "2", "--devices", "4", "--json")
+    (entry,) = json.loads(out)["verdicts"]
+    assert code == 0
+    assert entry["worth"]["saved_hours"] == pytest.approx(1000 * (1 - 1 / entry["net_speedup"]["value"]))
+    assert entry["worth"]["check_hours"] == pytest.approx(4 * entry["throughput"]["run_hours"])
+    assert "worth: mxfp8 saves" in compare(capsys, *common)[1]
+    assert compare(capsys, *common, "--devices", "0")[0] == 2

@@ -50,6 +50,8 @@ def test_a_job_must_state_a_margin() -> None:
         ({"margin": "1%", "two_sided": "yes"}, "criteria.two_sided"),
         ({"margin": "1%", "may_differ": "engine"}, "criteria.may_differ"),
         ({"margin": "1%", "baseline_run_floor": -1}, "criteria.baseline_run_floor"),
+        ({"margin": "1%", "gates": ["loss", "luck"]}, "criteria.gates"),
+        ({"margin": "1%", "gates": ["grad_norm"]}, "criteria.gates"),
         ({"margin": "1%", "pairing": 3}, "criteria.pairing"),
     ],
 )

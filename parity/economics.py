@@ -1,0 +1,65 @@
+"""What the answer is worth: device hours and money that the candidate saves or costs over the planned full run, and what the check cost.
+
+saved = full run's device hours x (1 - 1/net speed-up), with the ends of the net speed-up's interval; check = run hours x devices
+
+Can fail: the net speed-up was measured at the check's length and schedule, not at the full run's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRun:
+    """The planned full run with the baseline recipe: device hours, price of a device hour, devices a run of the check used."""
+
+    device_hours: float
+    price: float | None = None
+    check_devices: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.device_hours > 0.0:
+            raise ValueError(f"device_hours is {self.device_hours}; expected more than 0")
+        if self.price is not None and not self.price >= 0.0:
+            raise ValueError(f"price is {self.price}; expected 0 or more")
+        if self.check_devices < 1:
+            raise ValueError(f"check_devices is {self.check_devices}; expected at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Device hours saved (negative: lost) with interval, device hours of the check, their money where a price is known, in words."""
+
+    saved_hours: float
+    lo: float
+    hi: float
+    check_hours: float
+    saved_money: float | None
+    check_money: float | None
+    sentence: str
+
+
+def worth(document: Mapping[str, Any], full: FullRun) -> Worth | None:
+    """What a verdict document's net speed-up means for a full run; None without a net speed-up (it needs step times of all runs)."""
+    net, speed = document.get("net_speedup"), document.get("throughput")
+    if not net or not speed:
+        return None
+    saved, lo, hi = (full.device_hours * (1.0 - 1.0 / net[key]) for key in ("value", "lo", "hi"))
+    check = speed["run_hours"] * full.check_devices
+    word = "saves" if saved >= 0.0 else "costs"
+    sentence = (
+        f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} device hours ({lo:+,.0f} to {hi:+,.0f}); "
+        f"this check took {check:,.1f}."
+    )
+    if full.price is not None:
+        sentence += f" At {full.price:g} an hour: {saved * full.price:+,.0f}, the check {check * full.price:,.0f}."
+    return Worth(
+        saved_hours=saved,
+        lo=lo,
+        hi=hi,
+        check_hours=check,
+        saved_money=None if full.price is None else saved * full.price,
+        check_money=None if full.price is None else check * full.price,
+        sentence=sentence,
+    )

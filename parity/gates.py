@@ -1,0 +1,77 @@
+"""Checks beside the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
+
+The loss always gates. `grad_norm`, `validation_loss` and `net_speedup` advise unless the policy's `gates` names them; a gate that could not
+be measured leaves the verdict open, because a check that was asked for and not made is no pass.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from parity.advisory import Advisory
+from parity.criteria import GATES, Criteria
+from parity.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
+from parity.margin import Margin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: whether it gates or advises, how it came out, and why; `state` is None where it could not be made."""
+
+    name: str
+    role: Literal["gate", "advice"]
+    state: State | None
+    sentence: str
+
+
+def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[Check, ...]:
+    """Every check beside the loss, in a fixed order."""
+    found = {
+        "grad_norm": _grad_norm(advisory),
+        "validation_loss": _validation(advisory, margin),
+        "net_speedup": _net_speedup(advisory),
+    }
+    return tuple(
+        Check(name=name, role="gate" if name in criteria.gates else "advice", state=found[name][0], sentence=found[name][1])
+        for name in GATES
+        if name in found
+    )
+
+
+def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
+    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open."""
+    if decision.state != PASS:
+        return decision
+    gates = [check for check in made if check.role == "gate"]
+    for state, suffix in ((FAIL, "FAILS"), (INCONCLUSIVE, "OPEN")):
+        for check in gates:
+            if (check.state or INCONCLUSIVE) == state:
+                reason = Reason(code=f"{check.name.upper()}_{suffix}", sentence=check.sentence)
+                return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
+    return decision
+
+
+def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.grad_norm
+    if found is None:
+        return None, "Gradient norms were not recorded by all runs."
+    states: dict[str, State] = {"inside": PASS, "outside": FAIL, "open": INCONCLUSIVE}
+    words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[found.state]
+    return states[found.state], f"The gradient norms' ratio {found.ratio:.3f} ({found.lo:.3f} to {found.hi:.3f}) {words} 0.909 to 1.100."
+
+
+def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
+    found = advisory.validation
+    if found is None or margin is None:
+        return None, "Validation losses were not recorded by all runs in the window."
+    state: State = PASS if found.hi < margin.nats else FAIL if found.lo > margin.nats else INCONCLUSIVE
+    words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
+    return state, f"The validation gap {found.mean:+.4f} nats ({found.lo:+.4f} to {found.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
+
+
+def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.net_speedup
+    if found is None:
+        return None, "Step times were not recorded by all runs, or the token tax is unbounded."
+    state: State = PASS if found.lo > 1.0 else FAIL if found.hi < 1.0 else INCONCLUSIVE
+    words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
+    return state, f"The net speed-up {found.value:.3f} x ({found.lo:.3f} to {found.hi:.3f}) {words}."
