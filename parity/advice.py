@@ -16,7 +16,7 @@ from parity.gap import Interval, interval
 from parity.late import Late
 from parity.measurements import Measurements
 from parity.noise import StandardError
-from parity.run_floor import RunTerm, rounds_stochastically, run_term
+from parity.run_floor import RunTerm, run_term
 from parity.wording import count, sentence_decimals
 
 MAX_ADDED_RUNS = 16
@@ -35,15 +35,15 @@ class Advice:
     minimum_detectable_gap: float | None = None
 
 
-def advise(m: Measurements, decision: Decision) -> Advice:
+def advise(m: Measurements, decision: Decision, layer_policy: str | None = None) -> Advice:
     """Advice for one decided comparison."""
     late = m.late
     if late is None or late.margin is None:
-        return Advice(sentences=_by_code(m, decision))
+        return Advice(sentences=_by_code(m, decision, layer_policy))
     lo, hi = late.interval.bounds(m.criteria.confidence)
     to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
-        return Advice(sentences=_by_code(m, decision), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+        return Advice(sentences=_by_code(m, decision, layer_policy), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
     return Advice(
         sentences=(_straddle_sentence(m, runs, steps),),
@@ -127,24 +127,41 @@ def _run_hours(step_seconds: object) -> float:
     return float(values.sum()) / 3600.0 if len(values) else 0.0
 
 
-def _by_code(m: Measurements, decision: Decision) -> tuple[str, ...]:
+def _by_code(m: Measurements, decision: Decision, layer_policy: str | None) -> tuple[str, ...]:
     if decision.state == FAIL:
-        return (_after_fail(m),)
+        return (_after_fail(m, layer_policy),)
     sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
     if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.late.margin.nats)
         half = m.late.interval.half_width(m.criteria.confidence)
+        sentences.append(_measure_noise(m))
         sentences.append(f"With the noise assumed, a true gap up to {max(m.late.margin.nats - half, 0.0):.{decimals}f} nats can pass.")
     return tuple(dict.fromkeys(sentences))
 
 
-def _after_fail(m: Measurements) -> str:
-    if not rounds_stochastically(m.arms.candidate.recipe) and "fp4" not in (m.arms.candidate.recipe or m.arms.candidate.name).lower():
+def _after_fail(m: Measurements, layer_policy: str | None) -> str:
+    """The next experiments in order of cost, without those that the arm has made already."""
+    arm = m.arms.candidate
+    name = f"{arm.recipe or ''} {arm.name}".lower()
+    if "fp4" not in name:
         return "Look at the first step where the arms part, then rerun with the most sensitive layers (first and last blocks) in bf16."
-    return (
-        "Next experiments, cheapest first: keep the last blocks in bf16, quantize the MLP layers only (mlp_only), "
-        "switch to bf16 late in the run, and make sure that the random Hadamard transform is on."
-    )
+    steps = ["keep the last blocks in bf16"]
+    if layer_policy != "mlp_only":
+        steps.append("quantize the MLP layers only (mlp_only)")
+    steps.append("switch to bf16 late in the run")
+    if "no_rht" in name:
+        steps.append("turn the random Hadamard transform on")
+    return f"Try, cheapest first: {', '.join(steps)}."
+
+
+def _measure_noise(m: Measurements) -> str:
+    """Which arms need a further run before their noise is measured."""
+    late = m.late
+    if late is None:
+        return ""
+    sides = ((m.arms.baseline, late.baseline), (m.arms.candidate, late.candidate))
+    arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
+    return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."
 
 
 _NEXT = {
@@ -164,6 +181,5 @@ _NEXT = {
     "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
     "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
     "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
-    "RUN_NOISE_ASSUMED": "Add a replicate of each arm (another rounding salt on the same data) to measure the run noise.",
     "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
 }

@@ -45,14 +45,14 @@ def measure_advisory(m: Measurements) -> Advisory:
     )
 
 
-def _constant_rate(m: Measurements) -> bool:
-    """Whether every run recorded a learning rate and it is constant from a tenth of the run on."""
+def _constant_rate(m: Measurements) -> bool | None:
+    """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
     for run in m.arms.runs:
         rate = run.columns.get(LEARNING_RATE)
-        if rate is None:
-            return False
-        late = rate[len(rate) // 10 :]
+        late = rate[len(rate) // 10 :] if rate is not None else np.empty(0)
         late = late[np.isfinite(late)]
-        if len(late) == 0 or float(np.ptp(late)) > CONSTANT_RATE_TOLERANCE * float(np.abs(late).max()):
+        if len(late) == 0:
+            return None
+        if float(np.ptp(late)) > CONSTANT_RATE_TOLERANCE * float(np.abs(late).max()):
             return False
     return True

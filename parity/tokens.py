@@ -24,6 +24,7 @@ MAX_SHIFT = 32.0
 MIN_POINTS, MAX_WINDOW_POINTS = 100, 1000
 CAVEAT_CONSTANT = "tokens to buy at this learning rate"
 CAVEAT_SCHEDULE = "an iso-loss shift under this schedule: the learning rate changes, so it is no number of tokens to buy"
+CAVEAT_UNKNOWN = "an iso-loss shift under this schedule; a number of tokens to buy only if the learning rate, not recorded, is constant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +83,16 @@ def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> Law:
     return Law(floor=floor, scale=scale, power=math.exp(found.x))
 
 
-def token_tax(law: Law, window: IntArray, first_step: int, gap: float, lo: float, hi: float, *, constant_rate: bool) -> TokenTax:
-    """The tax for a window's mean gap and its interval's ends (nats); `window` are its steps, counted from `first_step`."""
+def token_tax(law: Law, window: IntArray, first_step: int, gap: float, lo: float, hi: float, *, constant_rate: bool | None) -> TokenTax:
+    """The tax for a window's mean gap and its interval's ends (nats); `window` are its steps, counted from `first_step`.
+
+    `constant_rate` is None where the learning rate was not recorded.
+    """
     stride = 1 + len(window) // MAX_WINDOW_POINTS  # a smooth law needs few points
     t = (window[stride // 2 :: stride] - first_step + 1).astype(np.float64)
     ends = [_shift(law, t, value) - 1.0 for value in (gap, lo, hi)]
-    return TokenTax(estimate=ends[0], lo=ends[1], hi=ends[2], caveat=CAVEAT_CONSTANT if constant_rate else CAVEAT_SCHEDULE)
+    caveat = {True: CAVEAT_CONSTANT, False: CAVEAT_SCHEDULE, None: CAVEAT_UNKNOWN}[constant_rate]
+    return TokenTax(estimate=ends[0], lo=ends[1], hi=ends[2], caveat=caveat)
 
 
 def _shift(law: Law, t: FloatArray, gap: float) -> float:

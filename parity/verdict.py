@@ -97,7 +97,7 @@ def judge(
             verdicts.append(
                 Verdict(
                     decision=decision,
-                    advice=advise(measured, decision),
+                    advice=advise(measured, decision, layer_policy),
                     measurements=measured,
                     advisory=advisory,
                     checks=made,
