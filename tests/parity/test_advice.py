@@ -25,7 +25,9 @@ def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: Judge
 
 
 def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    noisy = judge_pair(make_run(batch_sd=0.5, pair_sd=0.25), make_run(seed=2, batch_sd=0.5, pair_sd=0.25))
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.25) for seed in (1, 2))
+    gap = float((cand.loss - base.loss)[1600:].mean())
+    noisy = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - gap + 0.010))
     assert noisy.codes[0] == "CI_STRADDLES_MARGIN"
     assert steps_that_decide(noisy.measurements, noisy.measurements.late) is not None
     assert "more steps" in noisy.document()["advice"]["sentences"][0]
