@@ -17,6 +17,8 @@ from training.formats import (
     e8m0_round_up,
     e8m0_value,
     encode,
+    exact_bfloat16,
+    largest_magnitude,
     nearest,
     round_bfloat16,
     stochastic,
@@ -111,6 +113,21 @@ def test_e8m0_rounds_up_to_a_power_of_two():
     np.testing.assert_array_equal(np.asarray(e8m0_value(byte)) * np.asarray(e8m0_reciprocal(byte)), 1.0)
     assert int(e8m0_round_up(jnp.float32(0))) == 0
     assert int(e8m0_round_up(jnp.float32(np.inf))) == 254
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("axes", [None, (0,), (1,), (0, 1)])
+def test_largest_magnitude_is_that_of_numpy_and_shows_nan(dtype, axes):
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 16)), dtype)
+    expected = np.max(np.abs(np.asarray(x, np.float32)), axis=axes, keepdims=axes is not None)
+    np.testing.assert_array_equal(np.asarray(largest_magnitude(x, axes)), expected)
+    found = np.asarray(largest_magnitude(x.at[2, 3].set(jnp.nan).at[2, 4].set(-jnp.inf), axes))
+    assert np.isnan(found).sum() == 1
+
+
+def test_exact_values_become_bfloat16_without_a_change():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(999), jnp.bfloat16)
+    np.testing.assert_array_equal(np.asarray(exact_bfloat16(x.astype(jnp.float32)), np.float32), np.asarray(x, np.float32))
 
 
 def test_bfloat16_rounding_is_not_dropped_by_the_compiler():

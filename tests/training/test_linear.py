@@ -14,6 +14,7 @@ from training.quantize import to_bfloat16
 from training.recipes import linear_recipe
 from training.spec import RECIPES
 
+# 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
 X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))
 
 
@@ -40,7 +41,7 @@ def operand(quantizer, x, axis):
     x = jnp.asarray(x, jnp.bfloat16)
     if quantizer is None:
         return as_float64(x)
-    value, factor = narrow(x, axis, replace(quantizer, stochastic=False))
+    value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False))
     return as_float64(value) * float(factor)
 
 
@@ -60,6 +61,13 @@ def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
         assert ours.dtype == jnp.bfloat16
         np.testing.assert_allclose(as_float64(ours), plain, rtol=2.0**-8, atol=1e-4)
     assert float(nonfinite) == 0
+
+
+def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed():
+    recipe = linear_recipe("fp8_current", fast_bf16=True)
+    w, g = np.ascontiguousarray(W[:, :16]), np.ascontiguousarray(G[:, :16])  # fewer outputs than inputs: g is
+    expected = operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, g, 0)
+    np.testing.assert_allclose(as_float64(run(recipe, X, w, g)[2]), expected, rtol=2.0**-8, atol=1e-4)
 
 
 def test_f32_is_plain_float32():
