@@ -9,7 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from parity.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, series_digest, usable
+from parity.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +90,8 @@ def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int 
     loss_KT = np.empty((len(runs), len(steps)))
     for row, run in zip(loss_KT, runs, strict=True):
         row[:] = run.loss[positions(run.steps, steps)]
-    finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
-    if not finite.all():
+    if not all_usable(loss_KT):
+        finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
         steps, loss_KT = steps[finite], loss_KT[:, finite]
     return Aligned(
         steps=steps,
@@ -123,9 +123,9 @@ def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfini
     for run in runs:
         end = int(np.searchsorted(run.steps, last_step, side="right"))
         start = int(np.searchsorted(run.steps, first_step, side="left"))
-        bad = ~usable(run.loss[:end])
-        if not bad.any():
+        if all_usable(run.loss[:end]):
             continue
+        bad = ~usable(run.loss[:end])
         count += int(bad.sum())
         firsts.append(int(run.steps[int(np.argmax(bad))]))
         in_window = float(bad[start:].mean()) if start < end else 0.0

@@ -25,8 +25,8 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
     if len(left) < 8:
         return None
     a, b = second_differences(left), second_differences(right)
-    floor = NOISELESS * max(float(np.abs(left).max()), float(np.abs(right).max()), 1e-300)
-    if float(np.abs(a).max()) <= 8 * floor and float(np.abs(b).max()) <= 8 * floor:
+    floor = NOISELESS * max(_size(left), _size(right), 1e-300)
+    if _size(a) <= 8 * floor and _size(b) <= 8 * floor:
         return None
     a, b = _clipped(a), _clipped(b)
     power = float(a @ a) * float(b @ b)
@@ -38,6 +38,10 @@ def worst_correlation(baseline_KT: FloatArray, candidate_KT: FloatArray, pairs: 
     found = [pair_correlation(baseline_KT[i], candidate_KT[j]) for i, j in pairs]
     known = [value for value in found if value is not None]
     return min(known, default=None)
+
+
+def _size(values: FloatArray) -> float:
+    return max(float(values.max()), -float(values.min()))
 
 
 def _clipped(values: FloatArray) -> FloatArray:

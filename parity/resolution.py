@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.curve import Curve, FloatArray, IntArray, completeness_of, usable
+from parity.curve import Curve, FloatArray, IntArray, all_usable, completeness_of, usable
 from parity.noise import lag1
 from parity.window import Window
 
@@ -58,7 +58,7 @@ def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:
     """Coverage of the window by the run's own grid, and the last finite losses in it."""
     part = window.part(run.steps)
     steps, loss = run.steps[part], run.loss[part]
-    return regular_share(steps), loss[usable(loss)][-SAMPLE:]
+    return regular_share(steps), (loss if all_usable(loss) else loss[usable(loss)])[-SAMPLE:]
 
 
 def regular_share(steps: IntArray) -> float:
