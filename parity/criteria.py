@@ -62,7 +62,7 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
     if isinstance(text, Amount):
         return text
     if isinstance(text, (int, float)) and not isinstance(text, bool):
-        value, unit = float(text), "nats"
+        value, unit = _float(text), "nats"
     elif isinstance(text, str) and (match := _AMOUNT.match(text)):
         try:
             value, unit = float(match[1]), match[2] or "nats"
@@ -153,7 +153,7 @@ def _read(key: str, value: object, path: str) -> object:
     if key in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise CriteriaError(path, value, "a number")
-        return float(value)
+        return _float(value)
     if key in _WORDS:
         if not isinstance(value, str):
             raise CriteriaError(path, value, "text")
@@ -167,6 +167,14 @@ def _read(key: str, value: object, path: str) -> object:
             raise CriteriaError(path, value, "a whole number")
         return value
     return _read_names(value, path)
+
+
+def _float(number: float) -> float:
+    """A number from a file as a float; one too large for a float is as bad as infinity, and refused like it."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _read_names(value: object, path: str) -> tuple[str, ...]:

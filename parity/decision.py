@@ -4,13 +4,14 @@ The pass is non-inferiority: the upper end of the interval is below the margin. 
 than the margin is no pass either: something else than precision has changed. The order is argued in docs/method.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from parity import rules
+from parity import remarks, rules
 from parity.measurements import Measurements
-from parity.rules import Rule
 
+Rule = Callable[[Measurements], str | None]
 State = Literal["pass", "fail", "inconclusive"]
 PASS: State = "pass"  # noqa: S105  (a verdict, no password)
 FAIL: State = "fail"
@@ -68,17 +69,17 @@ _TABLE: tuple[tuple[State, str, Rule], ...] = (
 )
 
 _WARNINGS: tuple[tuple[str, Rule], ...] = (
-    ("RUN_NOISE_ASSUMED", rules.noise_assumed),
-    ("REPLICATES_IDENTICAL", rules.identical),
-    ("ARMS_IDENTICAL", rules.arms_identical),
-    ("PAIRING_UNPROVEN", rules.pairing_unproven),
-    ("PAIRING_WEAK", rules.pairing_weak),
-    ("WINDOW_SENSITIVE", rules.window_sensitive),
-    ("ROUNDED", rules.rounded),
-    ("SMOOTHED", rules.smooth),
-    ("RUNS_UNPAIRED", rules.unpaired_runs),
-    ("CONTROLS_LEFT_OUT", rules.controls_left_out),
-    ("BEYOND_PLAN", rules.beyond_plan),
+    ("RUN_NOISE_ASSUMED", remarks.noise_assumed),
+    ("REPLICATES_IDENTICAL", remarks.identical),
+    ("ARMS_IDENTICAL", remarks.arms_identical),
+    ("PAIRING_UNPROVEN", remarks.pairing_unproven),
+    ("PAIRING_WEAK", remarks.pairing_weak),
+    ("WINDOW_SENSITIVE", remarks.window_sensitive),
+    ("ROUNDED", remarks.rounded),
+    ("SMOOTHED", remarks.smooth),
+    ("RUNS_UNPAIRED", remarks.unpaired_runs),
+    ("CONTROLS_LEFT_OUT", remarks.controls_left_out),
+    ("BEYOND_PLAN", remarks.beyond_plan),
 )
 
 
