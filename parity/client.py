@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +10,7 @@ from typing import Any, Self
 import httpx2
 
 _TIMEOUT_SECONDS = 30.0
+_LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 class ClientError(Exception):
@@ -29,7 +31,9 @@ class Client:
     def __init__(self, url: str, token: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url = url.rstrip("/")
-        self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT_SECONDS)
+        # A proxy of the company can't reach this machine's own loopback.
+        trust_env = not any(f"://{name}" in self.url for name in _LOOPBACK)
+        self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=trust_env)
 
     def __enter__(self) -> Self:
         return self
@@ -38,28 +42,43 @@ class Client:
         self._http.close()
 
     def submit(self, job: Mapping[str, Any], criteria: Mapping[str, Any]) -> dict[str, Any]:
-        """Queue a job; the document of the new job. The job is sent as it stands: the server checks it."""
-        return self._call("POST", "/api/v1/jobs", json={"job": job, "criteria": criteria})
+        """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
+
+        Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
+        """
+        body = json.dumps({"job": job, "criteria": criteria}, allow_nan=False)
+        document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        return document
 
     def job(self, job_id: str) -> dict[str, Any]:
         """A job with its arms, runs, progress and verdicts."""
-        return self._call("GET", f"/api/v1/jobs/{job_id}")
+        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}")
+        return document
 
     def jobs(self, limit: int = 20, cursor: str | None = None) -> dict[str, Any]:
         """A page of jobs, newest first: `items` and `next_cursor`."""
-        return self._call("GET", "/api/v1/jobs", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+        document: dict[str, Any] = self._call("GET", "/api/v1/jobs", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+        return document
 
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancel a job; no error when it has ended already."""
-        return self._call("POST", f"/api/v1/jobs/{job_id}:cancel")
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}:cancel")
+        return document
 
     def verdict(self, job_id: str) -> dict[str, Any]:
         """The job's status and the verdict of each candidate (none before its end)."""
-        return self._call("GET", f"/api/v1/jobs/{job_id}/verdict")
+        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/verdict")
+        return document
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Every worker that registered, newest first."""
+        found: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
+        return found
 
     def gap(self, job_id: str, candidate: str, bins: int) -> dict[str, Any]:
         """The gap of a candidate against the baseline in bins."""
-        return self._call("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
+        document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
+        return document
 
     def ready(self) -> bool:
         """Whether the server and everything that it needs are up."""
@@ -73,7 +92,7 @@ class Client:
         """The address of the job's page."""
         return f"{self.url}/jobs/{job_id}"
 
-    def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    def _call(self, method: str, path: str, **options: Any) -> Any:
         try:
             answer = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:
@@ -81,8 +100,10 @@ class Client:
         except httpx2.InvalidURL as error:
             raise UnreachableError(f"server address {self.url!r} is not one: {error}; expected such as http://127.0.0.1:8321") from error
         if answer.is_success:
-            document: dict[str, Any] = answer.json()
-            return document
+            try:
+                return answer.json()
+            except ValueError:
+                raise UnreachableError(f"{self.url} answered {path} with something that is no JSON; is it a parity server?") from None
         raise ClientError(answer.status_code, _sentence(answer))
 
 

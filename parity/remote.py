@@ -49,7 +49,10 @@ def submit(
     """Queue a job on the server; prints its id and its page."""
     content = _job_file(file)
     with Client(server, token) as client:
-        job = client.submit(content["job"], content["criteria"])
+        try:
+            job = client.submit(content["job"], content["criteria"])
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
         if not watch:
             print(f"{job['id']} {client.page(job['id'])}")
             return 0
@@ -77,7 +80,7 @@ def status(
     token: Token = None,
 ) -> int:
     """Where a job stands, or the newest jobs."""
-    console = Console(width=WIDTH, highlight=False)
+    console = Console(width=WIDTH, highlight=False, markup=False)
     with Client(server, token) as client:
         if job is None:
             _list_jobs(console, client.jobs()["items"])
@@ -105,7 +108,7 @@ def report(job: JobId, server: Server = DEFAULT_URL, token: Token = None, as_jso
 
 
 def _follow(client: Client, job_id: str, timeout: float | None, *, as_json: bool, markdown: bool) -> int:
-    progress = Console(stderr=True, highlight=False)
+    progress = Console(stderr=True, highlight=False, markup=False)
     progress.print(f"following {client.page(job_id)}", soft_wrap=True)
     with _kept_alive(job_id):
         document = watching.follow(client, job_id, progress, timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from parity.client import Client, UnreachableError
+from parity.client import Client, ClientError, UnreachableError
 
 ENDED = frozenset({"concluded", "failed", "cancelled"})
 _PERIOD_SECONDS = 1.0
@@ -25,9 +25,14 @@ class WatchTimeoutError(Exception):
     """The job had not ended in the time that the caller gave it."""
 
 
-def follow(client: Client, job_id: str, console: Console, timeout_seconds: float | None = None) -> dict[str, Any]:
-    """Show a job's progress until it ends; its last document. Stopping to watch never stops the job."""
-    documents = _documents(client, job_id, timeout_seconds)
+def follow(
+    client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Show a job's progress until it ends; its last document. Stopping to watch never stops the job.
+
+    `check` is called about once a second; what it raises ends the watching.
+    """
+    documents = _documents(client, job_id, timeout_seconds, check or (lambda: None))
     if not console.is_terminal:
         return _follow_in_lines(client, documents, console)
     document: dict[str, Any] = {}
@@ -37,15 +42,16 @@ def follow(client: Client, job_id: str, console: Console, timeout_seconds: float
     return document
 
 
-def _documents(client: Client, job_id: str, timeout_seconds: float | None) -> Iterator[dict[str, Any]]:
+def _documents(client: Client, job_id: str, timeout_seconds: float | None, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
     """The job about once a second, the last one ended."""
     began = answered = time.monotonic()
     while True:
+        check()
         try:
             document = client.job(job_id)
             answered = time.monotonic()
-        except UnreachableError:
-            if time.monotonic() - answered > _PATIENCE_SECONDS:
+        except (UnreachableError, ClientError) as error:
+            if not _may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
                 raise
         else:
             yield document
@@ -56,11 +62,17 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None) -> It
         time.sleep(_PERIOD_SECONDS)
 
 
+def _may_pass(error: Exception) -> bool:
+    """Whether asking again may help: no answer, or a server that is in trouble itself."""
+    return not isinstance(error, ClientError) or error.status >= 500
+
+
 def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
     next_line, document = 0.0, {}
     for document in documents:
         if time.monotonic() >= next_line:
-            arms = "; ".join(_line(arm, _gaps(client, document)) for arm in document["arms"])
+            gaps = _gaps(client, document)
+            arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
             console.print(
                 f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left: {arms}", soft_wrap=True
             )
@@ -106,7 +118,9 @@ def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
         if arm["role"] == "candidate" and arm["steps_done"]:
             try:
                 mean = client.gap(document["id"], arm["name"], _GAP_BINS)["mean"]
-            except UnreachableError:
+            except (UnreachableError, ClientError) as error:
+                if not _may_pass(error):
+                    raise
                 continue
             if mean and isinstance(mean[-1], float):
                 found[arm["name"]] = mean[-1]

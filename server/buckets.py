@@ -1,7 +1,7 @@
 """Long series for a screen: min, mean and max of equal ranges of steps, with what was not finite named beside them.
 
-Edges are a pure function of the step range and the number of buckets, so two runs that are asked for the same range
-get the same edges. Buckets are for drawing only; the judge reads every step.
+Edges depend on the first and the last step and on the number of buckets alone, so finished runs of one plan get the same
+edges. Buckets are for drawing only; the judge reads every step.
 """
 
 from __future__ import annotations

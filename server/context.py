@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from server.database.engine import Database
+from server.limits import Limiter
 from server.live import Broadcast
 from server.queue import Doorbell
 from server.settings import Settings
@@ -21,6 +22,7 @@ class Context:
     database: Database
     doorbell: Doorbell
     broadcast: Broadcast
+    limiter: Limiter
 
 
 def _context(request: Request) -> Context:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
 from server.database import store
-from server.database.models import Job, Run
+from server.database.models import Arm, Run
 
 # What the judge reads beside the judged loss: the store's name -> the judge's.
 _COLUMNS = {"loss": "total_loss", "grad_norm": "grad_norm", "step_seconds": "step_seconds", "tokens": "tokens"}
@@ -29,6 +27,12 @@ def curve(session: Session, run: Run) -> Curve:
     )
 
 
-def arm_curves(session: Session, job: Job, states: Sequence[str]) -> Mapping[str, list[Curve]]:
-    """Arm name -> curves of those of its runs that are in one of `states`, in the order of the arms."""
-    return {arm.name: [curve(session, run) for run in arm.runs if run.state in states] for arm in job.arms}
+def finished(session: Session, arm: Arm) -> list[Curve]:
+    """The curves that the judge reads: those of the arm's finished runs."""
+    return [curve(session, run) for run in arm.runs if run.state == "finished"]
+
+
+def begun(session: Session, arm: Arm) -> list[Curve]:
+    """The curves that a chart shows: those of all runs that have recorded a step, however they ended."""
+    found = [curve(session, run) for run in arm.runs if run.state != "queued" or run.epoch]
+    return [run for run in found if len(run.steps)]

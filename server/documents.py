@@ -129,7 +129,7 @@ class WorkerDocument:
 
 def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
     """Everything that a page or a watching client shows of a job."""
-    slots = sum(worker.slots for worker in live_workers(session, lease_seconds) if worker.capability == job.capability)
+    slots = sum(worker.slots for worker in live_workers(session, lease_seconds) if _can_take(worker, job))
     left = seconds_left(job.runs, slots)
     names = {worker.id: worker.name for worker in session.scalars(select(Worker))}
     arms = [_arm_document(arm, left, names) for arm in job.arms]
@@ -148,8 +148,8 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         share_done=_share(job.runs),
         eta_seconds=_latest([arm.eta_seconds for arm in arms]),
         created_at=_time(job.created_at),
-        started_at=_time_or_none(job.started_at),
-        finished_at=_time_or_none(job.finished_at),
+        started_at=time_text(job.started_at),
+        finished_at=time_text(job.finished_at),
         last_event=job.event_sequence,
         spec=job.spec,
         criteria=job.criteria,
@@ -171,7 +171,7 @@ def job_summary(job: Job) -> JobSummary:
         candidates=[arm.name for arm in candidates],
         share_done=_share(job.runs),
         created_at=_time(job.created_at),
-        finished_at=_time_or_none(job.finished_at),
+        finished_at=time_text(job.finished_at),
         verdicts=[_verdict_summary(document) for document in verdict_documents(job)],
     )
 
@@ -246,8 +246,8 @@ def _run_document(run: Run, arm: str, eta_seconds: float | None, worker_names: M
         worker=worker_names.get(run.worker_id or ""),
         fingerprint=run.fingerprint,
         manifest=run.manifest,
-        started_at=_time_or_none(run.started_at),
-        finished_at=_time_or_none(run.finished_at),
+        started_at=time_text(run.started_at),
+        finished_at=time_text(run.finished_at),
     )
 
 
@@ -265,12 +265,19 @@ def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
 
 
 def _waiting(job: Job, slots: int) -> str | None:
-    if job.status != "queued" or job.capability == "external":
+    if job.capability == "external" or not any(run.state == "queued" for run in job.runs):
         return None
     wanted = CAPABILITY_IN_WORDS[job.capability]
+    if job.device_class:
+        wanted += f" of device class {job.device_class}, on which its first run began,"
     if not slots:
         return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
-    return f"Waiting for a free slot on {wanted}."
+    return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+
+
+def _can_take(worker: Worker, job: Job) -> bool:
+    bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
+    return worker.capability == job.capability and bound
 
 
 def _share(runs: Sequence[Run]) -> float:
@@ -299,9 +306,10 @@ def _links(job_id: str) -> Mapping[str, str]:
     }
 
 
+def time_text(seconds: float | None) -> str | None:
+    """An instant as RFC 3339 text in UTC; None stays None."""
+    return None if seconds is None else _time(seconds)
+
+
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _time_or_none(seconds: float | None) -> str | None:
-    return None if seconds is None else _time(seconds)

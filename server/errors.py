@@ -43,6 +43,30 @@ class InvalidError(ServiceError):
     title = "The request can't be done as it stands"
 
 
+class UnauthorizedError(ServiceError):
+    """Nobody is known to ask, and somebody must be."""
+
+    status = 401
+    kind = "unauthorized"
+    title = "Who asks?"
+
+
+class TooLargeError(ServiceError):
+    """The body is larger than the service reads."""
+
+    status = 413
+    kind = "too-large"
+    title = "The request is too large"
+
+
+class TooManyError(ServiceError):
+    """More requests than this caller may make in a while."""
+
+    status = 429
+    kind = "too-many"
+    title = "Too many requests"
+
+
 class ForbiddenError(ServiceError):
     """The caller may not do this."""
 

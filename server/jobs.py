@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -12,25 +13,44 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity import Criteria, Verdict, criteria_from_mapping, judge
+from parity import Criteria, criteria_from_mapping, judge
 from server import curves
 from server.database import events, models
-from server.database.models import Arm, Job, Run
+from server.database.models import Arm, IdempotencyKey, Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED, move_job, move_run
-from server.errors import NotFoundError
+from server.errors import InvalidError, NotFoundError
 from training.spec import JobSpec, capability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ends: its verdicts, or the code and sentence that say why there is none."""
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or why there is none."""
 
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[tuple[Mapping[str, Any], str]]
     code: str | None = None
     message: str | None = None
 
 
-def submit(session: Session, spec: JobSpec, criteria: Criteria) -> Job:
+def submit_once(session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None) -> tuple[Job, bool]:
+    """Submit, unless this principal did so under this key before: then the job of that time, and False.
+
+    Raises InvalidError where the key was used for another body.
+    """
+    if key is None:
+        return submit(session, spec, criteria, principal), True
+    body = {"spec": dataclasses.asdict(spec), "criteria": criteria.document()}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    used = session.get(IdempotencyKey, (principal, key))
+    if used is not None:
+        if used.body_digest != digest:
+            raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
+        return find(session, used.job_id), False
+    job = submit(session, spec, criteria, principal)
+    session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
+    return job, True
+
+
+def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: str | None = None) -> Job:
     """Write a job with its arms and runs, queued. Ring the doorbell after the commit.
 
     Runs are ordered by replicate before arm, so that the first runs to train already make pairs to look at.
@@ -45,6 +65,7 @@ def submit(session: Session, spec: JobSpec, criteria: Criteria) -> Job:
         capability=needed,
         spec=dataclasses.asdict(spec),
         criteria=criteria.document(),
+        submitted_by=submitted_by,
         created_at=now,
     )
     arms = {
@@ -77,7 +98,7 @@ def submit(session: Session, spec: JobSpec, criteria: Criteria) -> Job:
 
 def find(session: Session, job_id: str) -> Job:
     """The job of this id; NotFoundError names the id."""
-    job = session.get(Job, job_id)
+    job = session.get(Job, job_id) if models.is_id("j", job_id) else None
     if job is None:
         raise NotFoundError(f"there is no job {job_id!r}; `parity status` lists the jobs")
     return job
@@ -90,9 +111,12 @@ def cancel(session: Session, job_id: str) -> bool:
     """
     find(session, job_id)
     now = time.time()
+    # Every writer locks runs before their job; in the other order PostgreSQL would see a deadlock with a live trainer.
+    open_runs = select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()
+    run_ids = session.scalars(open_runs).all()
     if not move_job(session, job_id, ("queued", "running"), "cancelled", finished_at=now, message="cancelled by request"):
         return False
-    for run_id in session.scalars(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED))).all():
+    for run_id in run_ids:
         move_run(session, run_id, ("queued", "running"), "cancelled", finished_at=now, lease_expires_at=None)
     events.emit(session, job_id, "status", {"status": "cancelled"})
     return True
@@ -109,7 +133,7 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. An arm without a finished run leaves nothing to judge."""
     job = session.get_one(Job, job_id)
-    finished = curves.arm_curves(session, job, ("finished",))
+    finished = {arm.name: curves.finished(session, arm) for arm in job.arms}
     for arm in job.arms:
         if not finished[arm.name]:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
@@ -124,7 +148,8 @@ def decide(session: Session, job_id: str) -> Outcome:
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
     )
-    return Outcome(verdicts=verdicts)
+    documents = [verdict.document() for verdict in verdicts]
+    return Outcome(verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents])
 
 
 def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
@@ -133,7 +158,7 @@ def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
     end: models.JobStatus = "concluded" if outcome.verdicts else "failed"
     if not move_job(session, job_id, ("queued", "running"), end, finished_at=now, code=outcome.code, message=outcome.message):
         return False
-    rows = [_verdict_row(job_id, verdict.document(), now) for verdict in outcome.verdicts]
+    rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     session.add_all(rows)
     if outcome.verdicts:
         events.emit(session, job_id, "verdict", {row.candidate: row.outcome for row in rows})
@@ -141,12 +166,12 @@ def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
     return True
 
 
-def _verdict_row(job_id: str, document: Mapping[str, Any], now: float) -> models.Verdict:
+def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> models.Verdict:
     return models.Verdict(
         id=models.new_id("v"),
         job_id=job_id,
         candidate=document["candidate"]["name"],
         outcome=document["verdict"],
-        document=json.dumps(document, sort_keys=True, allow_nan=False),
+        document=text,
         created_at=now,
     )

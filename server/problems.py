@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 
 from server.errors import FieldProblem, InvalidError, ServiceError
@@ -17,6 +19,52 @@ from training.spec import SpecError
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 MEDIA_TYPE = "application/problem+json"
+_MEANINGS = {
+    401: "A token is needed",
+    403: "This token, or this page, may not do that",
+    404: "There is no such thing",
+    413: "The body is too large",
+    422: "The request can't be done as it stands",
+    429: "Too many requests in this minute",
+    503: "Something that the service needs is away",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldProblemDocument:
+    """One thing wrong with a request: a JSON Pointer into its body, and a sentence."""
+
+    pointer: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A refusal (RFC 9457); `type` is stable, `detail` is a sentence for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str | None
+    errors: list[FieldProblemDocument] | None = None
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of refusals with these statuses."""
+    schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in statuses}
+
+
+def describe(openapi: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document with the shape of refusals, in place of the framework's own, which is never sent."""
+    schemas = openapi["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs") | {"Problem": problem}
+    return openapi
 
 
 def install(app: FastAPI) -> None:
@@ -24,7 +72,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _service)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
@@ -43,7 +90,8 @@ def _problem(request: Request, status: int, kind: str, title: str, detail: str, 
     }
     if errors:
         body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
-    return JSONResponse(body, status, media_type=MEDIA_TYPE)
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "60"}}.get(status)
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
 async def _service(request: Request, error: Exception) -> JSONResponse:
@@ -88,6 +136,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+def unexpected(request: Request, error: Exception) -> JSONResponse:
+    """The response for an error of ours: logged under the request id, told without its inside."""
     _log.error("request %s failed", getattr(request.state, "request_id", "-"), exc_info=error)
     return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")

@@ -24,7 +24,8 @@ def broker(settings: Settings) -> Celery:
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
-        broker_transport_options={"socket_connect_timeout": 3, "socket_timeout": 10},
+        # A ring that fails is not worth waiting for: nobody who submits a job should notice that the broker is away.
+        broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10, "max_retries": 0},
         task_acks_late=False,
         task_ignore_result=True,
         task_publish_retry=False,

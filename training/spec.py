@@ -31,6 +31,9 @@ _NATIVE_MULTIPLE: Mapping[str, int] = {"fp8_current": 16, "mxfp8": 32, "nvfp4": 
 _MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 
 
+_LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
+
+
 class SpecError(ValueError):
     """A value in a specification that cannot be: names the field, the value, what was expected and the remedy."""
 
@@ -39,12 +42,13 @@ class SpecError(ValueError):
         self.value = value
         self.expected = expected
         self.remedy = remedy
-        super().__init__(f"{field} is {value!r}, expected {expected}" + (f"; {remedy}" if remedy else ""))
+        shown = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
+        super().__init__(f"{field} is {shown}, expected {expected}" + (f"; {remedy}" if remedy else ""))
 
 
 def _at_least(owner: str, name: str, value: float, least: float) -> None:
-    if not least <= value < float("inf"):
-        raise SpecError(f"{owner}.{name}", value, f"a finite number of at least {least:g}")
+    if not least <= value <= _LARGEST:
+        raise SpecError(f"{owner}.{name}", value, f"a number from {least:g} to {_LARGEST:g}")
 
 
 def _share(owner: str, name: str, value: float) -> None:
@@ -211,8 +215,8 @@ class JobSpec:
     devices: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.name) <= 200:
-            raise SpecError("name", self.name, "1 to 200 characters")
+        if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
+            raise SpecError("name", self.name, "1 to 200 printable characters")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "name the recipe to compare with the baseline"

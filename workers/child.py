@@ -44,8 +44,14 @@ def _train(spec: RunSpec, out: IO[str]) -> None:
         tell("manifest", {"manifest": loop.manifest(spec, corpus)})
         for step in loop.train(spec, corpus):
             tell("step", dataclasses.asdict(step))
-    except (data.DataNotFoundError, data.DataTooSmallError, loop.RecipeRefusedError, loop.DivergedError) as error:
-        tell("error", {"code": error.code, "message": str(error)})
+    except OSError as error:
+        tell("error", {"code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
+    except Exception as error:
+        # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
+        code = getattr(error, "code", None)
+        if not isinstance(code, str):
+            raise
+        tell("error", {"code": code, "message": str(error)})
     else:
         tell("end", {})
 

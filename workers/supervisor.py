@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ from workers.recorder import Recorder
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 50
-# A database that is busy or away is tried again for as long as the lease lasts; then the run is somebody else's.
 _RETRY_SECONDS = 1.0
+_EXIT_SECONDS = 5.0
 
 
 def train(settings: Settings, database: Database, held: Claim, core: int | None, stopping: threading.Event) -> None:
@@ -45,14 +46,26 @@ def train(settings: Settings, database: Database, held: Claim, core: int | None,
     try:
         with _child(settings, held, core, log_path) as child:
             ended = _follow(settings, database, held, child, recorder, stopping)
+            status = None if ended or stopping.is_set() else _exit_status(child)
     except LeaseLostError as lost:
         _log.info("%s: its trainer was stopped", lost)
-        return
-    if stopping.is_set():
-        _give_back(settings, database, held, "the worker was stopped", crashed=False)
-    elif not ended:
-        why = f"the training process ended with status {child.returncode}; the end of its log: {_tail(log_path)}"
-        _give_back(settings, database, held, why, crashed=True)
+    except Exception as error:  # noqa: BLE001 (a full disk, a database that stayed away: the run must not wait for its lease to say so)
+        _log.exception("run %s can't go on", held.run_id)
+        _give_back(settings, database, held, f"its supervisor failed: {error!r}", crashed=True)
+    else:
+        if stopping.is_set() and not ended:
+            _give_back(settings, database, held, "the worker was stopped", crashed=False)
+        elif not ended:
+            why = f"the training process ended with status {status}; the end of its log: {_tail(log_path)}"
+            _give_back(settings, database, held, why, crashed=True)
+
+
+def _exit_status(child: subprocess.Popen[str]) -> int | None:
+    """How the child ended by itself; None when it has stopped talking but has not ended."""
+    try:
+        return child.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _follow(
@@ -71,28 +84,42 @@ def _follow(
                     recorder.add(message)
                     steps_waiting = True
                 case {"kind": "manifest", "manifest": manifest}:
-                    with database.write() as session:
-                        lease.renew(session, held, settings.lease_seconds, manifest=manifest, fingerprint=_fingerprint(held, manifest))
+                    _retried(settings, partial(_tell_manifest, settings, database, held, manifest))
                 case {"kind": "end"}:
-                    _end(database, held, recorder, "finished")
+                    _end(settings, database, held, recorder, "finished")
                     return True
                 case {"kind": "error", "code": code, "message": text}:
                     # A run that diverged has told us what we asked: its curve ends in NaN, and the judge reads that.
-                    _end(database, held, recorder, "finished" if code == "DIVERGED" else "failed", code, text)
+                    _end(settings, database, held, recorder, "finished" if code == "DIVERGED" else "failed", code, text)
                     return True
         now = time.monotonic()
         if (steps_waiting and now >= next_flush) or now >= next_beat:
-            _retried(recorder.flush)
+            _retried(settings, recorder.flush)
             steps_waiting = False
             next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
     return False
 
 
-def _end(database: Database, held: Claim, recorder: Recorder, state: RunState, code: str | None = None, message: str | None = None) -> None:
-    _retried(recorder.flush)
-    _retried(recorder.seal)
+def _tell_manifest(settings: Settings, database: Database, held: Claim, manifest: Mapping[str, str]) -> None:
     with database.write() as session:
-        lease.end(session, held, state, code=code, message=message)
+        lease.renew(session, held, settings.lease_seconds, manifest=manifest, fingerprint=_fingerprint(held, manifest))
+
+
+def _end(
+    settings: Settings,
+    database: Database,
+    held: Claim,
+    recorder: Recorder,
+    state: RunState,
+    code: str | None = None,
+    message: str | None = None,
+) -> None:
+    def write() -> None:
+        with database.write() as session:
+            lease.end(session, held, state, code=code, message=message)
+
+    for step in (recorder.flush, recorder.seal, write):
+        _retried(settings, step)
 
 
 def _give_back(settings: Settings, database: Database, held: Claim, why: str, *, crashed: bool) -> None:
@@ -102,17 +129,17 @@ def _give_back(settings: Settings, database: Database, held: Claim, why: str, *,
             lease.give_back(session, run, why, crashed=crashed, max_attempts=settings.max_attempts)
 
 
-def _retried(write: Callable[[], None], attempts: int = 10) -> None:
-    for attempt in range(attempts):
+def _retried(settings: Settings, write: Callable[[], None]) -> None:
+    """Write, and try again while the database is busy or away, for as long as a lease lasts."""
+    deadline = time.monotonic() + settings.lease_seconds
+    while True:
         try:
-            write()
+            return write()
         except OperationalError as error:
-            if attempt == attempts - 1:
+            if time.monotonic() > deadline:
                 raise
             _log.warning("the database did not take a write, trying again: %s", error.orig)
-            time.sleep(_RETRY_SECONDS)
-        else:
-            return
+        time.sleep(_RETRY_SECONDS)
 
 
 @contextmanager
@@ -154,10 +181,14 @@ def _lines(child: subprocess.Popen[str]) -> queue.Queue[dict[str, Any] | None]:
 
     def pump() -> None:
         assert child.stdout is not None  # noqa: S101 (PIPE)
-        with child.stdout:
-            for line in child.stdout:
-                lines.put(json.loads(line))
-        lines.put(None)
+        try:
+            with child.stdout:
+                for line in child.stdout:
+                    lines.put(json.loads(line))
+        except ValueError:
+            _log.warning("process %d broke off inside a line", child.pid)
+        finally:
+            lines.put(None)
 
     threading.Thread(target=pump, name=f"run-{child.pid}", daemon=True).start()
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 
@@ -11,6 +12,7 @@ from workers.app import app, settings
 from workers.runtime import Runtime
 
 _runtimes: list[Runtime] = []
+_log = logging.getLogger(__name__)
 
 
 @app.task(name=TRAIN_TASK)
@@ -23,9 +25,13 @@ def train() -> None:
 @worker_init.connect
 def _start(**_: object) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    runtime = Runtime(settings, Doorbell(app), capability=settings.capability, slots=settings.slots)
+    try:
+        runtime = Runtime(settings, Doorbell(app), capability=settings.capability, slots=settings.slots)
+        runtime.start()
+    except Exception:  # noqa: BLE001 (Celery logs what a signal's receiver raises and goes on; an unregistered worker must not)
+        _log.exception("the worker could not start")
+        os._exit(1)
     _runtimes.append(runtime)
-    runtime.start()
 
 
 @worker_shutting_down.connect

@@ -26,7 +26,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent view; whatever is changed in it is thrown away."""
+        """For reading: whatever is changed in it is thrown away."""
         with Session(self.engine, autoflush=False) as session:
             yield session
 

@@ -6,6 +6,7 @@ with a letter for the kind and the time in milliseconds, so that their order is 
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from typing import Any, Literal
@@ -21,6 +22,11 @@ Role = Literal["baseline", "candidate"]
 def new_id(kind: str) -> str:
     """An identifier such as `j019aa5c1f2e0-8f3c1d2e4b`: kind, milliseconds since 1970, 40 random bits."""
     return f"{kind}{int(time.time() * 1000):012x}-{secrets.token_hex(5)}"
+
+
+def is_id(kind: str, text: str) -> bool:
+    """Whether a text that somebody sent can be an identifier of this kind; what can't be is not looked up."""
+    return re.fullmatch(kind + r"[0-9a-f]{12,}-[0-9a-f]{10}", text) is not None
 
 
 class Base(DeclarativeBase):
@@ -47,6 +53,7 @@ class Job(Base):
     device_class: Mapped[str | None]
     threads: Mapped[int | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
+    submitted_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -163,4 +170,41 @@ class Event(Base):
     sequence: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(32))
     payload: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+
+
+class Token(Base):
+    """A bearer token: the secret itself is shown once and never stored, only its SHA-256."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[list[str]]
+    created_at: Mapped[float]
+    expires_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+
+
+class BrowserSession(Base):
+    """A dashboard login: a cookie that stands for a token; only the SHA-256 of the cookie is stored."""
+
+    __tablename__ = "browser_sessions"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), index=True)
+    expires_at: Mapped[float]
+
+
+class IdempotencyKey(Base):
+    """A submission that may be repeated: the same key and body give the same job, another body is refused."""
+
+    __tablename__ = "idempotency_keys"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_digest: Mapped[str] = mapped_column(String(64))
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]

@@ -23,9 +23,9 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-# run: `running -> queued` is a dead worker's run that is given to another.
+# run: `running -> queued` is a dead worker's run that is given to another; `queued -> failed` one that can't be read.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
-    "queued": frozenset({"running", "cancelled"}),
+    "queued": frozenset({"running", "failed", "cancelled"}),
     "running": frozenset({"finished", "failed", "cancelled", "queued"}),
     "finished": frozenset(),
     "failed": frozenset(),

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from parity import criteria_from_mapping
 from parity.gap import binned_gap
 from server import curves, jobs
+from server.auth import requires
 from server.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.context import InContext
 from server.database import store
-from server.database.models import Run
+from server.database.models import Run, is_id
 from server.errors import InvalidError, NotFoundError
 
-router = APIRouter(prefix="/api/v1", tags=["curves"])
+router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class GapDocument:
 
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
     between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
-    at which a run of the arm has a loss of NaN or infinity.
+    at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms.
     """
 
     candidate: str
@@ -47,6 +48,7 @@ class GapDocument:
     high: list[Number]
     nonfinite_baseline: list[int]
     nonfinite_candidate: list[int]
+    nonfinite_count: int
     margin_nats: float | None
     level_nats: float | None
     window: tuple[int, int] | None
@@ -66,17 +68,15 @@ def gap(
     """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        arms = curves.arm_curves(session, job, ("running", "finished"))
         baseline, *candidates = job.arms
         name = candidate or candidates[0].name
-        if name not in {arm.name for arm in candidates}:
+        chosen = next((arm for arm in candidates if arm.name == name), None)
+        if chosen is None:
             raise NotFoundError(f"job {job_id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
         planned = job.spec["schedule"]["steps"]
         criteria = criteria_from_mapping(job.criteria)
-    begun = {arm: [run for run in runs if len(run.steps)] for arm, runs in arms.items()}
-    found = binned_gap(
-        begun[baseline.name], begun[name], criteria, bins=bins, planned_steps=planned, first_step=first_step, last_step=last_step
-    )
+        pair = curves.begun(session, baseline), curves.begun(session, chosen)
+    found = binned_gap(*pair, criteria, bins=bins, planned_steps=planned, first_step=first_step, last_step=last_step)
     return GapDocument(
         candidate=name,
         baseline=baseline.name,
@@ -87,6 +87,7 @@ def gap(
         high=[number(value) for value in found.hi],
         nonfinite_baseline=found.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
         nonfinite_candidate=found.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
+        nonfinite_count=len(found.nonfinite_baseline) + len(found.nonfinite_candidate),
         margin_nats=found.margin_nats,
         level_nats=found.level,
         window=found.window,
@@ -107,7 +108,7 @@ def metrics(
 ) -> MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
     with context.database.read() as session:
-        if session.get(Run, run_id) is None:
+        if not is_id("r", run_id) or session.get(Run, run_id) is None:
             raise NotFoundError(f"there is no run {run_id!r}")
         steps, columns = store.read(session, run_id, kind)
     wanted = names.split(",")

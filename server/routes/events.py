@@ -6,16 +6,17 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from server import jobs
+from server.auth import requires
 from server.context import Context, InContext
 from server.database.states import JOB_ENDED
 from server.documents import event_document
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
 
 
 def _known(job_id: str, context: InContext) -> str:
@@ -28,10 +29,11 @@ def _known(job_id: str, context: InContext) -> str:
 async def follow(
     job_id: Annotated[str, Depends(_known)],
     context: InContext,
-    last_event_id: Annotated[int, Header(ge=0, description="number of the last event that was seen")] = 0,
+    after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`. The stream closes when the job has ended."""
-    cursor = last_event_id
+    cursor = after if last_event_id is None else last_event_id
     if await run_in_threadpool(_all_told, context, job_id, cursor):
         return
     async for event in context.broadcast.follow(job_id, cursor):

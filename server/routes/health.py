@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from sqlalchemy import select
 
+from server.auth import requires
 from server.context import InContext
 from server.database.models import Worker
 from server.documents import WorkerDocument, worker_document
@@ -41,7 +42,7 @@ def readyz(context: InContext) -> Health:
     return Health()
 
 
-@router.get("/api/v1/workers", tags=["workers"])
+@router.get("/api/v1/workers", tags=["workers"], dependencies=[Depends(requires("view"))])
 def workers(context: InContext) -> list[WorkerDocument]:
     """Every worker that registered, newest first."""
     with context.database.read() as session:

@@ -8,19 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from parity.criteria import CriteriaError
 from server import jobs
+from server.auth import Principal, requires
 from server.context import InContext
-from server.database.models import Job, JobStatus
+from server.database.models import Job, JobStatus, is_id
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
 from server.errors import FieldProblem, InvalidError
 from training.spec import JobSpec
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
+
+Submitter = Annotated[Principal, Depends(requires("submit"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,13 @@ class VerdictPage:
 
 
 @router.post("/jobs", status_code=202)
-def submit(request: JobRequest, response: Response, context: InContext) -> JobDocument:
+def submit(
+    request: JobRequest,
+    response: Response,
+    context: InContext,
+    submitter: Submitter,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body give the same job")] = None,
+) -> JobDocument:
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
     try:
         criteria = criteria_from_mapping(request.criteria)
@@ -60,9 +69,10 @@ def submit(request: JobRequest, response: Response, context: InContext) -> JobDo
         pointer = "/criteria" + "".join(f"/{part}" for part in error.path.removeprefix("criteria").strip(".").split(".") if part)
         raise InvalidError(str(error), [FieldProblem(pointer=pointer, detail=str(error))]) from error
     with context.database.write() as session:
-        job = jobs.submit(session, request.job, criteria)
+        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key)
         document = job_document(session, job, context.settings.lease_seconds)
-    context.doorbell.ring(job.capability, times=len(job.runs))
+    if is_new:
+        context.doorbell.ring(job.capability, times=len(job.runs))
     response.headers["Location"] = document.links["self"]
     return document
 
@@ -97,7 +107,7 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 
 @router.post("/jobs/{job_id}:cancel")
-def cancel(job_id: str, context: InContext) -> JobDocument:
+def cancel(job_id: str, context: InContext, _submitter: Submitter) -> JobDocument:
     """Cancel a job. Cancelling one that has ended changes nothing and is no error."""
     with context.database.write() as session:
         jobs.cancel(session, job_id)
@@ -115,6 +125,9 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 def _decoded(cursor: str) -> str:
     try:
-        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as error:
-        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin") from error
+        job_id = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        job_id = ""
+    if not is_id("j", job_id):
+        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin")
+    return job_id

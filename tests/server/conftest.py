@@ -12,7 +12,7 @@ from server.app import create_app
 
 @pytest.fixture
 def api(settings, database) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
 

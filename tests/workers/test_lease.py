@@ -6,6 +6,7 @@ import time
 import pytest
 
 from server import jobs
+from server.database import events
 from server.database.models import Job, Run
 from workers import lease
 from workers.lease import LeaseLostError
@@ -114,6 +115,62 @@ def test_the_last_crash_is_final(database, submit, make_worker):
     run = _run(database, held.run_id)
     assert run.code == "WORKER_CRASHED"
     assert "it fell" in run.message
+
+
+def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(database, submit, make_worker):
+    old, new = submit(), submit()
+    with database.write() as session:
+        job = session.get_one(Job, old)
+        job.spec = {**job.spec, "from_another_version": 1}
+    worker = make_worker()
+    claims = [_claim(database, worker) for _ in range(4)]
+    assert [held.job_id for held in claims if held] == [new, new]
+    with database.read() as session:
+        assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {("failed", "SPEC_UNREADABLE")}
+
+
+def test_a_run_that_is_tried_again_starts_clean(database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    held = _claim(database, worker)
+    with database.write() as session:
+        lease.renew(session, held, 5.0, steps_done=7, last_loss="2.0")
+        run = session.get_one(Run, held.run_id)
+        lease.give_back(session, run, "it fell", crashed=True, max_attempts=3)
+    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (0, None)
+    assert _run(database, held.run_id).code == "WORKER_CRASHED"
+    _claim(database, worker)
+    assert _run(database, held.run_id).code is None
+
+
+def test_cancel_against_live_writers_never_deadlocks(database, submit, make_worker):
+    """On PostgreSQL, locking jobs and runs in two orders would end one of the two with a deadlock."""
+    worker = make_worker()
+    failures = []
+
+    def write(held):
+        try:
+            while True:
+                with database.write() as session:
+                    lease.renew(session, held, 5.0)
+                    time.sleep(0.002)
+                    events.emit(session, held.job_id, "metric", {})
+        except LeaseLostError:
+            pass
+        except Exception as error:  # noqa: BLE001 (whatever it is, the test shall show it)
+            failures.append(error)
+
+    for _ in range(10):
+        job_id = submit()
+        writers = [threading.Thread(target=write, args=(_claim(database, worker),)) for _ in range(2)]
+        for writer in writers:
+            writer.start()
+        time.sleep(0.02)
+        with database.write() as session:
+            assert jobs.cancel(session, job_id)
+        for writer in writers:
+            writer.join()
+    assert failures == []
 
 
 def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_worker):

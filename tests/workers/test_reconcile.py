@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from server import jobs
 from server.database.models import Job, Run
 from workers import lease, reconcile
 
@@ -47,6 +48,22 @@ def test_a_job_with_a_run_under_way_is_not_concluded(database, recorded):
     reconcile.conclude(database, job_id)
     with database.read() as session:
         assert session.get_one(Job, job_id).status == "running"
+
+
+def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded, monkeypatch):
+    first, second = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.0})
+    conclude = jobs.conclude
+
+    def broken(session, job_id, outcome):
+        if job_id == first:
+            raise ZeroDivisionError
+        return conclude(session, job_id, outcome)
+
+    monkeypatch.setattr(jobs, "conclude", broken)
+    reconcile.conclude_ended(database)
+    with database.read() as session:
+        assert session.get_one(Job, second).status == "concluded"
+        assert session.get_one(Job, first).status != "concluded"
 
 
 def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):

@@ -11,8 +11,9 @@ import pytest
 from server import jobs
 from server.database import store
 from server.database.models import Run
-from training.spec import Data, Schedule
+from training.spec import Data, Model, Schedule
 from workers import lease, supervisor
+from workers.recorder import Recorder
 
 
 @pytest.fixture
@@ -98,6 +99,30 @@ def test_a_killed_training_process_is_a_crash_and_the_run_is_tried_again(databas
     run = _run(database, held)
     assert (run.state, run.crashes, run.epoch) == ("queued", 1, 1)
     assert "status -9" in run.message
+
+
+def test_an_ordinary_crash_tells_its_own_status_and_log(database, submit, train, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--no_such_flag=1")
+    submit()
+    run = _run(database, train())
+    assert (run.state, run.crashes) == ("queued", 1)
+    assert "status -9" not in run.message
+    assert "no_such_flag" in run.message
+
+
+def test_data_that_the_model_can_not_read_fails_at_once(database, submit, train):
+    submit(model=Model(vocab_size=64, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32))
+    run = _run(database, train())
+    assert (run.state, run.code) == ("failed", "VOCABULARY_TOO_SMALL")
+
+
+def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(database, submit, train, monkeypatch):
+    monkeypatch.setattr(Recorder, "flush", lambda _: 1 / 0)
+    submit(steps=100_000)
+    run = _run(database, train())
+    assert (run.state, run.crashes) == ("queued", 1)
+    assert "ZeroDivisionError" in run.message
+    assert _children() == []
 
 
 def test_a_stopping_worker_gives_its_run_back(database, submit, train):

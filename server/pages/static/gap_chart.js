@@ -30,8 +30,9 @@ export class GapChart {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
 
-  /** Ask the server for the gap as it stands and draw it. */
-  async load() {
+  /** Ask the server for the gap as it stands and draw it; `status` is the job's. */
+  async load(status) {
+    this.status = status;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
     const answer = await fetch(`${this.address}&bins=${bins}`);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
@@ -42,7 +43,9 @@ export class GapChart {
   async draw() {
     const gap = this.gap;
     if (!gap.first_step.length) {
-      this.note.textContent = "No gap yet: it begins when a baseline run and a candidate run have a step in common.";
+      this.note.textContent = ["queued", "running"].includes(this.status)
+        ? "No gap yet: it begins when a baseline run and a candidate run have a step in common."
+        : "No gap: the job ended before a baseline run and a candidate run had a step in common.";
       return;
     }
     let Plot;
@@ -72,7 +75,7 @@ export class GapChart {
   clippedNote() {
     const [low, high] = this.range();
     const out = this.gap.mean.filter((value) => value < low || value > high).length;
-    const bad = this.gap.nonfinite_candidate.length + this.gap.nonfinite_baseline.length;
+    const bad = this.gap.nonfinite_count;
     const outside = out ? ` ${whole(out)} bins lie outside the scale: triangles at the edge.` : "";
     return outside + (bad ? ` ${whole(bad)} steps are NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }

@@ -7,9 +7,12 @@ const connection = document.getElementById("connection");
 const jobId = article.dataset.job;
 const ENDED = new Set(["concluded", "failed", "cancelled"]);
 const PERIOD_MS = 1000;
+const RETRY_MS = 5000;
 
 const charts = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId));
 
+let source = null;
+let lastEvent = article.dataset.lastEvent;
 let wanted = false;
 let busy = false;
 
@@ -21,10 +24,13 @@ async function update() {
   while (wanted) {
     wanted = false;
     try {
-      const [fresh] = await Promise.all([refresh(), ...charts.map((chart) => chart.load())]);
+      const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
+      await Promise.all(charts.map((chart) => chart.load(article.dataset.status)));
+      sayState();
     } catch (error) {
       say(`The server does not answer (${error.message}); what is shown may be old.`, true);
+      setTimeout(update, RETRY_MS);
     }
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
   }
@@ -36,22 +42,32 @@ function say(text, lost = false) {
   connection.classList.toggle("lost", lost);
 }
 
+/** What a reader must know of the connection: live, lost, or (for a job that has ended) nothing. */
+function sayState() {
+  if (source === null) say("");
+  else if (source.readyState === EventSource.OPEN) say("live");
+}
+
 function follow() {
-  const source = new EventSource(`/api/v1/jobs/${jobId}/events`);
+  source = new EventSource(`/api/v1/jobs/${jobId}/events?after=${lastEvent}`);
   source.addEventListener("open", () => say("live"));
   source.addEventListener("error", () => {
     const at = new Date().toLocaleTimeString();
     say(`connection lost at ${at}; the runs go on, and this page connects again by itself`, true);
+    // The browser tries again after a lost connection, but gives up for good after an HTTP error.
+    if (source?.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
   });
-  for (const kind of ["metric", "run", "verdict"]) source.addEventListener(kind, update);
-  source.addEventListener("status", async (event) => {
-    if (ENDED.has(JSON.parse(event.data).status)) {
-      source.close();
-      say("");
-    }
-    await update();
-  });
+  for (const kind of ["metric", "run", "verdict", "status"]) {
+    source.addEventListener(kind, (event) => {
+      lastEvent = event.lastEventId || lastEvent;
+      if (kind === "status" && ENDED.has(JSON.parse(event.data).status)) {
+        source.close();
+        source = null;
+      }
+      update();
+    });
+  }
 }
 
-await Promise.all(charts.map((chart) => chart.load()));
 if (!ENDED.has(article.dataset.status)) follow();
+await update();

@@ -7,10 +7,18 @@ export async function refresh() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const newer = fresh.querySelector(`[data-live="${part.dataset.live}"]`);
-    // An unchanged part keeps its focus and its scroll position.
-    if (newer && newer.innerHTML !== part.innerHTML) part.innerHTML = newer.innerHTML;
+    if (newer && newer.innerHTML !== part.innerHTML) replace(part, newer.innerHTML);
   }
   return fresh;
+}
+
+/** Put new content in place; the link or region that had the focus keeps it. */
+function replace(part, html) {
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  const name = focused && ["href", "aria-label"].find((attribute) => focused.hasAttribute(attribute));
+  const value = name && focused.getAttribute(name);
+  part.innerHTML = html;
+  if (name) part.querySelector(`[${name}="${CSS.escape(value)}"]`)?.focus();
 }
 
 const PERIOD_MS = 5000;

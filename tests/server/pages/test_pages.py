@@ -116,6 +116,37 @@ def test_workers_and_a_missing_job(page: Page):
     _fits(page)
 
 
+def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    answers = {"gap": 1, "events": 1}
+
+    def once(kind):
+        def handle(route):
+            if answers[kind]:
+                answers[kind] -= 1
+                route.fulfill(status=500, content_type="text/plain", body="in trouble")
+            else:
+                route.continue_()
+
+        return handle
+
+    page.route("**/gap?*", once("gap"))
+    page.route("**/events?*", once("events"))
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
+    expect(page.locator("figure .note")).to_contain_text("of 300 common steps", timeout=20_000)
+
+
+def test_the_focus_survives_a_refresh(page: Page, database, recorded):
+    recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.goto("/jobs")
+    page.get_by_role("link", name="small").focus()
+    with database.write() as session:
+        session.query(Run).update({"steps_done": 700})
+    expect(page.locator("[data-live=jobs]")).to_contain_text("47", timeout=15_000)
+    assert page.evaluate("document.activeElement.textContent") == "small"
+
+
 def test_the_keyboard_reaches_everything(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05})
     _conclude(database, job_id)

@@ -25,6 +25,12 @@ def test_the_gap_is_the_gap(api, recorded):
     assert zoomed["first_step"][0] == 100
 
 
+def test_a_cancelled_job_keeps_its_gap(api, recorded):
+    job = recorded({"nvfp4": 0.0}, done=600, state="running")
+    assert api.post(f"/api/v1/jobs/{job}:cancel").json()["status"] == "cancelled"
+    assert api.get(f"/api/v1/jobs/{job}/gap").json()["common_steps"] == 600
+
+
 def test_a_job_without_steps_has_an_empty_gap(api, recorded):
     gap = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}/gap").json()
     assert gap["first_step"] == []

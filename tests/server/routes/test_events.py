@@ -81,6 +81,14 @@ def test_replay_begins_after_the_last_event_id(served, database, recorded):
     assert _ids(served, job, last=7) == []
 
 
+def test_a_page_begins_where_it_was_rendered(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    _emit(database, job)
+    _end(database, job)
+    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job}/events", params={"after": 2}) as stream:
+        assert [int(line[3:]) for line in stream.iter_lines() if line.startswith("id:")] == [3]
+
+
 def test_an_unknown_job_is_a_404_and_not_a_stream(served):
     answer = httpx2.get(f"{served}/api/v1/jobs/j-none/events")
     assert answer.status_code == 404

@@ -64,4 +64,8 @@ def test_openapi_describes_every_route(api):
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation.get("description"), f"{method} {path} has no description"
-    assert json.dumps(document)
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"], f"{method} {path} {status}"
+    assert "HTTPValidationError" not in json.dumps(document)
+    assert {"type", "title", "status", "detail"} <= set(document["components"]["schemas"]["Problem"]["required"])

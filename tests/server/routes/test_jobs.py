@@ -1,7 +1,12 @@
 """Jobs over REST, good and bad."""
 
-import pytest
+import json
+import time
 
+import pytest
+from fastapi.testclient import TestClient
+
+from server.app import create_app
 from server.queue import queue_name
 from server.readiness import redis_client
 
@@ -21,11 +26,12 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
 
 
-def test_submit_survives_a_broker_that_is_away(api, request_body):
-    api.app.state.context.doorbell._app.conf.broker_url = "redis+socket:///nowhere/redis.sock"
-    api.app.state.context.doorbell._app.conf.broker_transport_options = {"max_retries": 0}
-    answer = api.post("/api/v1/jobs", json=request_body)
-    assert answer.status_code == 202
+def test_submit_survives_a_broker_that_is_away(settings, database, request_body):
+    away = settings.model_copy(update={"redis_url": "redis+socket:///nowhere/redis.sock"})
+    with TestClient(create_app(away), base_url="http://127.0.0.1") as client:
+        began = time.monotonic()
+        assert client.post("/api/v1/jobs", json=request_body).status_code == 202
+        assert time.monotonic() - began < 3.0, "a submission waited for the broker"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,51 @@ def test_no_verdict_before_the_end(api, request_body):
 def test_a_page_of_another_site_may_not_write(api, request_body):
     answer = api.post("/api/v1/jobs", json=request_body, headers={"Origin": "https://elsewhere.example"})
     assert answer.status_code == 403
-    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": "http://testserver"}).status_code == 202
+    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": "http://127.0.0.1"}).status_code == 202
+
+
+@pytest.mark.parametrize("host", ["evil.example", "[", "127.0.0.1.evil.example"])
+def test_a_name_that_is_not_ours_is_refused_without_tokens(api, request_body, host):
+    answer = api.post("/api/v1/jobs", json=request_body, headers={"Host": host, "Origin": f"http://{host}"})
+    assert answer.status_code == 403
+    assert api.get("/api/v1/jobs").json()["items"] == []
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "127.0.0.1"])
+def test_a_strange_origin_is_foreign(api, request_body, origin):
+    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": origin}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": {"steps": 10**30}},
+        {"model": {"vocab_size": 10**400}},
+        {"name": "\ud800"},
+        {"name": "a\u0000b"},
+        {"seed": 2**40},
+    ],
+)
+def test_what_no_database_can_hold_is_a_422(api, request_body, change):
+    body = json.dumps(request_body | {"job": request_body["job"] | change})
+    answer = api.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": 10**400}}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/jobs/%00", "/api/v1/jobs/%00/gap", "/api/v1/runs/%00/metrics", "/jobs/%00", "/api/v1/jobs/j%F0%9F%98%80"]
+)
+def test_an_id_that_can_not_be_one_is_a_404(api, path):
+    assert api.get(path).status_code == 404
+
+
+def test_an_error_of_ours_keeps_its_request_id_and_headers(api, monkeypatch):
+    monkeypatch.setattr("server.jobs.find", lambda *_: 1 / 0)
+    answer = api.get("/api/v1/jobs/j0", headers={"X-Request-ID": "abc"})
+    assert answer.status_code == 500
+    assert answer.json()["request_id"] == answer.headers["X-Request-ID"] == "abc"
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
 def test_request_ids_are_echoed(api):

@@ -1,0 +1,84 @@
+"""Tokens over REST, for admins: make, list, revoke."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fastapi import APIRouter, Depends
+from sqlalchemy import select
+
+from server import auth
+from server.auth import Scope, requires
+from server.context import InContext
+from server.database.models import Token
+from server.documents import time_text
+
+router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """A token to be made; without `days` it does not expire."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    name: str
+    scopes: list[Scope]
+    days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenDocument:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: str | None
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token with its text, which is shown this once."""
+
+    token: str
+    about: TokenDocument
+
+
+@router.post("/tokens", status_code=201)
+def create(request: TokenRequest, context: InContext) -> NewToken:
+    """Make a token. Its text can't be had again."""
+    with context.database.write() as session:
+        row, text = auth.create_token(session, request.name, request.scopes, request.days)
+        session.flush()
+        return NewToken(token=text, about=_document(row))
+
+
+@router.get("/tokens")
+def index(context: InContext) -> list[TokenDocument]:
+    """Every token, newest first, the revoked ones too."""
+    with context.database.read() as session:
+        return [_document(row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
+
+
+@router.post("/tokens/{token_id}:revoke")
+def revoke(token_id: str, context: InContext) -> TokenDocument:
+    """End a token and the browser sessions that it opened, at once."""
+    with context.database.write() as session:
+        return _document(auth.revoke_token(session, token_id))
+
+
+def _document(row: Token) -> TokenDocument:
+    return TokenDocument(
+        id=row.id,
+        name=row.name,
+        scopes=row.scopes,
+        created_at=time_text(row.created_at),
+        expires_at=time_text(row.expires_at),
+        last_used_at=time_text(row.last_used_at),
+        revoked_at=time_text(row.revoked_at),
+    )

@@ -1,0 +1,35 @@
+"""The first token, made on the server's own machine: `python -m server.tokens NAME --scope submit --days 90`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from server import auth
+from server.database.engine import Database
+from server.errors import ServiceError
+from server.settings import Settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make a token and print its text; exit 2 when it can't be made as asked."""
+    parser = argparse.ArgumentParser(prog="python -m server.tokens", description="Make a token; its text is printed once and never stored.")
+    parser.add_argument("name", help="whose or what for, at most 100 characters")
+    parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="what it may do; may be given more than once")
+    parser.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
+    asked = parser.parse_args(arguments)
+    database = Database(Settings().database)
+    try:
+        with database.write() as session:
+            _, text = auth.create_token(session, asked.name, asked.scope, asked.days)
+    except ServiceError as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+    finally:
+        database.close()
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
