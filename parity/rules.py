@@ -1,4 +1,4 @@
-"""One function a reason that can decide: the sentence with its numbers where it holds, else None. `decision` says in which order they count."""
+"""One function a reason that can decide: its sentence with numbers where it holds, else None. `decision` says in which order they count."""
 
 from parity.late import Late
 from parity.measurements import Measurements

@@ -28,8 +28,8 @@ def test_cases(name: str, failures: int, errors: int, skipped: int, check: str |
         "edge": make_run(seed=2, gap=0.0265),
     }
     (verdict,) = judge([make_run()], {f"{name}<\x00&>": [runs[name]]}, one_percent, planned_steps=2000)
-    suite = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1])  # noqa: S314  (our own text)
-    suite = suite.find("testsuite")
+    root = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1])  # noqa: S314  (our own text)
+    suite = root.find("testsuite")
     assert suite is not None
     assert [int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")] == [len(CHECKS), failures, errors, skipped]
     bad = {case.get("name"): case[0].tag for case in suite.findall("testcase") if len(case)}
