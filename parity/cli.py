@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from parity import remote, studies
@@ -27,6 +28,8 @@ from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
 
 __all__ = ["EXIT_CODES", "app", "exit_code", "main"]
+
+MIXED_UNITS_RATIO = 50  # logging intervals of one unit seldom differ so much; tokens and steps do
 
 app = typer.Typer(
     name="parity",
@@ -130,6 +133,7 @@ def compare(
     policy = load_criteria(criteria, margin=margin, profile=profile)
     columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
+    _refuse_mixed_units(arms)
     (name, baseline), candidates = arms[0], dict(arms[1:])
     case = Case(
         baseline=baseline,
@@ -208,6 +212,21 @@ def _read_arms(
     for name, file in map(_split_run, more_candidate):
         grouped[name].append(file)
     return [(name, _read_arm(paths, columns, recipes.get(name))) for name, paths in grouped.items()]
+
+
+def _refuse_mixed_units(arms: Sequence[tuple[str, Sequence[Curve]]]) -> None:
+    """Raise UsageError where an arm counts something else than the baseline does: tokens or samples beside steps."""
+    (name, baseline), base = arms[0], arms[0][1][0].completeness
+    for other, runs in arms[1:]:
+        found = runs[0].completeness
+        if not base.stride or not found.stride or len(np.intersect1d(baseline[0].steps, runs[0].steps, assume_unique=True)) > 1:
+            continue
+        ratio = found.stride / base.stride
+        if max(ratio, 1.0 / ratio) >= MIXED_UNITS_RATIO:
+            raise UsageError(
+                f"{name} counts in strides of {base.stride:,}, {other} in strides of {found.stride:,}, with no step in common: "
+                "expected one unit; name the column that counts optimizer steps with --column step=NAME"
+            )
 
 
 def _read_arm(files: list[str], columns: Mapping[str, str], recipe: str | None) -> list[Curve]:

@@ -181,6 +181,9 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
         facts.append(("token tax", f"{shares[0]} ({shares[1]} to {shares[2]}), {tax['caveat']}"))
     if speed := document.get("throughput"):
         facts.append(("speed", f"{_ratio_words(speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"))
+        for key, unit in (("tokens_per_second", "tokens/s/device"), ("tflops", "TFLOP/s/device")):
+            if None not in speed[key]:
+                facts.append((unit, f"{_baseline(document)} {_rate(speed[key][0])}, {_candidate(document)} {_rate(speed[key][1])}"))
     if net := document.get("net_speedup"):
         facts.append(("net speed-up", f"{_ratio_words(net)} in time to the same loss, token tax included"))
     if validation := document.get("validation"):
@@ -194,6 +197,10 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
     if norm := document.get("grad_norm"):
         facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))
     return facts
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _ratio_words(ratio: Document, key: str = "value") -> str:

@@ -32,12 +32,14 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Median step seconds of both arms, their ratio, and the hours of training that all runs took."""
+    """Median step seconds of both arms, their ratio, the hours of training that all runs took; a device's medians where recorded."""
 
     baseline_step_seconds: float
     candidate_step_seconds: float
     ratio: Ratio
     run_hours: float
+    tokens_per_second: tuple[float | None, float | None]
+    tflops: tuple[float | None, float | None]
 
 
 def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence: float) -> Throughput | None:
@@ -56,6 +58,8 @@ def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence
         candidate_step_seconds=math.exp(cand),
         ratio=Ratio(value=math.exp(log_ratio), lo=math.exp(log_ratio - half), hi=math.exp(log_ratio + half)),
         run_hours=total / 3600.0,
+        tokens_per_second=(_median(baseline, "tokens_per_second"), _median(candidate, "tokens_per_second")),
+        tflops=(_median(baseline, "tflops"), _median(candidate, "tflops")),
     )
 
 
@@ -68,6 +72,15 @@ def net_speedup(speed: Ratio, tax: TokenTax) -> Ratio | None:
     down = math.hypot(math.log(speed.value / speed.lo), math.log(shifts[2] / shifts[0]))
     up = math.hypot(math.log(speed.hi / speed.value), math.log(shifts[0] / shifts[1]))
     return Ratio(value=value, lo=value * math.exp(-down), hi=value * math.exp(up))
+
+
+def _median(arm: Sequence[Curve], column: str) -> float | None:
+    """Median of a column over all runs of an arm without the first tenth; None where a run lacks it."""
+    if not all(column in run.columns for run in arm):
+        return None
+    late = np.concatenate([run.columns[column][int(SKIPPED_SHARE * len(run.steps)) :] for run in arm])
+    late = late[np.isfinite(late)]
+    return float(np.median(late)) if len(late) else None
 
 
 def _all_times(run: Curve) -> FloatArray:

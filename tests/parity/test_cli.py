@@ -258,3 +258,12 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], capsys:
     assert entry["worth"]["check_hours"] == pytest.approx(4 * entry["throughput"]["run_hours"])
     assert "worth: mxfp8 saves" in compare(capsys, *common)[1]
     assert compare(capsys, *common, "--devices", "0")[0] == 2
+
+
+def test_steps_against_tokens_are_refused(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split(",") for line in Path(files["mxfp8"]).read_text().splitlines()[1:]]
+    path = tmp_path / "tokens.csv"
+    path.write_text("step,loss\n" + "".join(f"{(int(step) + 1) * 4096},{loss}\n" for step, loss in rows))
+    code, out, err = compare(capsys, files["fp8"], str(path), "--planned-steps", "1500")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "strides of 1, tokens in strides of 4,096" in err

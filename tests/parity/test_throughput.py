@@ -54,3 +54,12 @@ def test_a_fast_format_with_a_high_tax_is_worth_little() -> None:
     assert found.lo == pytest.approx(found.value * math.exp(-math.hypot(math.log(1.4 / 1.38), math.log(1.42 / 1.36))))
     assert found.lo < 1.0 < found.hi
     assert net_speedup(Ratio(value=1.4, lo=1.4, hi=1.4), TokenTax(estimate=0.1, lo=0.0, hi=float("inf"), caveat="")) is None
+
+
+def test_rates_of_a_device_are_medians_without_the_start() -> None:
+    columns = {"step_seconds": np.ones(100), "tflops": np.where(np.arange(100) < 10, 0.0, 400.0)}
+    with_rate = curve_from_arrays(np.arange(100), np.ones(100), columns=columns)
+    found = throughput([with_rate], [timed(1.0, 0)], 0.95)
+    assert found is not None
+    assert found.tflops == (400.0, None)
+    assert found.tokens_per_second == (None, None)
