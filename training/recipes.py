@@ -12,6 +12,10 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
     | mxfp8        | E4M3 1x32  | E4M3 1x32    | E4M3 1x32      | E4M3 1x32       | E4M3 1x32                 |
     | nvfp4        | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16, RHT  | E2M1 1x16, RHT, SR        |
     | nvfp4_no_rht | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16       | E2M1 1x16, SR             |
+    | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32                 |
+
+`nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
+its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`spec.NOT_TE_PARITY`).
 
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
 quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
@@ -60,7 +64,7 @@ _FP8_FORWARD = Quantizer(format=E4M3, scaling="tensor")
 _FP8_BACKWARD = Quantizer(format=E5M2, scaling="tensor")
 _MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
 _NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
-_NVFP4_2D = replace(_NVFP4, two_dimensional=True)
+_MXFP4 = Quantizer(format=E2M1, scaling="mx", block=32)
 
 
 def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
@@ -75,8 +79,12 @@ def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
         return _same_everywhere(plain, _FP8_FORWARD, _FP8_BACKWARD)
     if name == "mxfp8":
         return _same_everywhere(plain, _MXFP8, _MXFP8)
-    if name in ("nvfp4", "nvfp4_no_rht"):
-        return _nvfp4(plain, rotated=name == "nvfp4")
+    if name in ("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights"):
+        weight = _NVFP4 if name == "nvfp4_1d_weights" else replace(_NVFP4, two_dimensional=True)
+        return _fp4(plain, _NVFP4, weight, rotated=name != "nvfp4_no_rht", stochastic=name != "nvfp4_no_sr")
+    if name in ("mxfp4", "mxfp4_rht_sr"):
+        full = name == "mxfp4_rht_sr"
+        return _fp4(plain, _MXFP4, _MXFP4, rotated=full, stochastic=full)
     raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
 
 
@@ -84,14 +92,14 @@ def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantize
     return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
 
 
-def _nvfp4(plain: LinearRecipe, *, rotated: bool) -> LinearRecipe:
-    gradient = replace(_NVFP4, stochastic=True)
+def _fp4(plain: LinearRecipe, data: Quantizer, weight: Quantizer, *, rotated: bool, stochastic: bool) -> LinearRecipe:
+    gradient = replace(data, stochastic=stochastic)
     return replace(
         plain,
-        fprop_x=_NVFP4,
-        fprop_w=_NVFP4_2D,
+        fprop_x=data,
+        fprop_w=weight,
         dgrad_g=gradient,
-        dgrad_w=_NVFP4_2D,
-        wgrad_x=replace(_NVFP4, rotated=rotated),
+        dgrad_w=weight,
+        wgrad_x=replace(data, rotated=rotated),
         wgrad_g=replace(gradient, rotated=rotated),
     )

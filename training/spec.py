@@ -15,19 +15,33 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
-Recipe = Literal["f32", "bf16", "fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht"]
+Recipe = Literal["f32", "bf16", "fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"]
 LayerPolicy = Literal["all_linears", "mlp_only"]
 Source = Literal["python_stdlib", "text", "grain", "hf", "tfds"]
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
-STOCHASTIC_RECIPES: frozenset[str] = frozenset({"nvfp4", "nvfp4_no_rht"})
+STOCHASTIC_RECIPES: frozenset[str] = frozenset({"nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr"})
 """Recipes that round gradients stochastically; their run-to-run floor is wider (docs/method.md)."""
 
 # Elements that share a scale along the contracting axis: 16 for NVFP4, 32 for MXFP8.
-_BLOCK: Mapping[str, int] = {"mxfp8": 32, "nvfp4": 16, "nvfp4_no_rht": 16}
+_BLOCK: Mapping[str, int] = {
+    "mxfp8": 32,
+    "nvfp4": 16,
+    "nvfp4_no_rht": 16,
+    "nvfp4_no_sr": 16,
+    "nvfp4_1d_weights": 16,
+    "mxfp4": 32,
+    "mxfp4_rht_sr": 32,
+}
 # What cuBLASLt asks of a contracting size on a real device.
-_NATIVE_MULTIPLE: Mapping[str, int] = {"fp8_current": 16, "mxfp8": 32, "nvfp4": 32, "nvfp4_no_rht": 32}
+_NATIVE_MULTIPLE: Mapping[str, int] = {"fp8_current": 16, "mxfp8": 32, "nvfp4": 32, "nvfp4_no_rht": 32, "nvfp4_no_sr": 32}
+# What only our emulation runs, and why; a job on a real engine that asks for it is refused.
+NOT_TE_PARITY: Mapping[str, str] = {
+    "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
+    "mxfp4": "Transformer Engine has no MXFP4 recipe",
+    "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
+}
 _MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 
 
@@ -271,6 +285,10 @@ def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
         return "MaxText's arms may differ in `quantization` alone, and f32 would change `dtype` as well; use bf16 as the unquantized arm"
     if recipe == "f32" and engine == "transformer_engine":
         return "Transformer Engine has no f32 recipe; use bf16 as the unquantized arm"
+    if engine in ("maxtext", "transformer_engine") and recipe in NOT_TE_PARITY:
+        return f"{NOT_TE_PARITY[recipe]}; use engine: emulated"
+    if recipe == "nvfp4_no_sr" and engine == "maxtext":
+        return "MaxText has no flag that turns stochastic rounding off; use engine: emulated or transformer_engine"
     if layer_policy == "mlp_only" and engine == "maxtext":
         return (
             "MaxText quantizes every DenseGeneral of the layer stack and has no flag that leaves attention projections out; "

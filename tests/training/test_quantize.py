@@ -20,11 +20,12 @@ PEER = {E2M1: ml_dtypes.float4_e2m1fn, E4M3: ml_dtypes.float8_e4m3fn, E5M2: ml_d
 NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
 NVFP4_2D = replace(NVFP4, two_dimensional=True)
 MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
+MXFP4 = Quantizer(format=E2M1, scaling="mx", block=32)
 MXFP8_E5M2 = Quantizer(format=E5M2, scaling="mx", block=32)
 FP8 = Quantizer(format=E4M3, scaling="tensor")
 FP8_E5M2 = Quantizer(format=E5M2, scaling="tensor")
-ALL = [NVFP4, NVFP4_2D, MXFP8, MXFP8_E5M2, FP8, FP8_E5M2]
-IDS = ["nvfp4", "nvfp4_2d", "mxfp8", "mxfp8_e5m2", "fp8", "fp8_e5m2"]
+ALL = [NVFP4, NVFP4_2D, MXFP4, MXFP8, MXFP8_E5M2, FP8, FP8_E5M2]
+IDS = ["nvfp4", "nvfp4_2d", "mxfp4", "mxfp8", "mxfp8_e5m2", "fp8", "fp8_e5m2"]
 
 
 def cast(scaled: np.ndarray, fmt) -> np.ndarray:
