@@ -34,12 +34,13 @@ from training import model as model_module
 from training import optimizer, random_bits
 from training.data import Corpus
 from training.model import Decoder
-from training.spec import RunSpec
+from training.spec import Recipe, RunSpec
 from training.statistics import StepStats
 
 _CAPACITY = 64  # steps in a block, at most
 _BLOCK_SECONDS = 0.4  # a live page wants news twice a second
 _ROUNDING, _BATCHES = 1, 2  # what a seed is used for
+_ARMS_OWN = ("recipe", "bf16_from_step", "seed", "replicate")  # what may differ between the runs of a pair
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
 
 
@@ -106,7 +107,9 @@ class Run:
 
     def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
         self._spec = spec
-        self._model = model_module.decoder(spec.model, spec.recipe, spec.layer_policy, fast_bf16=fast_bf16)
+        self._model = self._decoder(spec.recipe, fast_bf16)
+        self._switch = spec.bf16_from_step if spec.bf16_from_step is not None else spec.schedule.steps
+        self._last_model = self._decoder("bf16", fast_bf16) if spec.bf16_from_step is not None else self._model
         self._inputs = _Inputs(
             corpus=jax.device_put(corpus.train),
             data_seed=jnp.uint32(random_bits.integer_fold(_BATCHES, spec.seed)),
@@ -119,16 +122,26 @@ class Run:
         if spec.schedule.validation_every and len(corpus.validation):
             self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
 
+    def _decoder(self, recipe: Recipe, fast_bf16: bool) -> Decoder:
+        spec = self._spec
+        return model_module.decoder(
+            spec.model, recipe, spec.layer_policy, fast_bf16=fast_bf16, keep_first=spec.keep_first, keep_last=spec.keep_last
+        )
+
+    def _model_at(self, step: int) -> Decoder:
+        return self._model if step < self._switch else self._last_model
+
     def steps(self) -> Iterator[StepStats]:
         """Train from the first step to the last."""
-        self.advance(0, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
+        for step in {0, min(self._switch, self._spec.schedule.steps - 1)}:
+            self.advance(step, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
         first, count = 0, 1
         pending: tuple[int, int, Any, Any] | None = None
         finished = time.perf_counter()
         while first < self._spec.schedule.steps or pending:
             following = None
             if first < self._spec.schedule.steps:
-                count = min(count, self._spec.schedule.steps - first, self._until_validation(first))
+                count = min(count, self._until_validation(first), self._until_switch(first))
                 following = (first, count, *self._dispatch(first, count))
                 first += count
             if pending:
@@ -144,14 +157,18 @@ class Run:
         rows = self.advance(first, count)
         if self._held_out is None or self._until_validation(first) != count:
             return rows, None
-        return rows, _validation_loss(self._model, self._state[0], self._held_out)
+        return rows, _validation_loss(self._model_at(first), self._state[0], self._held_out)
 
     def advance(self, first: int, count: int) -> jax.Array:
         data = self._spec.data
         shape = (data.batch_size, data.sequence_length)
         rows: jax.Array
-        self._state, rows = _block(self._model, *shape, self._state, self._inputs, jnp.int32(first), jnp.int32(count))
+        self._state, rows = _block(self._model_at(first), *shape, self._state, self._inputs, jnp.int32(first), jnp.int32(count))
         return rows
+
+    def _until_switch(self, first: int) -> int:
+        """Steps from `first` up to the switch of recipes, or to the end where that has passed."""
+        return self._switch - first if first < self._switch else self._spec.schedule.steps - first
 
     def _until_validation(self, first: int) -> int:
         """Steps from `first` up to and including the next one after which validation is due."""
@@ -212,9 +229,9 @@ def _validation_loss(model: Decoder, parameters: Any, batches: jax.Array) -> jax
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """What a run's fingerprint holds beside recipe, seed and replicate: two runs with equal manifests may be paired."""
+    """What a run's fingerprint holds beside recipe (and its switch), seed and replicate: equal manifests may be paired."""
     device = device_module.describe()
-    shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in ("recipe", "seed", "replicate")}
+    shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
     facts = {
         "code_sha256": source_digest(),
         "data_digest": corpus.digest,

@@ -9,8 +9,8 @@ What it answers: what is the loss of these parameters on these tokens under this
 
 What a recipe never touches: embedding, logits, norms, rotary positions, softmax and the two products inside attention run
 in bfloat16 products with float32 sums (all float32 under recipe f32). `mlp_only` leaves the four attention projections in
-bfloat16 too; `all_linears` quantizes all seven. Master weights and the residual stream are float32; what enters and leaves
-a linear layer is bfloat16.
+bfloat16 too; `all_linears` quantizes all seven; the first `keep_first` and the last `keep_last` blocks stay out of either.
+Master weights and the residual stream are float32; what enters and leaves a linear layer is bfloat16.
 
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
 F d_ff, V vocabulary, M = B T tokens.
@@ -45,20 +45,40 @@ class Decoder:
     """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in."""
 
     shape: Model
-    attention: LinearRecipe
-    mlp: LinearRecipe
+    quantized: LinearRecipe
+    plain: LinearRecipe
+    layer_policy: LayerPolicy
+    keep_first: int = 0
+    keep_last: int = 0
 
     @property
     def dtype(self) -> Any:
         """The type that enters and leaves the linear layers."""
-        return jnp.dtype(self.mlp.activations)
+        return jnp.dtype(self.plain.activations)
+
+    @property
+    def products(self) -> str:
+        """The type that carries operands into the products inside attention and into the logits."""
+        return self.plain.products
+
+    def recipe_of(self, block: int, name: str) -> LinearRecipe:
+        """The recipe of one linear layer of one block: the policy leaves projections out, the kept blocks all of theirs."""
+        kept = not self.keep_first <= block < self.shape.n_layers - self.keep_last
+        return self.plain if kept or (self.layer_policy == "mlp_only" and name in _ATTENTION) else self.quantized
 
 
-def decoder(shape: Model, recipe: Recipe, layer_policy: LayerPolicy, *, fast_bf16: bool) -> Decoder:
-    """The decoder of a specification; a policy that leaves the attention projections out gives them bfloat16."""
-    quantized = linear_recipe(recipe, fast_bf16=fast_bf16)
-    unquantized = linear_recipe("bf16", fast_bf16=fast_bf16) if recipe != "f32" else quantized
-    return Decoder(shape=shape, mlp=quantized, attention=quantized if layer_policy == "all_linears" else unquantized)
+def decoder(
+    shape: Model, recipe: Recipe, layer_policy: LayerPolicy, *, fast_bf16: bool, keep_first: int = 0, keep_last: int = 0
+) -> Decoder:
+    """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32)."""
+    return Decoder(
+        shape=shape,
+        quantized=linear_recipe(recipe, fast_bf16=fast_bf16),
+        plain=linear_recipe("f32" if recipe == "f32" else "bf16", fast_bf16=fast_bf16),
+        layer_policy=layer_policy,
+        keep_first=keep_first,
+        keep_last=keep_last,
+    )
 
 
 def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
@@ -123,19 +143,19 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: 
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
     for index, block in enumerate(parameters["blocks"]):
-        layer = partial(_projection, model, block, random_bits.fold(seed, index), probe)
+        layer = partial(_projection, model, index, block, random_bits.fold(seed, index), probe)
         n_MD = _rms_norm(x_MD, block["attention_norm"], model.dtype)
         mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
         x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
         n_MD = _rms_norm(x_MD, block["mlp_norm"], model.dtype)
         x_MD = x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
     n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
-    return matmul(model.mlp.products, n_MD, _narrow(parameters["embed"], model.dtype).T)
+    return matmul(model.products, n_MD, _narrow(parameters["embed"], model.dtype).T)
 
 
-def _projection(model: Decoder, block: Parameters, seed: jax.Array, probe: jax.Array, name: str, x: jax.Array) -> jax.Array:
-    recipe = model.mlp if name in _MLP else model.attention
-    return linear(recipe, x, _narrow(block[name], model.dtype), random_bits.fold(seed, (*_ATTENTION, *_MLP).index(name)), probe)
+def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, probe: jax.Array, name: str, x: jax.Array) -> jax.Array:
+    own_seed = random_bits.fold(seed, (*_ATTENTION, *_MLP).index(name))
+    return linear(model.recipe_of(index, name), x, _narrow(block[name], model.dtype), own_seed, probe)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
@@ -176,11 +196,11 @@ def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Arra
     q = q.reshape(batch, length, groups, heads // groups, size).transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, size)
     k = k.transpose(0, 2, 1, 3)
     v = value.reshape(batch, length, groups, size).transpose(0, 2, 1, 3)
-    scores = matmul(model.mlp.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
+    scores = matmul(model.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
     scores = scores.reshape(batch, groups, heads // groups, length, length)
     causal = np.tril(np.ones((1, 1, 1, length, length), bool))
     weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(batch, groups, -1, length)
-    mixed = matmul(model.mlp.products, _narrow(weights, model.dtype), v)
+    mixed = matmul(model.products, _narrow(weights, model.dtype), v)
     mixed = mixed.reshape(batch, groups, heads // groups, length, size).transpose(0, 3, 1, 2, 4)
     return _narrow(mixed.reshape(batch * length, heads * size), model.dtype)
 

@@ -169,13 +169,17 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side of a comparison: a recipe and how many replicates of it are trained."""
+    """One side of a comparison: a recipe and how many replicates of it are trained.
+
+    `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for the last 18 %.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     recipe: Recipe
     replicates: int = 1
     name: str = ""
+    bf16_from_step: int | None = None
 
     def __post_init__(self) -> None:
         if self.recipe not in RECIPES:
@@ -201,6 +205,9 @@ class RunSpec:
     seed: int
     replicate: int
     devices: int
+    keep_first: int = 0
+    keep_last: int = 0
+    bf16_from_step: int | None = None
 
     def __post_init__(self) -> None:
         if self.recipe not in RECIPES:
@@ -208,6 +215,9 @@ class RunSpec:
         if not 0 <= self.seed < 2**31:
             raise SpecError("seed", self.seed, "a whole number from 0 to 2147483647")
         _at_least("run", "replicate", self.replicate, 0)
+        _check_kept(self)
+        if self.bf16_from_step is not None:
+            _check_switch(self.engine, self.recipe, self.bf16_from_step, self.schedule.steps)
         _check_recipe(self, self.recipe)
 
 
@@ -227,6 +237,8 @@ class JobSpec:
     schedule: Schedule = Schedule()
     seed: int = 0
     devices: int = 1
+    keep_first: int = 0
+    keep_last: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -243,8 +255,11 @@ class JobSpec:
             raise SpecError("seed", self.seed, "a whole number from 0 to 2147483647")
         _at_least("job", "devices", self.devices, 1)
         self._check_engine()
+        _check_kept(self)
         for arm in self.arms:
             _check_recipe(self, arm.recipe)
+            if arm.bf16_from_step is not None:
+                _check_switch(self.engine, arm.recipe, arm.bf16_from_step, self.schedule.steps)
 
     def _check_engine(self) -> None:
         if self.engine == "emulated" and self.data.source in _MAXTEXT_SOURCES:
@@ -273,10 +288,12 @@ class JobSpec:
             seed=self.seed,
             replicate=0,
             devices=self.devices,
+            keep_first=self.keep_first,
+            keep_last=self.keep_last,
         )
         for arm in self.arms:
             for replicate in range(arm.replicates):
-                yield arm, replace(first, recipe=arm.recipe, replicate=replicate)
+                yield arm, replace(first, recipe=arm.recipe, replicate=replicate, bf16_from_step=arm.bf16_from_step)
 
 
 def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
@@ -295,6 +312,26 @@ def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
             "use layer_policy: all_linears, or engine: emulated"
         )
     return None
+
+
+def _check_kept(job: JobSpec | RunSpec) -> None:
+    """Blocks that stay in bf16, from the front and from the back, must leave a block to quantize."""
+    for name in ("keep_first", "keep_last"):
+        _at_least("job", name, getattr(job, name), 0)
+    kept = job.keep_first + job.keep_last
+    if kept and job.engine not in ("emulated", "external"):
+        raise SpecError("keep_first + keep_last", kept, f"0 under engine {job.engine}", "it quantizes every block; use engine: emulated")
+    if kept >= job.model.n_layers:
+        raise SpecError("keep_first + keep_last", kept, f"fewer than model.n_layers = {job.model.n_layers}")
+
+
+def _check_switch(engine: str, recipe: str, step: int, steps: int) -> None:
+    if engine not in ("emulated", "external"):
+        raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch in mid-run needs engine: emulated")
+    if recipe in ("f32", "bf16"):
+        raise SpecError("arm.bf16_from_step", step, f"nothing for recipe {recipe}", "only a quantized recipe can switch to bf16")
+    if not 0 < step < steps:
+        raise SpecError("arm.bf16_from_step", step, f"a step after the first and before schedule.steps = {steps}")
 
 
 def _check_recipe(job: JobSpec | RunSpec, recipe: Recipe) -> None:

@@ -92,6 +92,14 @@ def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
     assert other[2].loss != steps[2].loss
 
 
+def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
+    switched = list(train(replace(SPEC, bf16_from_step=7), CORPUS))
+    assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
+    assert switched[7].loss != steps[7].loss  # the same weights, another arithmetic
+    assert switched[7].lm_loss == pytest.approx(steps[7].lm_loss, abs=0.3)
+    assert len(switched) == 12
+
+
 def test_seeds_salts_and_schedules_share_one_program(steps):
     before = loop._block._cache_size()
     list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
@@ -131,7 +139,7 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     monkeypatch.setenv("NVTE_ANSWER", "42")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "somewhere")
     facts = manifest(SPEC, CORPUS)
-    assert facts == manifest(replace(SPEC, recipe="bf16", seed=4, replicate=3), CORPUS)
+    assert facts == manifest(replace(SPEC, recipe="fp8_current", bf16_from_step=3, seed=4, replicate=3), CORPUS)
     assert all(isinstance(value, str) for value in facts.values())
     assert facts["env.NVTE_ANSWER"] == "42"
     assert "env.JAX_COMPILATION_CACHE_DIR" not in facts

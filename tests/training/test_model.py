@@ -96,12 +96,15 @@ def test_a_gradient_step_of_f32_follows_the_difference_quotient():
     assert np.isfinite(float(value))
 
 
-def test_policy_decides_which_layers_are_quantized():
-    only, everywhere = (decoder(SHAPE, "nvfp4", policy, fast_bf16=True) for policy in ("mlp_only", "all_linears"))
-    assert only.mlp.quantized
-    assert not only.attention.quantized
-    assert everywhere.attention == everywhere.mlp == only.mlp
-    assert decoder(SHAPE, "f32", "mlp_only", fast_bf16=True).attention.activations == "float32"
+def test_policy_and_kept_blocks_decide_which_layers_are_quantized():
+    def quantized(policy, **kept):
+        model = decoder(replace(SHAPE, n_layers=4), "nvfp4", policy, fast_bf16=True, **kept)
+        return {(block, name) for block in range(4) for name in ("query", "out", "gate", "down") if model.recipe_of(block, name).quantized}
+
+    assert quantized("mlp_only") == {(block, name) for block in range(4) for name in ("gate", "down")}
+    assert len(quantized("all_linears")) == 16
+    assert {block for block, _ in quantized("all_linears", keep_first=1, keep_last=2)} == {1}
+    assert decoder(SHAPE, "f32", "mlp_only", fast_bf16=True).recipe_of(0, "query").activations == "float32"
 
 
 def test_replicates_start_a_millionth_apart_and_seeds_elsewhere():

@@ -1,0 +1,80 @@
+"""What a specification refuses, and the sentences it refuses with."""
+
+from dataclasses import replace
+
+import pytest
+
+from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule, SpecError, capability
+
+JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
+
+
+def changed(**changes):
+    return lambda: replace(JOB, **changes)
+
+
+def model(**changes):
+    return lambda: replace(JOB, model=replace(Model(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (model(n_heads=5), r"model\.n_heads is 5, expected a divisor of d_model = 96"),
+        (model(n_kv_heads=2), r"model\.n_kv_heads is 2, expected a divisor of n_heads = 3"),
+        (model(d_ff=250), r"model\.d_ff is 250, expected a multiple of 16: recipe nvfp4.*the nearest is 256"),
+        (
+            lambda: replace(JOB, data=Data(batch_size=3, sequence_length=5)),
+            r"data\.sequence_length is 15, expected a multiple of 16",
+        ),
+        (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
+        (changed(candidates=()), "at least one candidate arm"),
+        (changed(candidates=(Arm(recipe="fp8_current"),)), "a name of its own for every arm"),
+        (changed(seed=-1), "seed is -1"),
+        (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
+        (changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)), r"arm\.bf16_from_step is 1500, expected a step after the first"),
+        (changed(candidates=(Arm(recipe="bf16", bf16_from_step=5),)), "only a quantized recipe can switch"),
+        (changed(engine="transformer_engine", keep_last=1), "0 under engine transformer_engine"),
+        (lambda: Arm(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
+        (lambda: Arm(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
+        (lambda: Data(source="text"), r"data\.path is None, expected a path for source text"),
+        (lambda: Data(validation_fraction=1.0), "a share of at least 0 and below 1"),
+        (lambda: Schedule(steps=10, warmup_steps=10), "fewer than steps = 10"),
+        (lambda: Schedule(learning_rate=0.0), "a finite number above 0"),
+    ],
+)
+def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message):
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
+def test_runs_of_a_job_differ_in_recipe_switch_and_replicate_alone():
+    job = replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_from_step=1230),), keep_first=1)
+    runs = list(job.runs())
+    assert [(arm.name, run.recipe, run.replicate, run.bf16_from_step) for arm, run in runs] == [
+        ("fp8_current", "fp8_current", 0, None),
+        ("fp8_current", "fp8_current", 1, None),
+        ("nvfp4", "nvfp4", 0, 1230),
+    ]
+    alike = {replace(run, recipe="bf16", replicate=0, bf16_from_step=None) for _, run in runs}
+    assert len(alike) == 1
+    assert next(iter(alike)).keep_first == 1
+
+
+def test_a_run_checks_itself():
+    run = next(JOB.runs())[1]
+    assert isinstance(run, RunSpec)
+    with pytest.raises(SpecError, match=r"model\.d_ff is 20"):
+        replace(run, recipe="mxfp8", model=replace(Model(), d_ff=20))
+
+
+def test_number_of_parameters_of_the_demo_model():
+    block = 2 * 96 * 96 + 2 * 96 * 32 + 3 * 96 * 256 + 2 * 96
+    assert Model().parameters == 256 * 96 + 3 * block + 96 == 320_160
+
+
+def test_capability_follows_engine_and_recipe():
+    assert capability(JOB)[0] == "cpu"
+    native = replace(JOB, engine="transformer_engine", model=replace(Model(), d_model=96))
+    assert capability(native)[0] == "sm100"
+    assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
