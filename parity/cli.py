@@ -4,6 +4,7 @@ Data goes to stdout, progress and errors to stderr; a usage error is one line an
 """
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = EXIT_CODES["infrastructure"]
     except BrokenPipeError:
         sys.stderr.close()  # the reader of stdout has gone; nobody is left to tell
+        code = EXIT_CODES["infrastructure"]
+    except Exception as error:  # noqa: BLE001 (a bug of ours must not leave with Python's 1, which says "fail")
+        traceback.print_exc()
+        _complain(f"an error of parity itself, please report it: {error!r}")
         code = EXIT_CODES["infrastructure"]
     sys.exit(code if isinstance(code, int) else 0)
 

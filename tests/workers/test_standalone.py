@@ -15,7 +15,7 @@ from rich.console import Console
 
 from parity.client import Client, ClientError
 from server.settings import CHECKOUT, Settings
-from workers import standalone
+from workers import demo, standalone
 
 
 def _free_port() -> int:
@@ -163,3 +163,55 @@ def test_a_full_disk_is_refused(tmp_path, monkeypatch):
     ):
         pytest.fail("the stack started on a full disk")
     assert not (tmp_path / "parity.db").exists()
+
+
+def test_the_demo_prints_every_verdict_and_where_to_look(stack, tmp_path, capsys):
+    _, port = stack
+    job_file = tmp_path / "demo.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"name": "tiny demo"}, "criteria": {"margin": "20 %"}}))
+    progress = Console(stderr=True, width=80)
+    assert demo.run(f"http://127.0.0.1:{port}", progress, lambda: None, job_file)
+    told = capsys.readouterr()
+    assert "mxfp8" in told.out
+    assert "can't predict an 8 B run" in told.out
+    assert f"http://127.0.0.1:{port}/jobs/j" in told.out
+    assert "submitted demo.yaml" in told.err
+
+
+def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
+    _, port = stack
+    data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
+    job_file = tmp_path / "demo.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "criteria": {"margin": "20 %"}}))
+    assert not demo.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, job_file)
+    assert "/no/such/corpus" in capsys.readouterr().err
+
+
+def test_a_worker_that_dies_ends_the_demo_with_its_log(tmp_path):
+    port = _free_port()
+    process = _standalone("demo", tmp_path, port)
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while not (client.ready() and client.workers() and client.jobs()["items"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        worker = int(client.workers()[0]["name"].rsplit(":", 1)[1])
+    os.kill(worker, signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == standalone.INFRASTRUCTURE, out
+    assert "worker ended with status -9" in out
+
+
+def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "workers.standalone", "serve"],
+        check=False,
+        cwd=CHECKOUT,
+        env=_environment(tmp_path, 1) | {"PARITY_PORT": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 2
+    assert "PARITY_PORT is 'abc'" in process.stderr
+    assert "Traceback" not in process.stderr
