@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, get_args
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
 Recipe = Literal["f32", "bf16", "fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"]
 LayerPolicy = Literal["all_linears", "mlp_only"]
-Source = Literal["python_stdlib", "text", "grain", "hf", "tfds"]
+Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
@@ -43,6 +43,7 @@ NOT_TE_PARITY: Mapping[str, str] = {
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
 }
 _MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
+_OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # made on the worker, from nothing that a path could name
 
 
 _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
@@ -122,9 +123,9 @@ class Data:
         _at_least("data", "sequence_length", self.sequence_length, 2)
         _at_least("data", "batch_size", self.batch_size, 1)
         _share("data", "validation_fraction", self.validation_fraction)
-        if self.source == "python_stdlib" and self.path is not None:
-            raise SpecError("data.path", self.path, "no path for source python_stdlib", "remove it, or use source: text")
-        if self.source != "python_stdlib" and not self.path:
+        if self.source in _OWN_SOURCES and self.path is not None:
+            raise SpecError("data.path", self.path, f"no path for source {self.source}", "remove it, or use source: text")
+        if self.source not in _OWN_SOURCES and not self.path:
             raise SpecError("data.path", self.path, f"a path for source {self.source}", "name a file or folder on the worker")
 
     @property
@@ -264,7 +265,10 @@ class JobSpec:
     def _check_engine(self) -> None:
         if self.engine == "emulated" and self.data.source in _MAXTEXT_SOURCES:
             raise SpecError(
-                "data.source", self.data.source, "python_stdlib or text under engine emulated", "or use engine: maxtext, which reads it"
+                "data.source",
+                self.data.source,
+                "python_stdlib, text, tokens or markov under engine emulated",
+                "or use engine: maxtext, which reads it",
             )
         if self.engine == "maxtext" and self.data.source not in _MAXTEXT_SOURCES:
             raise SpecError("data.source", self.data.source, f"one of {', '.join(sorted(_MAXTEXT_SOURCES))} under engine maxtext")

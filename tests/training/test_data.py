@@ -8,6 +8,7 @@ import pytest
 
 from training.data import (
     DataNotFoundError,
+    DataNotTokensError,
     DataTooSmallError,
     VocabularyTooSmallError,
     batch,
@@ -97,3 +98,32 @@ def test_validation_batches_are_even_and_complete(text):
     flat = rows.reshape(-1, 17)
     np.testing.assert_array_equal(flat[0], corpus.validation[:17])
     np.testing.assert_array_equal(flat[-1], corpus.validation[-17:])
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(200, np.uint8), (50_000, np.uint16), (130_000, np.uint32)])
+def test_token_arrays_keep_their_ids_in_the_narrowest_type(tmp_path, largest, dtype):
+    ids = np.random.default_rng(0).integers(0, largest + 1, 400)
+    ids[7] = largest
+    np.save(tmp_path / "ids.npy", ids)
+    corpus = load(Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0))
+    assert corpus.train.dtype == dtype
+    np.testing.assert_array_equal(corpus.train, ids)
+    with pytest.raises(VocabularyTooSmallError):
+        check_vocabulary(corpus, largest)
+
+
+def test_a_bin_file_is_little_endian_uint16(tmp_path):
+    (tmp_path / "ids.bin").write_bytes(b"\x01\x02" * 200)
+    corpus = load(Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0))
+    np.testing.assert_array_equal(corpus.train, 513)
+
+
+def test_a_token_array_that_is_none_is_refused(tmp_path):
+    np.save(tmp_path / "float.npy", np.zeros(400))
+    np.save(tmp_path / "square.npy", np.zeros((20, 20), np.int64))
+    (tmp_path / "text.npy").write_text("not an array")
+    for name, message in (("float.npy", "found float64"), ("square.npy", r"of shape \(20, 20\)"), ("text.npy", "expected a NumPy")):
+        with pytest.raises(DataNotTokensError, match=message):
+            load(Data(source="tokens", path=str(tmp_path / name), sequence_length=16))
+    with pytest.raises(DataNotFoundError, match="a file of token ids"):
+        load(Data(source="tokens", path=str(tmp_path / "nowhere.npy")))
