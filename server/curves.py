@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
@@ -9,16 +10,21 @@ from server.database import store
 from server.database.models import Arm, Run
 
 # What the judge reads beside the judged loss: the store's name -> the judge's.
-_COLUMNS = {"loss": "total_loss", "grad_norm": "grad_norm", "step_seconds": "step_seconds", "tokens": "tokens"}
+_COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "learning_rate", "step_seconds", "tokens")}
 
 
 def curve(session: Session, run: Run) -> Curve:
     """The judged curve of one run: `lm_loss` (nats a token, no auxiliary loss) against the step, newest attempt winning."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss", *_COLUMNS])
+    validated, validation = store.read(session, run.id, "validation", ["loss"])
+    # One column more, NaN between the evaluations.
+    validation_loss = np.full(len(steps), np.nan)
+    at, here, there = np.intersect1d(steps, validated, return_indices=True)
+    validation_loss[here] = validation["loss"][there] if len(at) else np.nan
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
-        columns={ours: columns[stored] for stored, ours in _COLUMNS.items()},
+        columns={ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss},
         label=f"{run.arm.name} replicate {run.replicate}",
         seed=run.seed,
         replicate=run.replicate,

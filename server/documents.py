@@ -301,6 +301,7 @@ def _links(job_id: str) -> Mapping[str, str]:
         "events": f"{own}/events",
         "verdict": f"{own}/verdict",
         "gap": f"{own}/gap",
+        "evidence": f"{own}/evidence.zip",
         "cancel": f"{own}:cancel",
         "page": f"/jobs/{job_id}",
     }

@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity import Criteria, criteria_from_mapping, judge
+from parity import Criteria, criteria_from_mapping
+from parity.evidence import Case
 from server import curves
 from server.database import events, models
 from server.database.models import Arm, IdempotencyKey, Job, Run
@@ -133,23 +134,26 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. An arm without a finished run leaves nothing to judge."""
     job = session.get_one(Job, job_id)
-    finished = {arm.name: curves.finished(session, arm) for arm in job.arms}
     for arm in job.arms:
-        if not finished[arm.name]:
+        if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
+    documents = case(session, job).documents()
+    return Outcome(verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents])
+
+
+def case(session: Session, job: Job) -> Case:
+    """All that the judge is given of a job: the curves of its finished runs, the policy and the plan."""
     baseline, *candidates = job.arms
-    verdicts = judge(
-        finished[baseline.name],
-        {arm.name: finished[arm.name] for arm in candidates},
-        criteria_from_mapping(job.criteria),
+    return Case(
+        baseline=curves.finished(session, baseline),
+        candidates={arm.name: curves.finished(session, arm) for arm in candidates},
+        criteria=criteria_from_mapping(job.criteria),
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
     )
-    documents = [verdict.document() for verdict in verdicts]
-    return Outcome(verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents])
 
 
 def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:

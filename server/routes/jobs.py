@@ -13,12 +13,13 @@ from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from parity.criteria import CriteriaError
+from parity.evidence import bundle_bytes
 from server import jobs
 from server.auth import Principal, requires
 from server.context import InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
-from server.errors import FieldProblem, InvalidError
+from server.errors import FieldProblem, InvalidError, NotFoundError
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
@@ -121,6 +122,19 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
     with context.database.read() as session:
         job = jobs.find(session, job_id)
         return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=verdict_documents(job))
+
+
+@router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
+def evidence(job_id: str, context: InContext) -> Response:
+    """The bundle that another person can recompute offline: curves, policy, verdicts. `parity verify FILE` checks it."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        documents = verdict_documents(job)
+        if not documents:
+            raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so there is no evidence of one")
+        bundle = bundle_bytes(jobs.case(session, job), documents)
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
+    return Response(bundle, media_type="application/zip", headers=headers)
 
 
 def _decoded(cursor: str) -> str:

@@ -6,6 +6,8 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
+from parity import cli
+from server import jobs
 from server.app import create_app
 from server.queue import queue_name
 from server.readiness import redis_client
@@ -123,6 +125,22 @@ def test_pages_of_jobs(api, request_body):
 def test_no_verdict_before_the_end(api, request_body):
     job = api.post("/api/v1/jobs", json=request_body).json()
     assert api.get(job["links"]["verdict"]).json() == {"status": "queued", "code": None, "message": None, "verdicts": []}
+
+
+def test_the_evidence_can_be_recomputed_by_another_person(api, database, recorded, tmp_path):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    assert api.get(f"/api/v1/jobs/{job_id}/evidence.zip").status_code == 404
+    with database.read() as session:
+        outcome = jobs.decide(session, job_id)
+    with database.write() as session:
+        jobs.conclude(session, job_id, outcome)
+    answer = api.get(f"/api/v1/jobs/{job_id}/evidence.zip")
+    assert answer.headers["content-type"] == "application/zip"
+    bundle = tmp_path / "evidence.zip"
+    bundle.write_bytes(answer.content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", str(bundle)])
+    assert ended.value.code == 0
 
 
 def test_a_page_of_another_site_may_not_write(api, request_body):
