@@ -143,13 +143,13 @@ def decide(session: Session, job_id: str) -> Outcome:
     return Outcome(verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents])
 
 
-def case(session: Session, job: Job) -> Case:
-    """All that the judge is given of a job: the curves of its finished runs, the policy and the plan."""
+def case(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
+    """All that the judge is given of a job: the curves of its finished runs, the policy (its own by default) and the plan."""
     baseline, *candidates = job.arms
     return Case(
         baseline=curves.finished(session, baseline),
         candidates={arm.name: curves.finished(session, arm) for arm in candidates},
-        criteria=criteria_from_mapping(job.criteria),
+        criteria=criteria or criteria_from_mapping(job.criteria),
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,

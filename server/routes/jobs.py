@@ -11,15 +11,14 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter, Depends, Header, Query, Response
 from sqlalchemy import select
 
-from parity import criteria_from_mapping
-from parity.criteria import CriteriaError
 from parity.evidence import bundle_bytes
 from server import jobs
 from server.auth import Principal, requires
 from server.context import InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
-from server.errors import FieldProblem, InvalidError, NotFoundError
+from server.errors import InvalidError, NotFoundError
+from server.routes.evaluations import criteria_of
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
@@ -64,11 +63,7 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body give the same job")] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
-    try:
-        criteria = criteria_from_mapping(request.criteria)
-    except CriteriaError as error:
-        pointer = "/criteria" + "".join(f"/{part}" for part in error.path.removeprefix("criteria").strip(".").split(".") if part)
-        raise InvalidError(str(error), [FieldProblem(pointer=pointer, detail=str(error))]) from error
+    criteria = criteria_of(request.criteria)
     with context.database.write() as session:
         job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key)
         document = job_document(session, job, context.settings.lease_seconds)

@@ -1,0 +1,84 @@
+"""Judging over REST without training, and a job's curves under another policy."""
+
+import numpy as np
+import pytest
+
+from server import jobs
+from server.database.models import Job
+
+pytestmark = pytest.mark.both_databases
+
+
+def _run(seed, gap=0.0, steps=1500, **more):
+    batches, own = np.random.default_rng(7), np.random.default_rng(seed)
+    loss = 1.4 + 1.5 * np.exp(-np.arange(steps) / 100) + batches.normal(0, 0.1, steps) + own.normal(0, 0.01, steps) + gap
+    return {"steps": list(range(steps)), "loss": loss.tolist(), "replicate": seed % 2} | more
+
+
+def _request(gap, **more):
+    return {
+        "baseline": [_run(2), _run(3)],
+        "candidates": {"nvfp4": [_run(4, gap), _run(5, gap)]},
+        "criteria": {"margin": "1.0%"},
+        "planned_steps": 1500,
+    } | more
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.0, "pass"), (0.05, "fail")])
+def test_brought_curves_are_judged(api, gap, verdict):
+    answer = api.post("/api/v1/evaluations", json=_request(gap))
+    assert answer.status_code == 200, answer.text
+    (document,) = answer.json()["verdicts"]
+    assert (document["candidate"]["name"], document["verdict"]) == ("nvfp4", verdict)
+    assert answer.json()["gating"] is False
+
+
+def test_without_a_plan_there_is_no_pass(api):
+    (document,) = api.post("/api/v1/evaluations", json=_request(0.0, planned_steps=None)).json()["verdicts"]
+    assert document["verdict"] == "inconclusive"
+    assert "PLAN_UNKNOWN" in document["codes"]
+
+
+def test_nan_is_spelled_and_fails(api):
+    bad = _run(4)
+    bad["loss"][-1] = "nan"
+    (document,) = api.post("/api/v1/evaluations", json=_request(0.0, candidates={"nvfp4": [bad]})).json()["verdicts"]
+    assert document["verdict"] == "fail"
+    assert "NONFINITE_CAND" in document["codes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"candidates": {}}, "/candidates"),
+        ({"criteria": {"margin": "x"}}, "/criteria/margin"),
+        ({"baseline": [{"steps": [0, 1], "loss": [1.0]}]}, "/baseline/0"),
+        ({"baseline": [{"steps": [2**70], "loss": [1.0]}]}, "/baseline/0"),
+        ({"baseline": [{"steps": [-1], "loss": [1.0]}]}, "/baseline/0"),
+        ({"baseline": [{"steps": [0], "loss": ["much"]}]}, "/baseline/0/loss/0"),
+        ({"controlls": []}, "/controlls"),
+    ],
+)
+def test_bad_curves_are_named(api, change, pointer):
+    answer = api.post("/api/v1/evaluations", json=_request(0.0) | change)
+    assert answer.status_code == 422
+    assert any(error["pointer"].startswith(pointer) for error in answer.json()["errors"]), answer.json()
+
+
+def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    with database.read() as session:
+        outcome = jobs.decide(session, job_id)
+    with database.write() as session:
+        jobs.conclude(session, job_id, outcome)
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
+    assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
+    with database.read() as session:
+        assert [row.outcome for row in session.get_one(Job, job_id).verdicts] == ["fail"]
+
+
+def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
+    job_id = recorded({"nvfp4": 0.0}, state="running")
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
+    assert answer.status_code == 422
+    assert "nothing to judge" in answer.json()["detail"]
