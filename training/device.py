@@ -27,7 +27,7 @@ _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
 # The first of these that the processor has decides which matrix kernels XLA picks, and so the order of summation.
 _INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 _FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
-_NATIVE_SM = {"bf16": 80, "fp8_current": 89, "mxfp8": 100, "nvfp4": 100, "nvfp4_no_rht": 100, "nvfp4_no_sr": 100}
+_NATIVE_SM = {"bf16": 80, "fp8_current": 89, "fp8_delayed": 89, "mxfp8": 100, "nvfp4": 100, "nvfp4_no_rht": 100, "nvfp4_no_sr": 100}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ Source: Transformer Engine 2.20.2, jax/dense.py. docs/numerics.md gives the comp
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,45 +34,67 @@ _PANEL = 16
 _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers
 
 
+class Channel(NamedTuple):
+    """What goes into a layer and comes out of it beside numbers of the model.
+
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4): zeros that change nothing;
+    their gradient is the layer's report: amax of x, w and g (0 where one is not quantized) and how many of their values are
+    NaN or infinite.
+    """
+
+    scale: jax.Array
+    report: jax.Array
+
+
+def quiet_channel(*shape: int) -> Channel:
+    """A channel for layers of the given shape that delays no scale."""
+    return Channel(jnp.ones((*shape, 3), jnp.float32), jnp.zeros((*shape, 4), jnp.float32))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, probe: jax.Array) -> jax.Array:
+def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
     """y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
 
-    seed: uint32 scalar, other for every layer and step (stochastic rounding of g). probe: float32 scalar 0; it does not
-    change y, but its gradient is the number of non-finite values in x, w and g, so that no such value stays hidden.
+    seed: uint32 scalar, other for every layer and step (stochastic rounding of g). channel: delayed scales in, amaxes and
+    the count of non-finite values out, so that no such value stays hidden.
     """
-    y_MN, _ = _forward(recipe, x_MK, w_KN, seed, probe)
+    y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
     return y_MN
 
 
-def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, probe: jax.Array) -> tuple[jax.Array, Any]:
-    del probe
-    x, w = _operand(recipe, recipe.fprop_x, x_MK, 1), _operand(recipe, recipe.fprop_w, w_KN, 0)
+def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
+    x_scale, w_scale, g_scale = channel.scale
+    x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
     nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
-    return y_MN, (_operand(recipe, recipe.wgrad_x, x_MK, 0), _operand(recipe, recipe.dgrad_w, w_KN, 1), seed, nonfinite)
+    saved = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    return y_MN, (saved, (x.amax, w.amax), seed, g_scale, nonfinite)
 
 
-def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, jax.Array]:
-    x, w, seed, nonfinite = saved
-    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, random_bits.fold(seed, _DGRAD))
+def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
+    (x, w), amaxes, seed, scale, nonfinite = saved
+    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    nonfinite = nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)
-    g = _operand(recipe, recipe.wgrad_g, g_MN, 0, random_bits.fold(seed, _WGRAD))
+    report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
+    g = _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, random_bits.fold(seed, _WGRAD))
     if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0:  # write out the narrower of the two
-        return dx_MK, transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, nonfinite
-    return dx_MK, _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype), None, nonfinite
+        dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
+    else:
+        dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
+    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report)
 
 
 linear.defvjp(_forward, _backward)
 
 
-def _operand(recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, seed: jax.Array | None = None) -> Operand:
-    """One operand in the type of the products; unquantized, it has factor and amax 1."""
+def _operand(
+    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
+) -> Operand:
+    """One operand in the type of the products; unquantized, it has factor 1 and amax 0."""
     dtype = jnp.dtype(recipe.products)
     if quantizer is None:
-        return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(1))
-    quantized = to_bfloat16(x, axis, quantizer, seed)
+        return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
+    quantized = to_bfloat16(x, axis, quantizer, seed, scale if quantizer.delayed else None)
     return quantized._replace(value=quantized.value.astype(dtype))
 
 

@@ -29,10 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from training import data as data_module
+from training import delayed, optimizer, random_bits
 from training import device as device_module
 from training import model as model_module
-from training import optimizer, random_bits
 from training.data import Corpus
+from training.linear import quiet_channel
 from training.model import Decoder
 from training.spec import Recipe, RunSpec
 from training.statistics import StepStats
@@ -58,6 +59,14 @@ class DivergedError(Exception):
     def __init__(self, step: int) -> None:
         self.step = step
         super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+
+
+class _State(NamedTuple):
+    """What a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
+
+    parameters: Any
+    moments: Any
+    scales: delayed.Scales
 
 
 class _Inputs(NamedTuple):
@@ -117,7 +126,9 @@ class Run:
             settings=optimizer.settings(spec.schedule),
         )
         parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
-        self._state = (parameters, optimizer.initial_state(parameters))
+        length = delayed.HISTORY_LENGTH if self._model.quantized.delayed else 0
+        scales = delayed.initial_scales(spec.model.n_layers, len(model_module.PROJECTIONS), length)
+        self._state = _State(parameters, optimizer.initial_state(parameters), scales)
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
             self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
@@ -157,7 +168,7 @@ class Run:
         rows = self.advance(first, count)
         if self._held_out is None or self._until_validation(first) != count:
             return rows, None
-        return rows, _validation_loss(self._model_at(first), self._state[0], self._held_out)
+        return rows, _validation_loss(self._model_at(first), self._state, self._held_out)
 
     def advance(self, first: int, count: int) -> jax.Array:
         data = self._spec.data
@@ -194,36 +205,38 @@ class Run:
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(3,))
 def _block(
-    model: Decoder, batch_size: int, length: int, state: Any, inputs: _Inputs, first: jax.Array, count: jax.Array
-) -> tuple[Any, jax.Array]:
+    model: Decoder, batch_size: int, length: int, state: _State, inputs: _Inputs, first: jax.Array, count: jax.Array
+) -> tuple[_State, jax.Array]:
     """`count` training steps from step `first`: the new state and a row of numbers for each (capacity, columns)."""
 
-    def step(offset: jax.Array, carry: Any) -> Any:
-        (parameters, moments), rows = carry
+    def step(offset: jax.Array, carry: tuple[_State, jax.Array]) -> tuple[_State, jax.Array]:
+        state, rows = carry
         number = first + offset
         tokens = data_module.batch(inputs.corpus, inputs.data_seed, number, batch_size, length)
         value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
         seed = random_bits.fold(inputs.salt, number)
-        (loss, lm_loss), (gradient, nonfinite) = value_and_grad(
-            model, parameters, tokens, seed, jnp.float32(0), jnp.asarray(inputs.settings.z_loss)
+        channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
+        (loss, lm_loss), (gradient, (_, report)) = value_and_grad(
+            model, state.parameters, tokens, seed, channels, jnp.asarray(inputs.settings.z_loss)
         )
-        update = optimizer.apply(inputs.settings, parameters, moments, gradient, number)
+        update = optimizer.apply(inputs.settings, state.parameters, state.moments, gradient, number)
         norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
-        row = jnp.stack([loss, lm_loss, *norms, nonfinite])
-        return (update.parameters, update.state), rows.at[offset].set(row)
+        row = jnp.stack([loss, lm_loss, *norms, jnp.sum(report[..., 3])])
+        state = _State(update.parameters, update.state, delayed.update(state.scales, report[..., :3]))
+        return state, rows.at[offset].set(row)
 
     rows = jnp.zeros((_CAPACITY, len(_Row._fields)), jnp.float32)
-    result: tuple[Any, jax.Array] = jax.lax.fori_loop(0, count, step, (state, rows))
+    result: tuple[_State, jax.Array] = jax.lax.fori_loop(0, count, step, (state, rows))
     return result
 
 
 @partial(jax.jit, static_argnums=0)
-def _validation_loss(model: Decoder, parameters: Any, batches: jax.Array) -> jax.Array:
+def _validation_loss(model: Decoder, state: _State, batches: jax.Array) -> jax.Array:
     """Mean cross entropy over held-out batches, with the recipe's own forward pass."""
-    zero = jnp.float32(0)
+    channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return model_module.loss_and_lm_loss(model, parameters, tokens, jnp.uint32(0), zero, zero)[1]
+        return model_module.loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))
 

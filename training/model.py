@@ -30,14 +30,14 @@ import numpy as np
 import numpy.typing as npt
 
 from training import formats, random_bits
-from training.linear import linear
+from training.linear import Channel, linear
 from training.recipes import LinearRecipe, linear_recipe
 from training.spec import LayerPolicy, Model, Recipe
 
 Parameters = dict[str, Any]
 _EPSILON = 1e-5
 _ATTENTION = ("query", "key", "value", "out")
-_MLP = ("gate", "up", "down")
+PROJECTIONS = (*_ATTENTION, "gate", "up", "down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +123,14 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
 
 
 def loss_and_lm_loss(
-    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, probe: jax.Array, z_loss: jax.Array
+    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel, z_loss: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Mean loss and mean cross entropy in nats per token, of predicting tokens 1..T from tokens 0..T-1.
 
-    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. probe: float32 scalar 0 whose
-    gradient counts the non-finite values that reached a quantizer.
+    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. channels: those of every linear
+    layer, (blocks, projections, ...); their gradient is the layers' report.
     """
-    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, probe)
+    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, channels)
     lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
     target_M = tokens_BT[:, 1:].reshape(-1)
     picked_M = jnp.take_along_axis(logits_MV, target_M[:, None], axis=-1)[:, 0]
@@ -138,12 +138,12 @@ def loss_and_lm_loss(
     return lm_loss + z_loss * jnp.mean(jnp.square(lse_M)), lm_loss
 
 
-def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, probe: jax.Array) -> jax.Array:
+def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel) -> jax.Array:
     batch, length = tokens_BT.shape
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
     for index, block in enumerate(parameters["blocks"]):
-        layer = partial(_projection, model, index, block, random_bits.fold(seed, index), probe)
+        layer = partial(_projection, model, index, block, random_bits.fold(seed, index), channels)
         n_MD = _rms_norm(x_MD, block["attention_norm"], model.dtype)
         mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
         x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
@@ -153,9 +153,11 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: 
     return matmul(model.products, n_MD, _narrow(parameters["embed"], model.dtype).T)
 
 
-def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, probe: jax.Array, name: str, x: jax.Array) -> jax.Array:
-    own_seed = random_bits.fold(seed, (*_ATTENTION, *_MLP).index(name))
-    return linear(model.recipe_of(index, name), x, _narrow(block[name], model.dtype), own_seed, probe)
+def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:
+    number = PROJECTIONS.index(name)
+    channel = Channel(channels.scale[index, number], channels.report[index, number])
+    w = _narrow(block[name], model.dtype)
+    return linear(model.recipe_of(index, name), x, w, random_bits.fold(seed, number), channel)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:

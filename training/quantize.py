@@ -50,10 +50,13 @@ class Quantizer:
     two_dimensional: bool = False
     stochastic: bool = False
     rotated: bool = False
+    delayed: bool = False
 
     def __post_init__(self) -> None:
         if self.scaling != "tensor" and self.block < 2:
             raise ValueError(f"quantizer.block is {self.block}, expected at least 2 for {self.scaling} scaling; 16 for NVFP4, 32 for MX")
+        if self.delayed and self.scaling != "tensor":
+            raise ValueError(f"quantizer.delayed is True, expected False for {self.scaling} scaling: only a tensor's scale is delayed")
         if self.rotated and self.two_dimensional:
             raise ValueError("quantizer.rotated is True, expected False for two-dimensional blocks: a weight is never rotated")
 
@@ -85,23 +88,24 @@ class Operand(NamedTuple):
     amax: jax.Array
 
 
-def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> Operand:
+def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Operand:
     """Quantized x, ready for a matrix product.
 
-    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic.
+    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic;
+    scale: float32 scalar, needed where scaling is delayed (`training.delayed`).
     """
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
-    rounded = _round(x, axis, quantizer, seed)
+    rounded = _round(x, axis, quantizer, seed, scale)
     value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.scale
     return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], rounded.factor, rounded.amax)
 
 
-def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None) -> Quantized:
+def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
     """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
-    rounded = _round(x, axis, quantizer, seed)
+    rounded = _round(x, axis, quantizer, seed, scale)
     codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
     count = [1, 1]
     if quantizer.scaling != "tensor":
@@ -164,14 +168,16 @@ def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, 
     return x.reshape(rows, columns // size, size), (2,)
 
 
-def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None) -> _Rounded:
+def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> _Rounded:
+    if (scale is None) == quantizer.delayed:
+        raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
     noise = None
     if quantizer.stochastic:
         if seed is None:
             raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
         noise = random_bits.centred_uniform(seed, x.shape)
     if quantizer.scaling == "tensor":
-        return _round_tensor(x, quantizer, noise)
+        return _round_tensor(x, quantizer, noise, scale)
     view, within = _blocked(x, axis, quantizer)
     if noise is not None:
         noise = noise.reshape(view.shape)
@@ -186,9 +192,9 @@ def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -
     return formats.nearest(scaled, quantizer.format) if noise is None else formats.stochastic(scaled, quantizer.format, noise)
 
 
-def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None, scale: jax.Array | None) -> _Rounded:
     amax = _tensor_amax(x)
-    scale = tensor_scale(amax, quantizer.format)
+    scale = tensor_scale(amax, quantizer.format) if scale is None else scale
     value = _to_grid(x.astype(jnp.float32) * scale, quantizer, noise)
     return _Rounded(value, scale, jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
 

@@ -9,6 +9,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
     | recipe       | x, fprop   | w, both      | g, dgrad       | x, wgrad        | g, wgrad                  |
     | ------------ | ---------- | ------------ | -------------- | --------------- | ------------------------- |
     | fp8_current  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
+    | fp8_delayed  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
     | mxfp8        | E4M3 1x32  | E4M3 1x32    | E4M3 1x32      | E4M3 1x32       | E4M3 1x32                 |
     | nvfp4        | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16, RHT  | E2M1 1x16, RHT, SR        |
     | nvfp4_no_rht | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16       | E2M1 1x16, SR             |
@@ -17,6 +18,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
 `nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
 its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`spec.NOT_TE_PARITY`).
 
+`fp8_delayed` scales by the amaxes of earlier steps (`training.delayed`), `fp8_current` by the tensor's own.
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
 quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
 
@@ -55,6 +57,11 @@ class LinearRecipe:
     wgrad_g: Quantizer | None = None
 
     @property
+    def delayed(self) -> bool:
+        """Whether the recipe needs the amaxes of earlier steps."""
+        return self.fprop_x is not None and self.fprop_x.delayed
+
+    @property
     def quantized(self) -> bool:
         operands = (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
         return any(operand is not None for operand in operands)
@@ -75,8 +82,9 @@ def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
         return replace(plain, activations="float32", products="float32")
     if name == "bf16":
         return plain
-    if name == "fp8_current":
-        return _same_everywhere(plain, _FP8_FORWARD, _FP8_BACKWARD)
+    if name in ("fp8_current", "fp8_delayed"):
+        delayed = name == "fp8_delayed"
+        return _same_everywhere(plain, replace(_FP8_FORWARD, delayed=delayed), replace(_FP8_BACKWARD, delayed=delayed))
     if name == "mxfp8":
         return _same_everywhere(plain, _MXFP8, _MXFP8)
     if name in ("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights"):

@@ -15,7 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
-Recipe = Literal["f32", "bf16", "fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"]
+Recipe = Literal[
+    "f32",
+    "bf16",
+    "fp8_current",
+    "fp8_delayed",
+    "mxfp8",
+    "nvfp4",
+    "nvfp4_no_rht",
+    "nvfp4_no_sr",
+    "nvfp4_1d_weights",
+    "mxfp4",
+    "mxfp4_rht_sr",
+]
 LayerPolicy = Literal["all_linears", "mlp_only"]
 Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
 Capability = Literal["cpu", "sm90", "sm100", "external"]
@@ -35,7 +47,14 @@ _BLOCK: Mapping[str, int] = {
     "mxfp4_rht_sr": 32,
 }
 # What cuBLASLt asks of a contracting size on a real device.
-_NATIVE_MULTIPLE: Mapping[str, int] = {"fp8_current": 16, "mxfp8": 32, "nvfp4": 32, "nvfp4_no_rht": 32, "nvfp4_no_sr": 32}
+_NATIVE_MULTIPLE: Mapping[str, int] = {
+    "fp8_current": 16,
+    "fp8_delayed": 16,
+    "mxfp8": 32,
+    "nvfp4": 32,
+    "nvfp4_no_rht": 32,
+    "nvfp4_no_sr": 32,
+}
 # What only our emulation runs, and why; a job on a real engine that asks for it is refused.
 NOT_TE_PARITY: Mapping[str, str] = {
     "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",

@@ -11,6 +11,7 @@ Format of a file (NumPy .npz; <case> is any name):
     <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x transposed (MX: not transposed)
     <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax
     <case>/fp8_cs_{e4m3,e5m2}/{codes,scale_inv}
+    delayed/<max|most_recent>/<e4m3|e5m2>/step<i>/{x,scale_before,hist_before,codes,scale_inv,scale_after,hist_after}
     x, w, g and <recipe>/{y,dx,dw}    a linear layer, forward and gradients, bfloat16 values
 
 What may differ, and is counted apart as granted: the sign of an FP4 zero; an NVFP4 block scale on a rounding tie, where
@@ -33,9 +34,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training import formats
+from training import delayed, formats
 from training.formats import E2M1, E4M3, E5M2
-from training.linear import linear
+from training.linear import linear, quiet_channel
 from training.quantize import Quantizer, block_amax, quantize
 from training.recipes import LinearRecipe, linear_recipe
 
@@ -51,6 +52,7 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
 }
 _DENSE = ("y", "dx", "dw")
+_DELAYED = ("x", "scale_before", "hist_before", "codes", "scale_inv", "scale_after", "hist_after")
 _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 
@@ -79,6 +81,8 @@ def compare(arrays: Arrays) -> Iterator[Comparison]:
         name, _, part = rest.rpartition("/")
         if name in QUANTIZERS and part in ("row_codes", "col_codes"):
             yield _compare_blocks(arrays, case, name, part[:3])
+        elif case == "delayed" and part == "codes":
+            yield _compare_delayed(arrays, rest.rpartition("/")[0])
         elif name in QUANTIZERS and part == "codes":
             yield _compare_tensor(arrays, case, name)
         elif rest == "y" and {"x", "w", "g"} <= arrays.keys():
@@ -157,6 +161,24 @@ def _compare_tensor(arrays: Arrays, case: str, name: str) -> Comparison:
     return Comparison(name=f"{case}/{name}", codes=codes.size, codes_differ=differ, scales=1, scales_differ=scale)
 
 
+def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
+    """One step of delayed scaling: codes under the scale before it; scale and history after it count as two scales."""
+    mine = {key: arrays[f"delayed/{step}/{key}"] for key in _DELAYED}
+    fmt = E4M3 if "e4m3" in step else E5M2
+    before = delayed.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
+    quantizer = Quantizer(format=fmt, scaling="tensor", delayed=True)
+    ours = _quantize(_input(mine["x"]), 1, quantizer, None, before.scale[0])
+    after = delayed.update(before, ours.amax[None], (fmt,), most_recent="most_recent" in step)
+    scales = (ours.scale_inv, mine["scale_inv"]), (after.scale, mine["scale_after"]), (after.history, mine["hist_after"])
+    return Comparison(
+        name=f"delayed/{step}",
+        codes=mine["codes"].size,
+        codes_differ=int(np.sum(np.asarray(ours.codes) != mine["codes"])),
+        scales=len(scales),
+        scales_differ=sum(not np.array_equal(np.asarray(a).ravel(), b.ravel()) for a, b in scales),
+    )
+
+
 def _dense_recipe(name: str) -> tuple[LinearRecipe, float]:
     """Our recipe for a recipe of the file, without stochastic rounding (the file cannot hold a random result), and the ulp allowed."""
     known = {"nvfp4_rht_2d": "nvfp4", "nvfp4_2d": "nvfp4_no_rht", "mxfp8": "mxfp8", "fp8_cs": "fp8_current"}
@@ -173,7 +195,7 @@ def _compare_dense(arrays: Arrays, name: str) -> Comparison:
 
     @jax.jit
     def layer(x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
-        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), jnp.float32(0)), x, w)
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), quiet_channel()), x, w)
         return y, *pull(g)
 
     worst = 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from training.hadamard import rotate
-from training.linear import linear, transposed
+from training.linear import linear, quiet_channel, transposed
 from training.quantize import to_bfloat16
 from training.recipes import linear_recipe
 from training.spec import RECIPES
@@ -20,8 +20,9 @@ X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) fo
 
 @partial(jax.jit, static_argnums=0)
 def compiled(recipe, x, w, g, seed):
-    y, pull = jax.vjp(lambda x, w, probe: linear(recipe, x, w, seed, probe), x, w, jnp.float32(0))
-    return y, *pull(g)
+    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, seed, channel), x, w, quiet_channel())
+    dx, dw, channel = pull(g)
+    return y, dx, dw, channel.report
 
 
 def run(recipe, x=X, w=W, g=G, seed=0):
@@ -41,7 +42,7 @@ def operand(quantizer, x, axis):
     x = jnp.asarray(x, jnp.bfloat16)
     if quantizer is None:
         return as_float64(x)
-    value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False))
+    value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False), None, jnp.float32(1) if quantizer.delayed else None)
     return as_float64(value) * float(factor)
 
 
@@ -51,7 +52,7 @@ def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
     if recipe.dgrad_g is not None and recipe.dgrad_g.stochastic:
         still = {side: replace(getattr(recipe, side), stochastic=False) for side in ("dgrad_g", "wgrad_g")}
         recipe = replace(recipe, **still)
-    y, dx, dw, nonfinite = run(recipe)
+    y, dx, dw, report = run(recipe)
     expected = (
         operand(recipe.fprop_x, X, 1) @ operand(recipe.fprop_w, W, 0),
         operand(recipe.dgrad_g, G, 1) @ operand(recipe.dgrad_w, W, 1).T,
@@ -60,7 +61,8 @@ def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
     for ours, plain in zip((y, dx, dw), expected, strict=True):
         assert ours.dtype == jnp.bfloat16
         np.testing.assert_allclose(as_float64(ours), plain, rtol=2.0**-8, atol=1e-4)
-    assert float(nonfinite) == 0
+    amaxes = [float(np.max(np.abs(as_float64(jnp.asarray(part, jnp.bfloat16))))) for part in (X, W, G)] if recipe.quantized else [0, 0, 0]
+    assert np.asarray(report).tolist() == [*amaxes, 0]
 
 
 def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed():
@@ -107,7 +109,7 @@ def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
 def test_nonfinite_inputs_are_counted_in_all_three_tensors(name):
     x, w, g = X.copy(), W.copy(), G.copy()
     x[0, 0], w[1, 1], g[2, 2], g[3, 3] = np.nan, np.inf, np.nan, -np.inf
-    assert float(run(linear_recipe(name, fast_bf16=True), x, w, g)[3]) == 4
+    assert float(run(linear_recipe(name, fast_bf16=True), x, w, g)[3][3]) == 4
 
 
 def test_two_dimensional_weights_are_the_same_in_fprop_and_dgrad():

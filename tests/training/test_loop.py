@@ -100,6 +100,15 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
     assert len(switched) == 12
 
 
+def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
+    spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0))
+    first, again = losses(spec), losses(spec)
+    assert first == again
+    current = losses(replace(spec, recipe="fp8_current"))
+    assert first[0] != current[0]  # step 0 is scaled by 1
+    assert first[-1] == pytest.approx(current[-1], abs=0.2)
+
+
 def test_seeds_salts_and_schedules_share_one_program(steps):
     before = loop._block._cache_size()
     list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.model import decoder, initial_parameters, loss_and_lm_loss, matmul
+from training.linear import quiet_channel
+from training.model import PROJECTIONS, decoder, initial_parameters, loss_and_lm_loss, matmul
 from training.spec import Model
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
@@ -53,8 +54,8 @@ def plain_loss(shape, parameters, tokens):
 
 
 def loss(model, parameters, z=0.0):
-    zero = jnp.float32(0)
-    return loss_and_lm_loss(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), zero, jnp.float32(z))
+    channels = quiet_channel(model.shape.n_layers, len(PROJECTIONS))
+    return loss_and_lm_loss(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), channels, jnp.float32(z))
 
 
 def test_f32_forward_equals_the_plain_formula():

@@ -31,6 +31,9 @@ def test_formats_and_scales_are_those_of_the_table():
     assert set(operands("f32").values()) == set(operands("bf16").values()) == {None}
     fp8 = operands("fp8_current")
     assert [fp8[side].format for side in SIDES] == [E4M3, E4M3, E5M2, E4M3, E4M3, E5M2]
+    late = operands("fp8_delayed")
+    assert [late[side].format for side in SIDES] == [fp8[side].format for side in SIDES]
+    assert all(q.delayed for q in late.values())
     assert {(q.format, q.scaling, q.block) for q in operands("mxfp8").values()} == {(E4M3, "mx", 32)}
     assert {(q.format, q.scaling, q.block) for q in operands("mxfp4").values()} == {(E2M1, "mx", 32)}
     assert {(q.format, q.scaling, q.block) for q in operands("nvfp4").values()} == {(E2M1, "nvfp4", 16)}
