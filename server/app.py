@@ -19,7 +19,7 @@ from server.errors import ForbiddenError, TooLargeError
 from server.limits import Limiter
 from server.live import Broadcast
 from server.queue import Doorbell, broker
-from server.routes import curves, evaluations, events, health, jobs, tokens
+from server.routes import curves, evaluations, events, health, jobs, metrics, tokens
 from server.settings import Settings
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -59,7 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    for module in (jobs, curves, evaluations, events, health, tokens):
+    for module in (jobs, curves, evaluations, events, health, metrics, tokens):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(401, 403, 404, 413, 422, 429, 503)
         )
