@@ -47,7 +47,7 @@ def _by_label(
     """One gauge with a value for each label, 0 where there is none: an alert can't watch a series that does not exist."""
     gauge = Gauge(name, meaning, ["state"], registry=registry)
     key: ColumnElement[str] = column.expression
-    counted = dict(session.execute(select(key, func.count()).group_by(key)).tuples().all())
+    counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}
     for label in labels:
         gauge.labels(label).set(counted.get(label, 0))
 
