@@ -61,6 +61,12 @@ class DivergedError(Exception):
         super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
 
 
+class OutOfMemoryError(Exception):
+    """The device has not enough memory for the run."""
+
+    code = "OUT_OF_MEMORY"
+
+
 class _State(NamedTuple):
     """What a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
 
@@ -100,7 +106,8 @@ def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
     Raises RecipeRefusedError before the first step where the machine cannot run the recipe, the errors of
-    `training.data.load` where the data cannot be read, and DivergedError after the first step whose loss is not finite.
+    `training.data.load` where the data cannot be read, OutOfMemoryError where the device is too small, and DivergedError
+    after the first step whose loss is not finite.
     """
     device = device_module.describe()
     ok, reason = device_module.can_run(spec.engine, spec.recipe, device)
@@ -108,7 +115,15 @@ def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
         raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
     corpus = data_module.load(spec.data) if corpus is None else corpus
     data_module.check_vocabulary(corpus, spec.model.vocab_size)
-    yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
+    try:
+        yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise OutOfMemoryError(
+            f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
+            f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB); reduce data.batch_size, data.sequence_length or the model"
+        ) from error
 
 
 class Run:

@@ -12,6 +12,7 @@ import pytest
 from training import loop, model
 from training.data import Corpus, VocabularyTooSmallError
 from training.loop import DivergedError, RecipeRefusedError, manifest, rounding_salt, train
+from training.model import PROJECTIONS
 from training.spec import Data, Model, RunSpec, Schedule
 
 SPEC = RunSpec(
@@ -38,10 +39,6 @@ def forget_programs() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def steps():
     return list(train(SPEC, CORPUS))
-
-
-def losses(spec):
-    return [step.loss for step in train(spec, CORPUS)]
 
 
 def test_every_step_is_reported_once_and_in_order(steps):
@@ -101,12 +98,15 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
 
 
 def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
-    spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0))
-    first, again = losses(spec), losses(spec)
-    assert first == again
-    current = losses(replace(spec, recipe="fp8_current"))
-    assert first[0] != current[0]  # step 0 is scaled by 1
-    assert first[-1] == pytest.approx(current[-1], abs=0.2)
+    run = loop.Run(replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0)), CORPUS, fast_bf16=True)
+    first = list(run.steps())
+    assert first[-1].lm_loss < first[0].lm_loss
+    scale = np.asarray(run._state.scales.scale)[0]
+    quantized = [PROJECTIONS.index(name) for name in ("gate", "up", "down")]
+    assert np.all(scale[quantized] != 1)
+    assert np.all(np.delete(scale, quantized, axis=0) == 1)  # the attention projections are not quantized
+    again = loop.Run(run._spec, CORPUS, fast_bf16=True)
+    assert [step.loss for step in again.steps()] == [step.loss for step in first]
 
 
 def test_seeds_salts_and_schedules_share_one_program(steps):
@@ -134,6 +134,16 @@ def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     with pytest.raises(DivergedError, match="loss of step 0 is not finite") as raised:
         next(run)
     assert (raised.value.step, raised.value.code) == (0, "DIVERGED")
+
+
+def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
+    def exhausted(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
+
+    monkeypatch.setattr(loop, "_block", exhausted)
+    with pytest.raises(loop.OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size") as raised:
+        next(train(SPEC, CORPUS))
+    assert raised.value.code == "OUT_OF_MEMORY"
 
 
 def test_what_cannot_run_is_refused_before_the_first_step():
