@@ -161,9 +161,9 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
 
 
 def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
-    """The values, computed as they stand: XLA may not fold them into the expressions that use them.
+    """The values as they stand: XLA's algebra may not merge them with the expressions that use them and round in another order.
 
-    Needed where folding would round in another order, or would compute one value anew for every element that uses it.
+    It says nothing about fusion: the barrier is gone by then, so a value may still be computed anew inside a loop.
     """
     kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
     return kept

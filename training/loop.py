@@ -186,6 +186,7 @@ class Run:
         return rows, _validation_loss(self._model_at(first), self._state, self._held_out)
 
     def advance(self, first: int, count: int) -> jax.Array:
+        """Start `count` steps from step `first` and return their rows (capacity, columns) without waiting for them."""
         data = self._spec.data
         shape = (data.batch_size, data.sequence_length)
         rows: jax.Array
