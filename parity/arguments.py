@@ -20,13 +20,18 @@ def load_criteria(path: str | None, *, margin: str | None = None, profile: str |
     return criteria_from_mapping(mapping)
 
 
-def _read_policy(path: str) -> Mapping[str, Any]:
+def read_yaml(path: str) -> object:
+    """What a YAML file holds; UsageError names the file and what is wrong with it."""
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: can't be read ({error})") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: no YAML ({error})") from None
+
+
+def _read_policy(path: str) -> Mapping[str, Any]:
+    document = read_yaml(path)
     if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
         raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
     found: dict[str, Any] = document["criteria"]

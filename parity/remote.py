@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from parity import watching
+from parity.arguments import read_yaml
 from parity.client import Client
 from parity.exits import exit_code
 from parity.output import WIDTH, UsageError, show
@@ -153,12 +152,7 @@ def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
 
 def _job_file(path: str) -> Mapping[str, Any]:
     """The file's mapping; what is in `job:` is for the server to check."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no YAML ({error})") from None
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds no mapping; expected `job:` and `criteria:`")
     unknown = sorted(str(key) for key in content.keys() - {"job", "criteria", "gate"})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 from server.app import create_app
@@ -14,6 +18,22 @@ from server.app import create_app
 def api(settings, database) -> Iterator[TestClient]:
     with TestClient(create_app(settings), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def served(settings, database) -> Iterator[str]:
+    """The address of the application in a real uvicorn."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
 
 
 @pytest.fixture

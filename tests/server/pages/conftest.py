@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
-
-from server.app import create_app
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = [
@@ -36,38 +30,22 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture
-def site(settings, database) -> Iterator[str]:
-    """The address of the dashboard in a real uvicorn."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
-
-
 def _is_problem(message: ConsoleMessage) -> bool:
     """An error or warning, except for the answers with status 500 that a test made up."""
     return message.type in ("error", "warning") and "status of 500" not in message.text
 
 
 @pytest.fixture(params=[("light", 1440), ("dark", 1440), ("light", 390)], ids=["light", "dark", "narrow"])
-def page(request, browser, site) -> Iterator[Page]:
+def page(request, browser, served) -> Iterator[Page]:
     """A page in each look. Afterwards: no console error, and no request that left this machine."""
     scheme, width = request.param
-    context = browser.new_context(base_url=site, color_scheme=scheme, viewport={"width": width, "height": 900})
+    context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900})
     opened = context.new_page()
     problems: list[str] = []
     opened.on("console", lambda message: problems.append(message.text) if _is_problem(message) else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on(
-        "request", lambda sent: None if sent.url.startswith((site, "data:", "blob:")) else problems.append(f"left localhost: {sent.url}")
+        "request", lambda sent: None if sent.url.startswith((served, "data:", "blob:")) else problems.append(f"left localhost: {sent.url}")
     )
     yield opened
     context.close()

@@ -1,34 +1,15 @@
 """Events over a real server: order, replay after a number, live delivery, the end."""
 
-import socket
 import threading
 import time
 
 import httpx2
 import pytest
-import uvicorn
 
-from server.app import create_app
 from server.database import events
 from server.database.states import move_job
 
 pytestmark = pytest.mark.both_databases
-
-
-@pytest.fixture
-def served(settings, database):
-    """The address of the application in a real uvicorn."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
 
 
 def _emit(database, job_id, kind="metric", **payload):
