@@ -56,6 +56,7 @@ _TABLE: tuple[tuple[State, str, Rule], ...] = (
     (INCONCLUSIVE, "CONFOUNDED", rules.confounded),
     (INCONCLUSIVE, "NOT_CONVERGED", rules.not_converged),
     (FAIL, "GAP_EXCEEDS_MARGIN", rules.gap_exceeds),
+    (INCONCLUSIVE, "TOO_FEW_STEPS", rules.few_for_a_pass),
     (INCONCLUSIVE, "BETTER_THAN_BASELINE", rules.better),
     (INCONCLUSIVE, "GAP_GROWING", rules.gap_growing),
     (INCONCLUSIVE, "PLAN_UNKNOWN", rules.plan_unknown),

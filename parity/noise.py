@@ -3,6 +3,7 @@
 sigma_step = 1.4826 MAD(x_t - 2 x_{t+1} + x_{t+2}) / sqrt(6)                 batch noise of one run, free of trend
 SE_within  = max(EWC, prewhitened Newey-West) of the gap series d_t          what averaging over the window leaves
   EWC: L_j = orthonormal DCT-II of d, Omega = mean of L_j^2 over j = 1..B, SE = sqrt(Omega / n), B degrees of freedom
+       (3 below 100 points, where B cosines reach frequencies at which correlated noise is already weaker: decision 0012)
   NW:  AR(1) prewhitening, Bartlett kernel with Andrews' bandwidth, recoloured by 1 / (1 - rho)^2
 
 Can fail: long memory. A run's constant offset is invisible to any of these: that is the run floor's business (`run_floor`).
@@ -19,6 +20,7 @@ from parity.curve import FloatArray
 
 MAD_TO_SD = 1.482602218505602
 MAX_PREWHITENING_RHO = 0.97
+FEW_POINTS, FEW_POINTS_DF = 100, 3  # coverage at n = 50 to 80 in docs/decisions/0012
 BLOCK_AVERAGE_ABOVE, BLOCKS = 65_536, 32_768
 
 
@@ -62,6 +64,7 @@ def mean_se(series: FloatArray) -> StandardError:
     blocks = len(short)
     centred = short - short.mean()
     ewc_variance, df = _ewc(centred)
+    df = min(df, FEW_POINTS_DF) if blocks < FEW_POINTS else df
     variance = max(ewc_variance, newey_west_prewhitened(centred))
     return StandardError(value=math.sqrt(variance / blocks), df=float(df))
 

@@ -10,6 +10,7 @@ from parity.window import COMPLETE_SHARE
 from parity.wording import count, interval_words, percent, sentence_decimals
 
 MAX_NONFINITE_SHARE = 0.01
+MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 
@@ -102,11 +103,24 @@ def incomplete(m: Measurements) -> str | None:
 
 
 def too_few(m: Measurements) -> str | None:
-    """Too few common points in the window (S2)."""
+    """Too few common points in the window (S2), and no clear fail that they suffice for."""
+    return None if _few_suffice_to_fail(m) else _few_points(m)
+
+
+def few_for_a_pass(m: Measurements) -> str | None:
+    """Too few common points in the window for a pass, though they suffice for the fail (decision 0012)."""
+    return _few_points(m) if _few_suffice_to_fail(m) else None
+
+
+def _few_suffice_to_fail(m: Measurements) -> bool:
+    return m.late is not None and m.late.n >= MIN_POINTS_TO_FAIL and gap_exceeds(m) is not None
+
+
+def _few_points(m: Measurements) -> str | None:
     points = m.late.n if m.late else 0
     if points >= m.criteria.min_points:
         return None
-    return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed."
+    return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed for a pass."
 
 
 def margin_undetermined(m: Measurements) -> str | None:

@@ -58,7 +58,9 @@ def test_mean_se_is_the_larger_of_both_slow_formulas(n: int, rho: float) -> None
 
 def test_mean_se_knows_its_degrees_of_freedom() -> None:
     rng = np.random.default_rng(0)
-    assert mean_se(rng.normal(size=9)).df == 4
+    assert mean_se(rng.normal(size=9)).df == 3
+    assert mean_se(rng.normal(size=99)).df == 3
+    assert mean_se(rng.normal(size=100)).df == 8
     assert mean_se(rng.normal(size=1000)).df == 12
 
 
