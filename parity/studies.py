@@ -16,7 +16,7 @@ from parity.criteria import parse_margin
 from parity.exits import EXIT_CODES
 from parity.output import UsageError
 from parity.plain import canonical_json, plain
-from parity.plan import Design, Plan, plan
+from parity.plan import Design, Plan, device_hours, plan
 from parity.readers import read_runs
 from parity.version import ENGINE_VERSION
 from parity.wording import percent
@@ -122,8 +122,8 @@ def _plan_text(found: Plan) -> Group:
     for power in found.power:
         chances = [f"{100 * value:.0f} %" for value in (power.pass_chance, power.inconclusive_chance, power.fail_chance)]
         table.add_row(f"{power.gap:+.4f}", f"{power.gap_in_margins:g}", *chances)
-    hours = f" It takes {found.gpu_hours:,.0f} device hours." if found.gpu_hours is not None else ""
-    return Group(Text(found.advice + hours), Text(""), table)
+    hours = f" As given it takes {device_hours(found.gpu_hours)}." if found.gpu_hours is not None else ""
+    return Group(Text(found.advice + hours), Text(""), table, Text(""), Text(found.note, style="dim"))
 
 
 def _table(*names: str) -> Table:

@@ -1,8 +1,10 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from parity import criteria_from_mapping, curve_from_arrays, judge
-from parity.plan import Design, cheapest_design, gpu_hours, plan
+from parity.plan import Design, _interval, _power, cheapest_design, gpu_hours, plan
 
 ONE = criteria_from_mapping({"margin": "1%"})
 
@@ -72,3 +74,43 @@ def test_hours_and_bad_designs() -> None:
 def test_chances_add_up() -> None:
     for power in plan(Design(level=3.0, planned_steps=1000), ONE).power:
         assert power.pass_chance + power.inconclusive_chance + power.fail_chance == pytest.approx(1.0)
+
+
+def test_a_window_of_too_few_steps_needs_a_longer_run() -> None:
+    """500 steps leave 100 in the window and 200 are needed: 1,000 steps are the least, whatever the runs."""
+    found = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8), ONE)
+    assert not found.decides
+    assert "its window holds 100 steps and 200 are needed" in found.advice
+    assert found.cheapest is not None
+    assert (found.cheapest.baseline_runs, found.cheapest.candidate_runs, found.cheapest.planned_steps) == (1, 1, 1000)
+    assert "1 baseline run and 1 candidate run of 1,000 steps, 2 device hours" in found.advice
+
+
+def test_the_cheapest_of_all_designs_by_brute_force() -> None:
+    """Noisy pairs, where steps help: the search finds what trying every design finds."""
+    noisy = Design(level=3.0, planned_steps=1000, pair_sd=0.15, autocorrelation=0.2)
+    tried = []
+    for steps in (1000, 1250, 1500, 2000, 3000, 4000, 6000, 8000):
+        for base in range(1, 17):
+            for cand in range(1, 17):
+                design = dataclasses.replace(noisy, planned_steps=steps, baseline_runs=base, candidate_runs=cand)
+                found = _interval(design, ONE)
+                half = found.half_width(0.95)
+                if _power(0.0, 0.03, half, found.se).pass_chance >= 0.8 and _power(2.0, 0.03, half, found.se).fail_chance >= 0.8:
+                    tried.append(((base + cand) * steps, half, design))
+    best = cheapest_design(noisy, ONE, 0.03)
+    assert best == min(tried, key=lambda entry: entry[:2])[2]
+    assert best.planned_steps > 1000
+
+
+def test_more_steps_shrink_only_the_within_pair_term() -> None:
+    short, long = (plan(Design(level=3.0, planned_steps=steps), ONE) for steps in (1000, 4000))
+    assert long.run_se == short.run_se
+    assert long.within_se == pytest.approx(short.within_se / 2.0)
+    assert "More steps shrink only the within-pair error" in long.note
+
+
+def test_a_design_with_runs_to_spare_is_told_the_cheaper_one() -> None:
+    found = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4), ONE)
+    assert found.decides
+    assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps." in found.advice
