@@ -17,6 +17,7 @@ from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
 from parity.criteria import NVFP4, PROFILES, CriteriaError
 from parity.curve import Curve
+from parity.downstream import compare_tasks
 from parity.economics import FullRun, worth
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
@@ -25,6 +26,7 @@ from parity.junit import render_junit
 from parity.output import UsageError, show
 from parity.plain import plain
 from parity.readers import ReadError, read_run, run_name
+from parity.readers.accuracy import TaskResult, read_accuracy
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
 
@@ -127,6 +129,17 @@ def compare(
     figure: Annotated[
         str | None, typer.Option(metavar="out.pdf", help="Also draw it: png, svg, pdf; one a candidate. Default: none.")
     ] = None,
+    evaluation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Downstream accuracy of arm NAME, CSV or JSON: task,correct an item a row (then paired by the column item, or by order), "
+            "or task,accuracy,n. One file an arm; advises, never decides. Default: none.",
+        ),
+    ] = None,
+    accuracy_margin: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="Accuracy that may be lost, percentage points. Default: the policy's, 1.0.")
+    ] = None,
     full_run_hours: Annotated[float | None, typer.Option(help="Device hours of the full run, to say what is saved. Default: none.")] = None,
     hour_price: Annotated[float | None, typer.Option(help="Price of a device hour. Default: not priced.")] = None,
     devices: Annotated[int, typer.Option(help="Devices that a run of this check used.")] = 1,
@@ -136,10 +149,13 @@ def compare(
 ) -> int:
     """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
     policy = load_criteria(criteria, margin=margin, profile=profile)
+    if accuracy_margin is not None and not 0.0 < accuracy_margin <= 100.0:
+        raise UsageError(f"--accuracy-margin {accuracy_margin:g}; expected percentage points above 0 and at most 100, such as 1.0")
     columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
     _refuse_mixed_units(arms)
     (name, baseline), candidates = arms[0], dict(arms[1:])
+    evaluations = _read_evaluations(evaluation, name, tuple(candidates))
     case = Case(
         baseline=baseline,
         candidates=candidates,
@@ -157,6 +173,8 @@ def compare(
         _draw(figure, documents, case)
     if junit:
         _write(junit, render_junit(documents).encode())
+    if evaluations:
+        documents = _with_downstream(documents, evaluations, accuracy_margin or policy.accuracy_margin_points, policy.confidence)
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
@@ -182,6 +200,36 @@ def _draw(path: str, documents: Sequence[Mapping[str, Any]], case: Case) -> None
         safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
         one = path if len(documents) == 1 else str(target.with_name(f"{target.stem}-{safe}{target.suffix}"))
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
+
+
+def _read_evaluations(items: Sequence[str] | None, baseline: str, candidates: Sequence[str]) -> list[tuple[str, dict[str, TaskResult]]]:
+    """Accuracy by arm, the baseline's first; raises UsageError where an arm is unknown or there is nothing to compare."""
+    files = pairs(items, "--evaluation")
+    for arm in files:
+        if arm not in (baseline, *candidates):
+            raise UsageError(f"--evaluation {arm}=...: there is no arm {arm!r}; the arms are {', '.join((baseline, *candidates))}")
+    if files and (baseline not in files or len(files) < 2):
+        raise UsageError(f"--evaluation was given for {', '.join(files)}; expected {baseline} and at least one of {', '.join(candidates)}")
+    return [(arm, read_accuracy(files[arm])) for arm in (baseline, *candidates) if arm in files]
+
+
+def _with_downstream(
+    documents: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[tuple[str, dict[str, TaskResult]]],
+    margin_points: float,
+    confidence: float,
+) -> list[dict[str, Any]]:
+    """The documents with the downstream tasks of each candidate that has a file."""
+    (baseline, reference), found = evaluations[0], []
+    by_arm = dict(evaluations[1:])
+    for document in documents:
+        name = str(document["candidate"]["name"])
+        try:
+            tasks = compare_tasks(reference, by_arm[name], margin_points, confidence) if name in by_arm else ()
+        except ValueError as error:
+            raise UsageError(f"--evaluation {baseline} and {name}: {error}") from None
+        found.append({**document, "downstream": plain(tasks)} if tasks else dict(document))
+    return found
 
 
 def _with_worth(documents: Sequence[Mapping[str, Any]], hours: float, price: float | None, devices: int) -> list[dict[str, Any]]:

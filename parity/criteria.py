@@ -81,7 +81,8 @@ class Criteria:
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
-    `gates` the checks that decide beside the loss.
+    `gates` the checks that decide beside the loss; `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage
+    points (it advises).
     """
 
     profile: str | None = None
@@ -98,6 +99,7 @@ class Criteria:
     run_floor_evidence: str = ""
     may_differ: tuple[str, ...] = ()
     gates: tuple[str, ...] = (LOSS,)
+    accuracy_margin_points: float = 1.0
 
     def __post_init__(self) -> None:
         if self.margin is None and self.profile is None:
@@ -113,6 +115,7 @@ class Criteria:
         _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
         _between("criteria.min_points", self.min_points, 20, 10**9)
         _between("criteria.run_floor_df", self.run_floor_df, 1.0, 1e6)
+        _between("criteria.accuracy_margin_points", self.accuracy_margin_points, 0.001, 100.0)
 
     @property
     def profile_name(self) -> str:
@@ -143,7 +146,7 @@ def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") ->
 
 _KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
-_NUMBERS = ("confidence", "window_fraction", "run_floor_df")
+_NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
 _WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence")
 
 

@@ -54,7 +54,8 @@ def interval(mean: float, within: StandardError, run: RunTerm) -> Interval:
     total = v_within + v_run
     if total == 0.0:
         return Interval(mean=mean, se=0.0, df=run.df, within=within, run=run)
-    df = total**2 / (v_run**2 / run.df + v_within**2 / within.df)
+    # As shares of the total, whose squares can't underflow.
+    df = 1.0 / ((v_run / total) ** 2 / run.df + (v_within / total) ** 2 / within.df)
     return Interval(mean=mean, se=math.sqrt(total), df=df, within=within, run=run)
 
 

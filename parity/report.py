@@ -192,6 +192,7 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
             ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
         )
     facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
+    facts += [("downstream", task["sentence"]) for task in document.get("downstream", ())]
     if gain := document.get("worth"):
         facts.append(("worth", gain["sentence"]))
     if norm := document.get("grad_norm"):

@@ -101,11 +101,13 @@ def run_floor(prior: Prior, run_means: FloatArray, run_seeds: Sequence[int], con
 def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
     """Between-run variance of the gap between two arms of one seed."""
     a, b = baseline.tau**2 / baseline.runs, candidate.tau**2 / candidate.runs
-    if a + b == 0.0:
+    variance = a + b
+    if variance == 0.0:
         return RunTerm(variance=0.0, df=min(baseline.df, candidate.df), seeds=1)
+    a, b = a / variance, b / variance  # as shares, whose squares can't underflow
     rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if baseline.prior == candidate.prior else 0.0
     spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / math.sqrt(baseline.df * candidate.df)
-    return RunTerm(variance=a + b, df=(a + b) ** 2 / spread, seeds=1)
+    return RunTerm(variance=variance, df=1.0 / spread, seeds=1)
 
 
 def run_term_over_seeds(paired_gaps: FloatArray, baseline: RunFloor, candidate: RunFloor) -> RunTerm:

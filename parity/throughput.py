@@ -49,7 +49,7 @@ def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence
         return None
     (base, base_variance, base_df), (cand, cand_variance, cand_df) = (_log_median(arm) for arm in seconds)
     variance = base_variance + cand_variance
-    df = variance**2 / (base_variance**2 / base_df + cand_variance**2 / cand_df) if variance > 0.0 else 1.0
+    df = 1.0 / ((base_variance / variance) ** 2 / base_df + (cand_variance / variance) ** 2 / cand_df) if variance > 0.0 else 1.0
     half = t_quantile(confidence, df) * math.sqrt(variance)
     log_ratio = base - cand
     total = sum(float(_all_times(run).sum()) for run in (*baseline, *candidate))

@@ -127,3 +127,14 @@ def test_arms_without_any_noise_give_a_point() -> None:
     still = Prior(tau=0.0, df=4.0, basis="declared")
     found = interval(0.2, NO_WITHIN, run_term(floor_of([1.0], still), floor_of([1.0], still)))
     assert found.bounds(0.95) == (0.2, 0.2)
+
+
+def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
+    """Also where the squares of the variances are below the smallest float."""
+    criteria = criteria_from_mapping({"margin": "1%"})
+    terms = []
+    for level in (1.0, 1e-134):
+        floors = [run_floor(prior_for(None, None, criteria, level), np.array([level]), [0]) for _ in range(2)]
+        terms.append(run_term(*floors))
+    assert terms[1].df == pytest.approx(terms[0].df)
+    assert terms[1].df > 0

@@ -1,0 +1,113 @@
+"""Accuracy files of downstream evaluations: CSV or JSON, with each item's result or with counts a task.
+
+CSV, results:  task,correct         one row an item, correct is 1/0 or true/false; an `item` column names the item (else the order does)
+CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with the number of correct items
+JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from parity.readers.source import ReadError, read_text
+
+_TRUTH = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task: correct items of all, and the results by item where the file has them (empty for counts alone)."""
+
+    correct: int
+    items: int
+    by_item: Mapping[str, bool] = field(default_factory=dict)
+
+
+def read_accuracy(name: str) -> dict[str, TaskResult]:
+    """Results by task from a CSV or JSON file; raises ReadError with the file, the row and what was expected."""
+    text = read_text(name)
+    rows = _json_rows(text, name) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
+    grouped: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for number, row in rows:
+        task = row.get("task")
+        if task in (None, ""):
+            raise ReadError(f"{name}, row {number}: no task; expected the columns task, correct (an item a row) or task, accuracy, n")
+        grouped.setdefault(str(task), []).append((number, row))
+    if not grouped:
+        raise ReadError(f"{name}: no results; expected one row an item, or one row a task")
+    return {task: _task(own, f"{name}, task {task}") for task, own in grouped.items()}
+
+
+def _csv_rows(text: str, name: str) -> list[tuple[int, Mapping[str, Any]]]:
+    try:
+        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+        return [(number, row) for number, row in enumerate(reader, 2)]
+    except csv.Error as error:
+        raise ReadError(f"{name}: no CSV ({error})") from None
+
+
+def _json_rows(text: str, name: str) -> list[tuple[int, Mapping[str, Any]]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"{name}: no JSON ({error})") from None
+    rows: list[Any] = document if isinstance(document, list) else []
+    for task, value in document.items() if isinstance(document, dict) else ():
+        rows += [{"task": task, "correct": item} for item in value] if isinstance(value, list) else [_with_task(task, value)]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ReadError(f"{name}, row {number}: {row!r}; expected an object such as {{'task': 'arc', 'accuracy': 0.71, 'n': 1000}}")
+    return list(enumerate(rows, 1))
+
+
+def _with_task(task: str, value: object) -> object:
+    return {"task": task, **value} if isinstance(value, dict) else value
+
+
+def _task(rows: Sequence[tuple[int, Mapping[str, Any]]], where: str) -> TaskResult:
+    number, first = rows[0]
+    if first.get("n") not in (None, ""):
+        if len(rows) > 1:
+            raise ReadError(f"{where}, row {rows[1][0]}: a second row with counts; expected one row a task")
+        return _counts(first, f"{where}, row {number}")
+    by_item: dict[str, bool] = {}
+    for position, (number, row) in enumerate(rows):
+        value = row.get("correct")
+        truth = _TRUTH.get(str(value).strip().lower())
+        if truth is None:
+            raise ReadError(f"{where}, row {number}: correct is {value!r}; expected 1 or 0 for an item, or a column n beside the accuracy")
+        item = str(position if row.get("item") in (None, "") else row["item"])
+        if item in by_item:
+            raise ReadError(f"{where}, row {number}: item {item!r} is there twice; expected each item once")
+        by_item[item] = truth
+    return TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
+
+
+def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
+    n = _number(row, "n", where)
+    if n < 1 or n != int(n):
+        raise ReadError(f"{where}: n is {n:g}; expected the number of items, at least 1")
+    if row.get("accuracy") not in (None, ""):
+        accuracy = _number(row, "accuracy", where)
+        if not 0.0 <= accuracy <= 1.0:
+            raise ReadError(f"{where}: accuracy is {accuracy:g}; expected a share from 0 to 1 (0.71 for 71 %)")
+        return TaskResult(correct=round(accuracy * n), items=int(n))
+    correct = _number(row, "correct", where)
+    if not 0 <= correct <= n or correct != int(correct):
+        raise ReadError(f"{where}: {correct:g} correct of {n:g}; expected a whole number from 0 to n")
+    return TaskResult(correct=int(correct), items=int(n))
+
+
+def _number(row: Mapping[str, Any], key: str, where: str) -> float:
+    value = row.get(key)
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found) or isinstance(value, bool):
+        raise ReadError(f"{where}: {key} is {value!r}; expected a number")
+    return found
