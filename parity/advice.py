@@ -7,6 +7,8 @@ More steps shrink only the last term. Can fail: the run floor is predicted to st
 """
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +21,10 @@ from parity.noise import StandardError
 from parity.run_floor import RunTerm, run_term
 from parity.wording import count, sentence_decimals
 
+LayerSnr = Mapping[tuple[str, str], float]
+
 MAX_ADDED_RUNS = 16
+LAYERS_NAMED = 3
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -35,15 +40,16 @@ class Advice:
     minimum_detectable_gap: float | None = None
 
 
-def advise(m: Measurements, decision: Decision, layer_policy: str | None = None) -> Advice:
-    """Advice for one decided comparison."""
+def advise(m: Measurements, decision: Decision, layer_policy: str | None = None, layer_snr_db: LayerSnr | None = None) -> Advice:
+    """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by (layer, operand), dB, where measured."""
     late = m.late
     if late is None or late.margin is None:
-        return Advice(sentences=_by_code(m, decision, layer_policy))
+        return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
     lo, hi = late.interval.bounds(m.criteria.confidence)
     to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
-        return Advice(sentences=_by_code(m, decision, layer_policy), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+        sentences = _by_code(m, decision, layer_policy, layer_snr_db)
+        return Advice(sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
     return Advice(
         sentences=(_straddle_sentence(m, runs, steps),),
@@ -127,9 +133,9 @@ def _run_hours(step_seconds: object) -> float:
     return float(values.sum()) / 3600.0 if len(values) else 0.0
 
 
-def _by_code(m: Measurements, decision: Decision, layer_policy: str | None) -> tuple[str, ...]:
+def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
     if decision.state == FAIL:
-        return (_after_fail(m, layer_policy),)
+        return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
     sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
     if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.late.margin.nats)
@@ -152,6 +158,19 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     if "no_rht" in name:
         steps.append("turn the random Hadamard transform on")
     return f"Try, cheapest first: {', '.join(steps)}."
+
+
+def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
+    """A sentence that names the layers with the lowest finite SNR, each by its worst operand; nothing where none is known."""
+    worst: dict[str, tuple[float, str]] = {}
+    for (layer, operand), snr in layer_snr_db.items():
+        if math.isfinite(snr):
+            worst[layer] = min(worst.get(layer, (math.inf, "")), (snr, operand))
+    if not worst:
+        return ()
+    ranked = sorted((snr, layer, operand) for layer, (snr, operand) in worst.items())[:LAYERS_NAMED]
+    named = ", ".join(f"{layer} ({operand}, {snr:.1f} dB)" for snr, layer, operand in ranked)
+    return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
 
 
 def _measure_noise(m: Measurements) -> str:

@@ -1,4 +1,4 @@
-"""What advises beside the loss and never decides: gradient norms, validation loss, token tax, throughput, net speed-up."""
+"""What advises beside the loss and never decides: gradient norms, validation loss, token tax, throughput, net speed-up, spikes."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.gradients import GradientParity, gradient_parity
 from parity.measurements import Measurements
+from parity.spikes import RunSpikes, spikes_over_run
 from parity.throughput import Ratio, Throughput, net_speedup, throughput
 from parity.tokens import TokenTax, fit_law, token_tax
 from parity.validation import ValidationGap, validation_gap
@@ -21,6 +22,7 @@ class Advisory:
     throughput: Throughput | None
     net_speedup: Ratio | None
     validation: ValidationGap | None
+    run_spikes: RunSpikes | None
 
 
 def measure_advisory(m: Measurements) -> Advisory:
@@ -28,9 +30,10 @@ def measure_advisory(m: Measurements) -> Advisory:
     speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
     late = m.late
     if late is None:
-        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None)
+        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None)
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
-    law = fit_law(m.aligned.steps, m.aligned.arm_means()[0])
+    curves = m.aligned.arm_means()
+    law = fit_law(m.aligned.steps, curves[0])
     tax = None
     if law is not None:
         lo, hi = late.interval.bounds(m.criteria.confidence)
@@ -42,6 +45,7 @@ def measure_advisory(m: Measurements) -> Advisory:
         throughput=speed,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
         validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
+        run_spikes=spikes_over_run(curves[1] - curves[0], late.baseline.level, m.resolution.quantum),
     )
 
 

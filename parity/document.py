@@ -55,6 +55,7 @@ def verdict_document(
             "checks": checks,
             "other_candidates": peers,
             "validation": advisory.validation,
+            "run_spikes": advisory.run_spikes,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),

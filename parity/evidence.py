@@ -11,12 +11,13 @@ import json
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from parity.advice import LayerSnr
 from parity.criteria import Criteria, criteria_from_mapping
 from parity.curve import Curve, curve_from_arrays
 from parity.plain import canonical_json, plain
@@ -47,6 +48,7 @@ class Case:
     assume_complete: bool = False
     layer_policy: str | None = None
     baseline_name: str | None = None
+    layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
 
     def documents(self) -> list[dict[str, Any]]:
         """Judge the case: one document a candidate."""
@@ -59,6 +61,7 @@ class Case:
             assume_complete=self.assume_complete,
             layer_policy=self.layer_policy,
             baseline_name=self.baseline_name,
+            layer_snr_db=self.layer_snr_db,
         )
         return [verdict.document() for verdict in verdicts]
 
@@ -86,6 +89,7 @@ def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
         "planned_steps": case.planned_steps,
         "assume_complete": case.assume_complete,
         "layer_policy": case.layer_policy,
+        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(found.items())] for name, found in case.layer_snr_db.items()},
         "arms": arms,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
@@ -176,6 +180,10 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
         assume_complete=manifest["assume_complete"],
         layer_policy=manifest["layer_policy"],
         baseline_name=name or None,
+        layer_snr_db={
+            candidate: {(layer, operand): float(snr) for layer, operand, snr in entries}
+            for candidate, entries in manifest.get("layer_snr_db", {}).items()
+        },
     )
 
 

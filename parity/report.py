@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.plain import canonical_json
+from parity.spikes import ONE_SIDED_ALPHA
 from parity.version import ENGINE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
 
@@ -191,6 +192,8 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
         facts.append(
             ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
         )
+    if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
+        facts.append(("spikes", _spike_words(document, spikes)))
     facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
     facts += [("downstream", task["sentence"]) for task in document.get("downstream", ())]
     if gain := document.get("worth"):
@@ -198,6 +201,12 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
     if norm := document.get("grad_norm"):
         facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))
     return facts
+
+
+def _spike_words(document: Document, spikes: Document) -> str:
+    more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})" if spikes["p_candidate_more"] < ONE_SIDED_ALPHA else ""
+    sides = ((_candidate(document), "candidate"), (_baseline(document), "baseline"))
+    return f"over the whole run {' and '.join(f'{spikes[key]:,} of {name}' for name, key in sides)}{more}"
 
 
 def _rate(value: float) -> str:

@@ -1,5 +1,7 @@
 """One function a reason that can decide: its sentence with numbers where it holds, else None. `decision` says in which order they count."""
 
+import re
+
 from parity.late import Late
 from parity.measurements import Measurements
 from parity.pairing import SAME_ORDER
@@ -12,6 +14,8 @@ from parity.wording import count, interval_words, percent, sentence_decimals
 MAX_NONFINITE_SHARE = 0.01
 MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
+KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
+_DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 
 
@@ -142,7 +146,10 @@ def confounded(m: Measurements) -> str | None:
     """The arms differ in more than the recipe."""
     if not m.differing_context:
         return None
-    return f"The runs differ in more than the recipe: {'; '.join(m.differing_context)}."
+    named = [_DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context[:KEYS_SHOWN]]
+    more = len(m.differing_context) - KEYS_SHOWN
+    tail = f"; and {more} more" if more > 0 else ""
+    return f"The runs differ in more than the recipe: {'; '.join(named)}{tail}."
 
 
 def not_converged(m: Measurements) -> str | None:

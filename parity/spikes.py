@@ -20,6 +20,7 @@ from parity.noise import MAD_TO_SD
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10
 SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a robust scale
+RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100  # at most so many blocks of a whole run, each of at least so many points
 ONE_SIDED_ALPHA = 0.01
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
@@ -73,6 +74,28 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
         mask=mask,
         masked_gap=interpolate(gap, mask),
         divergence_gap=interpolate(gap, recovered),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpikes:
+    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's."""
+
+    baseline: int
+    candidate: int
+    p_candidate_more: float
+    blocks: int
+
+
+def spikes_over_run(gap: FloatArray, level: float, quantum: float = 0.0) -> RunSpikes | None:
+    """Count the spikes of a whole run's gap series (n,), block by block because its scale falls; None below 200 points."""
+    blocks = min(RUN_BLOCKS, len(gap) // RUN_BLOCK_POINTS)
+    if blocks < 2:
+        return None
+    found = [find_spikes(block, level, quantum) for block in np.array_split(gap, blocks)]
+    baseline, candidate = sum(block.baseline for block in found), sum(block.candidate for block in found)
+    return RunSpikes(
+        baseline=baseline, candidate=candidate, p_candidate_more=binomial_upper(candidate, baseline + candidate), blocks=blocks
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.advice import Advice, advise
+from parity.advice import Advice, LayerSnr, advise
 from parity.advisory import Advisory, measure_advisory
 from parity.criteria import Criteria
 from parity.curve import Curve
@@ -72,11 +72,13 @@ def judge(
     assume_complete: bool = False,
     layer_policy: str | None = None,
     baseline_name: str | None = None,
+    layer_snr_db: Mapping[str, LayerSnr] | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
     `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
-    Without either nothing passes. Losses in nats. Raises ValueError where an arm has no run or the plan is not positive.
+    Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
+    fail. Losses in nats. Raises ValueError where an arm has no run or the plan is not positive.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -97,7 +99,7 @@ def judge(
             verdicts.append(
                 Verdict(
                     decision=decision,
-                    advice=advise(measured, decision, layer_policy),
+                    advice=advise(measured, decision, layer_policy, (layer_snr_db or {}).get(candidate)),
                     measurements=measured,
                     advisory=advisory,
                     checks=made,

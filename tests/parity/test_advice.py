@@ -1,11 +1,13 @@
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, curve_from_arrays
-from parity.advice import predicted, runs_that_decide, steps_that_decide
+from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+from parity.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.evidence import Case, bundle_bytes, verify
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
@@ -73,3 +75,39 @@ def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair:
     timed = curve_from_arrays(cand.steps, cand.loss, columns={"step_seconds": np.full(2000, 3.6)})
     advice = judge_pair(make_run(), timed).document()["advice"]
     assert f"(about {2 * advice['add_candidate_runs']} hours of training)" in advice["sentences"][0]
+
+
+SNR = {
+    ("block.3.mlp", "wgrad"): 9.14,
+    ("block.3.mlp", "fprop"): 17.0,
+    ("block.0.attn", "dgrad"): 12.0,
+    ("block.1.mlp", "fprop"): 11.0,
+    ("block.2.mlp", "fprop"): 16.0,
+    ("block.4.mlp", "fprop"): float("nan"),
+}
+
+
+def test_the_worst_layers_are_named_once_each_lowest_first() -> None:
+    (sentence,) = worst_layers(SNR)
+    assert sentence.endswith("block.3.mlp (wgrad, 9.1 dB), block.1.mlp (fprop, 11.0 dB), block.0.attn (dgrad, 12.0 dB).")
+    assert worst_layers({}) == ()
+    assert worst_layers({("a", "fprop"): float("nan")}) == ()
+
+
+def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: MakeRun, judge_pair: JudgePair, tmp_path: Path) -> None:
+    failed = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"cand": SNR})
+    assert "block.3.mlp (wgrad, 9.1 dB)" in failed.document()["advice"]["sentences"][1]
+    assert "dB" not in " ".join(judge_pair(make_run(), make_run(seed=2), layer_snr_db={"cand": SNR}).advice.sentences)
+    assert "dB" not in " ".join(judge_pair(make_run(), make_run(seed=2, gap=0.1)).advice.sentences)
+    other = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"another": SNR})
+    assert "dB" not in " ".join(other.advice.sentences)
+    case = Case(
+        baseline=[make_run()],
+        candidates={"cand": [make_run(seed=2, gap=0.1)]},
+        criteria=criteria_from_mapping({"margin": "1%"}),
+        planned_steps=2000,
+        layer_snr_db={"cand": SNR},
+    )
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(bundle_bytes(case, case.documents()))
+    assert verify(str(path)) == ()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.spikes import binomial_upper, diverged_late, find_spikes, interpolate, stretches, widen
+from parity.spikes import binomial_upper, diverged_late, find_spikes, interpolate, spikes_over_run, stretches, widen
 
 
 def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
@@ -85,3 +85,36 @@ def test_divergence_needs_both_conditions_and_enough_points() -> None:
     assert not diverged_late(np.linspace(0, 0.08, 400), 0.03)  # below three margins
     assert diverged_late(np.linspace(0, 0.3, 400), 0.03)
     assert not diverged_late(np.linspace(0, 9, 10), 0.03)
+
+
+def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
+    """The gap's noise falls tenfold over the run: a jump of 0.15 is a spike late, and noise early; one scale for all would miss it."""
+    rng = np.random.default_rng(0)
+    gap = rng.normal(0.0, 1.0, 4000) * np.linspace(0.05, 0.005, 4000)
+    late = (2900, 3100, 3300, 3700, 3750, 3850, 3950)
+    for at in late:
+        gap[at] += 0.15
+    gap[3000] -= 0.15
+    found = spikes_over_run(gap, 3.0)
+    assert found is not None
+    assert (found.candidate, found.baseline, found.blocks) == (7, 1, 20)
+    assert found.p_candidate_more == pytest.approx(9 / 256)
+    assert find_spikes(gap, 3.0).candidate < 7
+    mirrored = spikes_over_run(-gap, 3.0)
+    assert mirrored is not None
+    assert (mirrored.candidate, mirrored.baseline) == (1, 7)
+    assert spikes_over_run(gap[:199], 3.0) is None
+
+
+def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
+    from parity import curve_from_arrays
+    from parity.report import render_markdown
+
+    cand = make_run(seed=2)
+    loss = cand.loss.copy()
+    loss[500:1300:100] += 1.0
+    verdict = judge_pair(make_run(), curve_from_arrays(cand.steps, loss, label=cand.label))
+    document = verdict.document()
+    assert verdict.verdict == "pass"
+    assert (document["spikes"]["candidate"], document["run_spikes"]["candidate"], document["run_spikes"]["baseline"]) == (0, 8, 0)
+    assert "over the whole run 8 of cand and 0 of run1, more than chance gives (p 0.0039)" in render_markdown([document])

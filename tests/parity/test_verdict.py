@@ -215,6 +215,17 @@ def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judg
     assert judge_pair(base, make_run(seed=2, context={key: "a"})).verdict == "pass"
 
 
+def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    left = {"data_digest": "a1" * 32, **{f"key{number}": "x" for number in range(4)}}
+    right = {"data_digest": "b2" * 32, **{f"key{number}": "y" for number in range(4)}}
+    document = judge_pair(make_run(context=left), make_run(seed=2, context=right)).document()
+    assert document["reasons"][0]["sentence"] == (
+        "The runs differ in more than the recipe: data_digest: a1a1a1a1 | b2b2b2b2; key0: x | y; key1: x | y; and 2 more."
+    )
+    assert document["context_differs"][0] == f"data_digest: {'a1' * 32} | {'b2' * 32}"
+    assert len(document["context_differs"]) == 5
+
+
 def test_a_sample_of_a_run_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
     cand, rng = make_run(4000, seed=2), np.random.default_rng(0)
     for keep in (np.sort(rng.choice(4000, 1600, replace=False)), np.append(np.linspace(0, 3998, 1500).astype(int), 3999)):
