@@ -107,7 +107,9 @@ def _gap(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
         mean, lo, hi = (document["gap"][key] for key in ("mean", "lo", "hi"))
         x = gap.window[0] + (gap.window[1] - gap.window[0]) / 2
         axes.errorbar([x], [mean], yerr=[[mean - lo], [hi - mean]], fmt="o", color="0.1", markersize=4, capsize=3)
-        axes.annotate(signed(mean, 4), (x, hi), fontsize=8, ha="center", va="bottom")
+        label = {"xytext": (0, 4), "textcoords": "offset points", "bbox": {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}}
+        axes.annotate(signed(mean, 4), (x, hi), fontsize=8, ha="center", va="bottom", **label)
+        axes.annotate("window judged", (x, 0.02), xycoords=("data", "axes fraction"), fontsize=7, ha="center", va="bottom")
     axes.set_ylabel("gap, nats (+ = candidate worse)", fontsize=8)
     axes.set_xlabel("step", fontsize=8)
     axes.tick_params(labelsize=8)

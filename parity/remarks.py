@@ -16,7 +16,12 @@ def noise_assumed(m: Measurements) -> str | None:
     assumed = [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
     if not assumed:
         return None
-    which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in assumed)
+    shares = {percent(share) for _, share in assumed}
+    which = (
+        f"{shares.pop()} of the loss for each arm"
+        if len(assumed) == 2 and len(shares) == 1
+        else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in assumed)
+    )
     return f"Run noise was assumed ({which}), not measured: add replicates or an A/A control to replace the assumption."
 
 
