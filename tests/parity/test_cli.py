@@ -44,7 +44,7 @@ def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict
     found, out, err = compare(capsys, files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500")
     assert found == code
     assert word in out.splitlines()[0]
-    assert err == ""
+    assert err.count("\n") == ("recipe of arm nvfp4 is not stated" in err) == (cand == "nvfp4")
     assert max(map(len, out.splitlines())) <= 80
 
 
