@@ -31,14 +31,6 @@ _MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldProblemDocument:
-    """One thing wrong with a request: a JSON Pointer into its body, and a sentence."""
-
-    pointer: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A refusal (RFC 9457); `type` is stable, `detail` is a sentence for people."""
 
@@ -48,7 +40,7 @@ class Problem:
     detail: str
     instance: str
     request_id: str | None
-    errors: list[FieldProblemDocument] | None = None
+    errors: list[FieldProblem] | None = None
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
