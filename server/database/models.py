@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["queued", "running", "finished", "failed", "cancelled"]
+AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
 
 
@@ -49,6 +50,10 @@ class Job(Base):
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
     criteria: Mapped[dict[str, Any]]
+    # A run that trains for longer than this, all its attempts together, is failed; None: as long as the operator allows.
+    max_run_seconds: Mapped[float | None]
+    # What the early-stop rule remembers of each pair of runs, keyed by the candidate's run.
+    early_stop: Mapped[dict[str, Any] | None]
     # The one device class and thread count that all runs of the job share; bound when the first run starts to train.
     device_class: Mapped[str | None]
     threads: Mapped[int | None]
@@ -113,6 +118,23 @@ class Run(Base):
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
+
+
+class Attempt(Base):
+    """One claim of a run: attempt n is epoch n. Kept for good, so that every crash and every resume can be read later."""
+
+    __tablename__ = "attempts"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    epoch: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[AttemptState] = mapped_column(String(32))
+    code: Mapped[str | None]
+    message: Mapped[str | None] = mapped_column(Text)
+    worker_id: Mapped[str | None]
+    first_step: Mapped[int | None]
+    fingerprint: Mapped[str | None]
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
 
 
 class Chunk(Base):
@@ -182,6 +204,8 @@ class Token(Base):
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
+    # How many runs submitted under this token may train at once; None: as many as there are slots.
+    max_running: Mapped[int | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
     last_used_at: Mapped[float | None]

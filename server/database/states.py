@@ -1,17 +1,19 @@
-"""The states of jobs and runs, the legal moves between them, and the one way to move.
+"""The states of jobs, runs and attempts, the legal moves between them, and the one way to move.
 
-A move is a compare-and-set: it names the states that it starts from, and whoever comes second changes nothing.
+A move is a compare-and-set: it names the states that it starts from, and whoever comes second changes nothing. An arm has
+no state of its own: it is what its runs are. `docs/protocol.md` shows this table, and a test holds the two together.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import Session
 
-from server.database.models import Job, JobStatus, Run, RunState
+from server.database.models import Attempt, AttemptState, Job, JobStatus, Run, RunState
 
 State = TypeVar("State", bound=str)
 
@@ -31,6 +33,17 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
+# attempt: one claim of a run. `crashed` broke off by itself, `lost` fell silent until its lease ended (a later claim fences
+# it), `released` was given back by a worker that was stopped; after these three the run is queued again or failed.
+ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
+    "running": frozenset({"finished", "failed", "cancelled", "crashed", "lost", "released"}),
+    "finished": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+    "crashed": frozenset(),
+    "lost": frozenset(),
+    "released": frozenset(),
+}
 JOB_ENDED = frozenset(state for state, following in JOB_MOVES.items() if not following)
 RUN_ENDED = frozenset(state for state, following in RUN_MOVES.items() if not following)
 
@@ -49,6 +62,18 @@ def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunS
     if holder is not None:
         statement = statement.where(Run.epoch == holder)
     return _changed(session, statement.values(state=end, **values))
+
+
+def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | None) -> None:
+    """Record that attempt `epoch` of a run has begun."""
+    session.add(Attempt(run_id=run_id, epoch=epoch, state="running", worker_id=worker_id, started_at=time.time()))
+
+
+def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:
+    """End a running attempt; False when it had ended. Call it in the transaction that moves the run."""
+    starts = _checked(ATTEMPT_MOVES, ("running",), end)
+    statement = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch, Attempt.state.in_(starts))
+    return _changed(session, statement.values(state=end, code=code, message=message, ended_at=time.time()))
 
 
 def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:
