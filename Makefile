@@ -8,7 +8,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test check lock clean
+.PHONY: demo serve test check audit lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -25,10 +25,17 @@ check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI's advisories, so it needs the real one
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-audit.lock
+	@for lock in requirements*.lock; do echo $$lock; $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
+
 lock: $(UV) ## compile the locks anew from pyproject.toml
-	@$(COMPILE) --group service pyproject.toml -o requirements.lock
-	@$(COMPILE) --group service --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o requirements.lock
+	@$(COMPILE) --group service --group training pyproject.toml -c requirements.lock -o requirements-worker.lock
+	@$(COMPILE) --group service pyproject.toml -c requirements.lock -o requirements-server.lock
+	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
 	@$(COMPILE) --group npm -o requirements-npm.lock
+	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
 
 clean: ## remove everything that make made, the demo's record included
 	@rm -rf .venv .state node_modules
