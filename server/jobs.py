@@ -18,7 +18,7 @@ from parity.evidence import Case
 from server import curves
 from server.database import events, models
 from server.database.models import Arm, IdempotencyKey, Job, Run
-from server.database.states import JOB_ENDED, RUN_ENDED, move_job, move_run
+from server.database.states import JOB_ENDED, RUN_ENDED, end_attempt, move_job, move_run
 from server.errors import InvalidError, NotFoundError
 from training.spec import JobSpec, capability
 
@@ -118,7 +118,8 @@ def cancel(session: Session, job_id: str) -> bool:
     if not move_job(session, job_id, ("queued", "running"), "cancelled", finished_at=now, message="cancelled by request"):
         return False
     for run_id in run_ids:
-        move_run(session, run_id, ("queued", "running"), "cancelled", finished_at=now, lease_expires_at=None)
+        if move_run(session, run_id, ("queued", "running"), "cancelled", finished_at=now, lease_expires_at=None):
+            end_attempt(session, run_id, session.get_one(Run, run_id).epoch, "cancelled")
     events.emit(session, job_id, "status", {"status": "cancelled"})
     return True
 

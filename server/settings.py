@@ -34,6 +34,14 @@ class Settings(BaseSettings):
     flush_seconds: float = Field(default=1.0, gt=0, description="how often a live run's steps are written")
     reconcile_seconds: float = Field(default=10.0, gt=0, description="how often lost messages and dead workers are looked for")
     max_attempts: int = Field(default=3, ge=1, description="how often a run is started before its crash is final")
+    checkpoint_dir: Path | None = Field(
+        default=None, description="folder of the checkpoints that broken runs go on from; workers that share it can take over from another"
+    )
+    checkpoint_seconds: float = Field(default=60.0, gt=0, description="how often a run writes a checkpoint")
+    max_run_seconds: float | None = Field(default=None, gt=0, description="a run that trains for longer is failed; unset: no limit")
+    max_run_memory_bytes: int | None = Field(default=None, gt=0, description="a run that takes more memory is failed; unset: no limit")
+    database_patience_seconds: float = Field(default=600.0, gt=0, description="how long a run trains on while its database is away")
+    silence_seconds: float = Field(default=1800.0, gt=0, description="a training process that says nothing for this long is killed as hung")
 
     @property
     def database(self) -> str:
@@ -49,6 +57,11 @@ class Settings(BaseSettings):
     def redis(self) -> str:
         """The broker URL in force."""
         return self.redis_url or f"redis+socket://{self.redis_socket}"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where each run has a folder of checkpoints, named by its id."""
+        return (self.checkpoint_dir or self.state_dir / "checkpoints").resolve()
 
     def socket_problem(self) -> str | None:
         """Why the state folder can't hold a unix socket, or None."""

@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy.orm import Session, aliased
 
 from server.database import events
-from server.database.models import Job, Run, RunState, Worker
-from server.database.states import move_job, move_run
+from server.database.models import Attempt, AttemptState, Job, Run, RunState, Token, Worker
+from server.database.states import begin_attempt, end_attempt, move_job, move_run
 from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
@@ -27,13 +27,14 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run that is ours until its lease ends."""
+    """A run that is ours until its lease ends. `max_seconds` is what its limit leaves to this attempt; None: no limit."""
 
     run_id: str
     job_id: str
     arm: str
     epoch: int
     spec: RunSpec
+    max_seconds: float | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -50,6 +51,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
             Run.capability == worker.capability,
             or_(Job.device_class.is_(None), Job.device_class == device_class),
             or_(Job.threads.is_(None), Job.threads == threads),
+            _below_its_limit(),
         )
         .order_by(Run.priority.desc(), Run.created_at, Run.job_id, Run.position)
         .limit(1)
@@ -62,6 +64,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     session.refresh(job, with_for_update=True)
     if job.device_class not in (None, device_class) or job.threads not in (None, threads):
         return None
+    if not _token_allows(session, job):
+        return None
     try:
         spec = _spec(run)
     except ValidationError as error:
@@ -70,16 +74,46 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         move_run(session, run.id, ("queued",), "failed", code="SPEC_UNREADABLE", message=message, finished_at=now)
         events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "failed", "code": "SPEC_UNREADABLE"})
         return None
-    fresh = {"code": None, "message": None, "steps_done": 0, "last_loss": None, "started_at": now}
+    fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     lease = {"worker_id": worker.id, "lease_expires_at": now + lease_seconds}
+    max_seconds = None if job.max_run_seconds is None else job.max_run_seconds - _seconds_trained(session, run.id)
     if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, **fresh):
         return None
+    begin_attempt(session, run.id, epoch, worker.id)
     job.device_class, job.threads = device_class, threads
     session.flush()
     if move_job(session, job.id, ("queued",), "running", started_at=now):
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
-    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec)
+    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds)
+
+
+def _below_its_limit() -> ColumnElement[bool]:
+    """Whether the token under which the job was submitted may have one more run train."""
+    token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
+    other_run, other_job = aliased(Run), aliased(Job)
+    training = (
+        select(func.count())
+        .select_from(other_run)
+        .join(other_job, other_run.job_id == other_job.id)
+        .where(other_run.state == "running", other_job.submitted_by == Job.submitted_by)
+        .scalar_subquery()
+    )
+    return or_(token.is_(None), training < token)
+
+
+def _token_allows(session: Session, job: Job) -> bool:
+    """The same, asked again under a lock on the token, so that two claims at once can't both take the last place."""
+    if session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
+        return True
+    token = session.get_one(Token, job.submitted_by, with_for_update=True, populate_existing=True)
+    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == token.id)
+    return token.max_running is None or (session.scalar(count) or 0) < token.max_running
+
+
+def _seconds_trained(session: Session, run_id: str) -> float:
+    spent = select(func.sum(Attempt.ended_at - Attempt.started_at)).where(Attempt.run_id == run_id)
+    return float(session.scalar(spent) or 0.0)
 
 
 def renew(session: Session, held: Claim, lease_seconds: float, **values: object) -> None:
@@ -100,14 +134,19 @@ def end(session: Session, held: Claim, state: RunState, *, code: str | None = No
         session, held.run_id, ("running",), state, holder=held.epoch, code=code, message=message, finished_at=now, lease_expires_at=None
     ):
         raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
+    end_attempt(session, held.run_id, held.epoch, "failed" if state == "failed" else "finished", code, message)
     events.emit(session, held.job_id, "run", {"run": held.run_id, "arm": held.arm, "state": state, "code": code, "message": message})
 
 
-def give_back(session: Session, run: Run, why: str, *, crashed: bool, max_attempts: int) -> RunState | None:
-    """Queue a run again whose attempt broke off, or fail it when it crashed too often; None when somebody else did."""
-    crashes = run.crashes + (1 if crashed else 0)
+def give_back(session: Session, run: Run, why: str, *, attempt: AttemptState, max_attempts: int) -> RunState | None:
+    """Queue a run again whose attempt is `released`, `crashed` or `lost`, or fail it when it broke too often; None when somebody did.
+
+    What it has recorded stays: the next attempt goes on from its newest checkpoint, and replaces what it computes again.
+    """
+    broke = attempt != "released"
+    crashes = run.crashes + (1 if broke else 0)
     state: RunState = "failed" if crashes >= max_attempts else "queued"
-    code, message = ("WORKER_CRASHED", f"{why} (attempt {run.epoch}, {crashes} of {max_attempts} crashes)") if crashed else (None, why)
+    code, message = ("WORKER_CRASHED", f"{why} (attempt {run.epoch}, {crashes} of {max_attempts} crashes)") if broke else (None, why)
     moved = move_run(
         session,
         run.id,
@@ -120,12 +159,11 @@ def give_back(session: Session, run: Run, why: str, *, crashed: bool, max_attemp
         lease_expires_at=None,
         worker_id=None,
         steps_per_second=None,
-        steps_done=0 if state == "queued" else run.steps_done,
-        last_loss=None if state == "queued" else run.last_loss,
         finished_at=time.time() if state == "failed" else None,
     )
     if not moved:
         return None
+    end_attempt(session, run.id, run.epoch, attempt, code, message)
     events.emit(session, run.job_id, "run", {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message})
     return state
 

@@ -35,7 +35,7 @@ def give_back_expired(settings: Settings, database: Database) -> list[str]:
         # One transaction each: it locks the run and then its job, like every other writer.
         with database.write() as session:
             run = session.scalars(_expired().where(Run.id == run_id).with_for_update(skip_locked=True)).first()
-            if run and lease.give_back(session, run, why, crashed=True, max_attempts=settings.max_attempts):
+            if run and lease.give_back(session, run, why, attempt="lost", max_attempts=settings.max_attempts):
                 _log.warning("run %s: %s", run_id, why)
                 moved.append(run_id)
     return moved

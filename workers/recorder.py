@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from server.database import events, store
 from server.database.engine import Database
+from server.database.models import Attempt
 from workers import lease
 from workers.lease import Claim
 
@@ -44,6 +46,7 @@ class Recorder:
         self._steps: list[Mapping[str, Any]] = []
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = 0
+        self._begun = False
 
     def add(self, step: Mapping[str, Any]) -> None:
         """Take one step's statistics (the fields of `training.statistics.StepStats`)."""
@@ -72,12 +75,15 @@ class Recorder:
             if validated:
                 columns = {"loss": _column(validated, "validation_loss")}
                 store.append(session, held.run_id, "validation", held.epoch, _steps(validated), columns)
+            if not self._begun:
+                ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
+                session.execute(ours.values(first_step=steps[0]["step"]))
             self._unsealed += len(steps)
             if self._unsealed >= store.SEALED_STEPS:
                 self._seal(session)
             payload = {"run": held.run_id, "arm": held.arm, "step": last["step"], "steps_per_second": speed}
             events.emit(session, held.job_id, "metric", payload)
-        self._steps = []
+        self._steps, self._begun = [], True
 
     def seal(self) -> None:
         """Merge the small chunks of the attempt, which came about once a second, into large ones."""

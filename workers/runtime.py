@@ -22,6 +22,8 @@ from server.queue import Doorbell, queue_name
 from server.readiness import redis_client
 from server.settings import CHECKOUT, Settings
 from workers import lease, reconcile, supervisor
+from workers.slots import Slot, environment
+from workers.slots import slots as slots_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,18 +31,20 @@ _log = logging.getLogger(__name__)
 class Runtime:
     """Claims and trains runs of one capability on a fixed number of slots."""
 
-    def __init__(self, settings: Settings, doorbell: Doorbell, *, capability: str, slots: int) -> None:
+    def __init__(self, settings: Settings, doorbell: Doorbell) -> None:
         self._settings = settings
         self._doorbell = doorbell
         self._database = Database(settings.database)
         self._stopping = threading.Event()
-        self._cores = _cores(slots)
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        for slot in slots_of(settings):
+            self._free.put(slot)
         self._worker = Worker(
             id=models.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
-            capability=capability,
-            slots=slots,
-            device=_device() | {"threads_per_run": 1},
+            capability=settings.capability,
+            slots=settings.slots,
+            device=_device(settings) | {"threads_per_run": 1},
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
@@ -73,11 +77,11 @@ class Runtime:
             held = lease.claim(session, self._worker, self._settings.lease_seconds)
         if held is None:
             return False
-        core = self._cores.get()
+        slot = self._free.get()
         try:
-            supervisor.train(self._settings, self._database, held, core, self._stopping)
+            supervisor.train(self._settings, self._database, held, slot, self._stopping)
         finally:
-            self._cores.put(core)
+            self._free.put(slot)
         reconcile.conclude(self._database, held.job_id)
         return True
 
@@ -106,21 +110,12 @@ class Runtime:
             self._doorbell.ring(capability, times=max(0, min(waiting, self._worker.slots) - hanging))
 
 
-def _cores(slots: int) -> queue.SimpleQueue[int | None]:
-    """A core for each slot; None (not pinned) where the system can't pin or has fewer cores than slots."""
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    cores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    for slot in range(slots):
-        cores.put(usable[slot] if len(usable) >= slots else None)
-    return cores
-
-
-def _device() -> dict[str, Any]:
+def _device(settings: Settings) -> dict[str, Any]:
     """What this machine is, asked in a process of its own: the worker must not import jax."""
     told = subprocess.run(
         [sys.executable, "-m", "training.device", "--json"],
         cwd=CHECKOUT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        env=environment(settings, Slot()),
         check=False,
         capture_output=True,
         text=True,

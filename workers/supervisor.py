@@ -1,7 +1,7 @@
-"""Train one claimed run in a child process and record it: pulls the child's lines, flushes, renews, cancels, ends.
+"""Train one claimed run in a child process and record it: takes its messages, flushes, renews, limits, cancels, ends.
 
-The supervisor never imports jax. Whatever ends the run (cancel, a lost lease, shutdown, a full disk) kills the child's
-whole process group.
+The supervisor never imports jax. Whatever ends the run (cancel, a lost lease, a limit, shutdown, a full disk) kills the
+training process with its whole group.
 """
 
 from __future__ import annotations
@@ -10,206 +10,184 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
-import queue
-import signal
-import subprocess
-import sys
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
+from server.database import store
 from server.database.engine import Database
-from server.database.models import Run, RunState
-from server.settings import CHECKOUT, Settings
-from workers import lease
+from server.database.models import Attempt, AttemptState, Run, RunState
+from server.database.states import RUN_ENDED
+from server.settings import Settings
+from workers import lease, trainer
 from workers.lease import Claim, LeaseLostError
 from workers.recorder import Recorder
+from workers.slots import Slot, environment
+from workers.trainer import Trainer
 
 _log = logging.getLogger(__name__)
-_LOG_LINES = 50
 _RETRY_SECONDS = 1.0
-_EXIT_SECONDS = 5.0
 
 
-def train(settings: Settings, database: Database, held: Claim, core: int | None, stopping: threading.Event) -> None:
+def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event) -> None:
     """Train and record the run that we hold until it ends, is cancelled, breaks, or `stopping` is set."""
-    log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(database, held, settings.lease_seconds)
+    supervisor = Supervisor(settings, database, held, stopping)
     try:
-        with _child(settings, held, core, log_path) as child:
-            ended = _follow(settings, database, held, child, recorder, stopping)
-            status = None if ended or stopping.is_set() else _exit_status(child)
+        supervisor.train(slot)
     except LeaseLostError as lost:
         _log.info("%s: its trainer was stopped", lost)
     except Exception as error:  # noqa: BLE001 (a full disk, a database that stayed away: the run must not wait for its lease to say so)
         _log.exception("run %s can't go on", held.run_id)
-        _give_back(settings, database, held, f"its supervisor failed: {error!r}", crashed=True)
-    else:
-        if stopping.is_set() and not ended:
-            _give_back(settings, database, held, "the worker was stopped", crashed=False)
-        elif not ended:
-            why = f"the training process ended with status {status}; the end of its log: {_tail(log_path)}"
-            _give_back(settings, database, held, why, crashed=True)
+        # Where the database is away, the reconciler finds the run by its lease.
+        with suppress(OperationalError):
+            supervisor.give_back(f"its supervisor failed: {error!r}", "crashed")
+    with suppress(OperationalError):
+        supervisor.clear()
 
 
-def _exit_status(child: subprocess.Popen[str]) -> int | None:
-    """How the child ended by itself; None when it has stopped talking but has not ended."""
-    try:
-        return child.wait(_EXIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
+class Supervisor:
+    """One attempt at one run, from its claim to its end in the record."""
 
+    def __init__(self, settings: Settings, database: Database, held: Claim, stopping: threading.Event) -> None:
+        self._settings = settings
+        self._database = database
+        self._held = held
+        self._stopping = stopping
+        self._recorder = Recorder(database, held, settings.lease_seconds)
+        self._checkpoints = settings.checkpoints / held.run_id
 
-def _follow(
-    settings: Settings, database: Database, held: Claim, child: subprocess.Popen[str], recorder: Recorder, stopping: threading.Event
-) -> bool:
-    """Record what the child says; True once the run has ended in the record, False when the child broke off."""
-    lines = _lines(child)
-    next_flush = next_beat = 0.0
-    steps_waiting = False
-    while not stopping.is_set():
-        for message in _drain(lines, settings.flush_seconds / 4):
-            match message:
-                case None:
+    def train(self, slot: Slot) -> None:
+        """Start the training process in a slot and follow it to its end."""
+        settings, held = self._settings, self._held
+        log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        request = {"core": slot.core, "spec": dataclasses.asdict(held.spec), "checkpoints": self._checkpoint_request()}
+        with trainer.started(request, environment(settings, slot), log_path) as process:
+            if not self._follow(process):
+                # Asked before the block ends, because its end kills the process.
+                released = self._stopping.is_set()
+                why = "the worker was stopped" if released else process.how_it_ended()
+                self.give_back(why, "released" if released else "crashed")
+
+    def give_back(self, why: str, attempt: AttemptState) -> None:
+        """Put the run back into the queue, or fail it when it broke too often."""
+        held = self._held
+        with self._database.write() as session:
+            run = session.get_one(Run, held.run_id)
+            if run.epoch == held.epoch:
+                lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
+
+    def clear(self) -> None:
+        """Remove the checkpoints of a run that has ended; nobody will go on from them."""
+        with self._database.read() as session:
+            ended = session.get_one(Run, self._held.run_id).state in RUN_ENDED
+        if ended:
+            shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+    def _checkpoint_request(self) -> dict[str, Any]:
+        """Where checkpoints are, and the step that none may be ahead of: what is not recorded must be trained again."""
+        with self._database.read() as session:
+            steps, _ = store.read(session, self._held.run_id, "train", [])
+        # The first step that the record lacks. Steps are recorded in order, so a hole can only come from a damaged record.
+        recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
+        return {"folder": str(self._checkpoints), "seconds": self._settings.checkpoint_seconds, "resume_at_most": recorded}
+
+    def _follow(self, process: Trainer) -> bool:
+        """Record what the process says; True once the run has ended in the record, False when it broke off or we stop."""
+        settings, limits = self._settings, self._limits(process)
+        next_flush = next_beat = 0.0
+        steps_waiting = False
+        heard = time.monotonic()
+        while not self._stopping.is_set():
+            for message in process.messages(settings.flush_seconds / 4):
+                heard = time.monotonic()
+                if message is None:
                     return False
-                case {"kind": "step"}:
-                    recorder.add(message)
+                if message["kind"] == "step":
+                    self._recorder.add(message)
                     steps_waiting = True
-                case {"kind": "manifest", "manifest": manifest}:
-                    _retried(settings, partial(_tell_manifest, settings, database, held, manifest))
-                case {"kind": "end"}:
-                    _end(settings, database, held, recorder, "finished")
+                elif self._told(message):
                     return True
-                case {"kind": "error", "code": code, "message": text}:
-                    # A run that diverged has told us what we asked: its curve ends in NaN, and the judge reads that.
-                    _end(settings, database, held, recorder, "finished" if code == "DIVERGED" else "failed", code, text)
+            now = time.monotonic()
+            if (steps_waiting and now >= next_flush) or now >= next_beat:
+                self._retried(self._recorder.flush)
+                steps_waiting = False
+                next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
+                broken = next(limits)
+                if broken is not None:
+                    self._end("failed", *broken)
                     return True
-        now = time.monotonic()
-        if (steps_waiting and now >= next_flush) or now >= next_beat:
-            _retried(settings, recorder.flush)
-            steps_waiting = False
-            next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
-    return False
+            if now - heard > settings.silence_seconds:
+                self.give_back(f"its training process said nothing for {settings.silence_seconds:g} s and was killed as hung", "crashed")
+                return True
+        return False
 
+    def _told(self, message: Mapping[str, Any]) -> bool:
+        """Act on a message that is no step; True when it ended the run."""
+        match message:
+            case {"kind": "manifest", "manifest": manifest}:
+                self._retried(partial(self._record_manifest, manifest))
+            case {"kind": "end"}:
+                self._end("finished")
+                return True
+            case {"kind": "error", "code": code, "message": text}:
+                # A run that diverged has told us what we asked: its curve ends in NaN, and the judge reads that.
+                self._end("finished" if code == "DIVERGED" else "failed", code, text)
+                return True
+        return False
 
-def _tell_manifest(settings: Settings, database: Database, held: Claim, manifest: Mapping[str, str]) -> None:
-    with database.write() as session:
-        lease.renew(session, held, settings.lease_seconds, manifest=manifest, fingerprint=_fingerprint(held, manifest))
-
-
-def _end(
-    settings: Settings,
-    database: Database,
-    held: Claim,
-    recorder: Recorder,
-    state: RunState,
-    code: str | None = None,
-    message: str | None = None,
-) -> None:
-    def write() -> None:
-        with database.write() as session:
-            lease.end(session, held, state, code=code, message=message)
-
-    for step in (recorder.flush, recorder.seal, write):
-        _retried(settings, step)
-
-
-def _give_back(settings: Settings, database: Database, held: Claim, why: str, *, crashed: bool) -> None:
-    with database.write() as session:
-        run = session.get_one(Run, held.run_id)
-        if run.epoch == held.epoch:
-            lease.give_back(session, run, why, crashed=crashed, max_attempts=settings.max_attempts)
-
-
-def _retried(settings: Settings, write: Callable[[], None]) -> None:
-    """Write, and try again while the database is busy or away, for as long as a lease lasts."""
-    deadline = time.monotonic() + settings.lease_seconds
-    while True:
-        try:
-            return write()
-        except OperationalError as error:
-            if time.monotonic() > deadline:
-                raise
-            _log.warning("the database did not take a write, trying again: %s", error.orig)
-        time.sleep(_RETRY_SECONDS)
-
-
-@contextmanager
-def _child(settings: Settings, held: Claim, core: int | None, log_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A training process that is gone when the block ends, and its whole group with it."""
-    environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(settings.state_dir.resolve() / "jax-cache"),
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONUNBUFFERED": "1",
-    }
-    with log_path.open("w", encoding="utf-8") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "workers.child"],
-            cwd=CHECKOUT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-        )
-    assert child.stdin is not None  # noqa: S101 (PIPE above)
-    try:
-        child.stdin.write(json.dumps({"core": core, "spec": dataclasses.asdict(held.spec)}) + "\n")
-        child.stdin.flush()
-        yield child
-    finally:
-        with suppress(ProcessLookupError):  # it had ended already, with all its children
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        with suppress(BrokenPipeError):
-            child.stdin.close()
-
-
-def _lines(child: subprocess.Popen[str]) -> queue.Queue[dict[str, Any] | None]:
-    """The child's messages as they come, None after the last."""
-    lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
-
-    def pump() -> None:
-        assert child.stdout is not None  # noqa: S101 (PIPE)
-        try:
-            with child.stdout:
-                for line in child.stdout:
-                    lines.put(json.loads(line))
-        except ValueError:
-            _log.warning("process %d broke off inside a line", child.pid)
-        finally:
-            lines.put(None)
-
-    threading.Thread(target=pump, name=f"run-{child.pid}", daemon=True).start()
-    return lines
-
-
-def _drain(lines: queue.Queue[dict[str, Any] | None], seconds: float) -> Iterator[dict[str, Any] | None]:
-    """Everything that has come, after waiting at most so long for the first."""
-    try:
-        yield lines.get(timeout=seconds)
+    def _limits(self, process: Trainer) -> Iterator[tuple[str, str] | None]:
+        """At each look the code and sentence of a limit that is broken, or None."""
+        began, memory = time.monotonic(), self._settings.max_run_memory_bytes
+        allowed = min((limit for limit in (self._settings.max_run_seconds, self._held.max_seconds) if limit is not None), default=None)
         while True:
-            yield lines.get_nowait()
-    except queue.Empty:
-        return
+            broken = None
+            held_bytes = process.memory_bytes() if memory is not None else 0
+            if memory is not None and held_bytes > memory:
+                remedy = "reduce data.batch_size, data.sequence_length or the model, or raise the worker's PARITY_MAX_RUN_MEMORY_BYTES"
+                broken = ("MEMORY_LIMIT", f"the run took {held_bytes / 2**30:.2f} GiB, expected at most {memory / 2**30:.2f} GiB; {remedy}")
+            elif allowed is not None and time.monotonic() - began > allowed:
+                remedy = "plan fewer steps, or allow more seconds with max_run_seconds"
+                broken = ("TIME_LIMIT", f"the run trained for longer than the {allowed:.0f} s that were left to it; {remedy}")
+            yield broken
+
+    def _record_manifest(self, manifest: Mapping[str, str]) -> None:
+        held, fingerprint = self._held, _fingerprint(self._held, manifest)
+        with self._database.write() as session:
+            lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint)
+            session.execute(
+                update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
+            )
+
+    def _end(self, state: RunState, code: str | None = None, message: str | None = None) -> None:
+        def write() -> None:
+            with self._database.write() as session:
+                lease.end(session, self._held, state, code=code, message=message)
+
+        for step in (self._recorder.flush, self._recorder.seal, write):
+            self._retried(step)
+
+    def _retried(self, write: Callable[[], None]) -> None:
+        """Write, and try again while the database is busy or away: training goes on meanwhile, and the fence keeps it honest."""
+        deadline = time.monotonic() + self._settings.database_patience_seconds
+        while True:
+            try:
+                return write()
+            except OperationalError as error:
+                if time.monotonic() > deadline or self._stopping.is_set():
+                    raise
+                _log.warning("the database did not take a write, trying again: %s", error.orig)
+            time.sleep(_RETRY_SECONDS)
 
 
 def _fingerprint(held: Claim, manifest: Mapping[str, str]) -> str:
     """SHA-256 of everything that decides the run's bits: specification, data, code, libraries, device class, threads."""
     content = {"spec": dataclasses.asdict(held.spec), "manifest": manifest}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _tail(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-    return "\n".join(lines) or "(empty)"

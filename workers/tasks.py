@@ -26,7 +26,7 @@ def train() -> None:
 def _start(**_: object) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        runtime = Runtime(settings, Doorbell(app), capability=settings.capability, slots=settings.slots)
+        runtime = Runtime(settings, Doorbell(app))
         runtime.start()
     except Exception:  # noqa: BLE001 (Celery logs what a signal's receiver raises and goes on; an unregistered worker must not)
         _log.exception("the worker could not start")

@@ -4,10 +4,11 @@ import threading
 import time
 
 import pytest
+from sqlalchemy import select
 
 from server import jobs
 from server.database import events
-from server.database.models import Job, Run
+from server.database.models import Attempt, Job, Run, Token
 from workers import lease
 from workers.lease import LeaseLostError
 
@@ -82,7 +83,7 @@ def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_work
     old = _claim(database, worker)
     with database.write() as session:
         run = session.get_one(Run, old.run_id)
-        assert lease.give_back(session, run, "silent", crashed=True, max_attempts=3) == "queued"
+        assert lease.give_back(session, run, "silent", attempt="crashed", max_attempts=3) == "queued"
     new = _claim(database, worker)
     assert (new.run_id, new.epoch) == (old.run_id, 2)
     with database.write() as session:
@@ -110,7 +111,7 @@ def test_the_last_crash_is_final(database, submit, make_worker):
         held = _claim(database, worker)
         assert held.epoch == attempt
         with database.write() as session:
-            state = lease.give_back(session, session.get_one(Run, held.run_id), "it fell", crashed=True, max_attempts=3)
+            state = lease.give_back(session, session.get_one(Run, held.run_id), "it fell", attempt="crashed", max_attempts=3)
     assert state == "failed"
     run = _run(database, held.run_id)
     assert run.code == "WORKER_CRASHED"
@@ -129,18 +130,69 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
         assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {("failed", "SPEC_UNREADABLE")}
 
 
-def test_a_run_that_is_tried_again_starts_clean(database, submit, make_worker):
+def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):
     submit()
     worker = make_worker()
     held = _claim(database, worker)
     with database.write() as session:
         lease.renew(session, held, 5.0, steps_done=7, last_loss="2.0")
         run = session.get_one(Run, held.run_id)
-        lease.give_back(session, run, "it fell", crashed=True, max_attempts=3)
-    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (0, None)
+        lease.give_back(session, run, "it fell", attempt="crashed", max_attempts=3)
+    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (7, "2.0")
     assert _run(database, held.run_id).code == "WORKER_CRASHED"
     _claim(database, worker)
     assert _run(database, held.run_id).code is None
+    with database.read() as session:
+        first, second = session.scalars(select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.epoch))
+    assert (first.state, first.code, second.state) == ("crashed", "WORKER_CRASHED", "running")
+    assert first.started_at <= first.ended_at <= second.started_at
+    assert "it fell" in first.message
+
+
+def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make_worker):
+    limited, free = submit(), submit()
+    with database.write() as session:
+        token = Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
+        session.add(token)
+        session.get_one(Job, limited).submitted_by = token.id
+    worker = make_worker()
+    first, second, third = _claim(database, worker), _claim(database, worker), _claim(database, worker)
+    assert [held.job_id for held in (first, second, third)] == [limited, free, free]
+    assert _claim(database, worker) is None
+    with database.write() as session:
+        lease.end(session, first, "finished")
+    assert _claim(database, worker).job_id == limited
+
+
+def test_claims_at_once_keep_a_token_below_its_limit(database, submit, make_worker):
+    for _ in range(4):
+        job_id = submit()
+        with database.write() as session:
+            session.get_one(Job, job_id).submitted_by = "t-limited"
+    with database.write() as session:
+        session.add(Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time()))
+    worker, claimed = make_worker(), []
+    threads = [threading.Thread(target=lambda: claimed.append(_claim(database, worker))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len([held for held in claimed if held]) <= 2
+
+
+def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_worker):
+    job_id = submit()
+    worker = make_worker()
+    with database.write() as session:
+        session.get_one(Job, job_id).max_run_seconds = 100.0
+    first = _claim(database, worker)
+    assert first.max_seconds == 100.0
+    with database.write() as session:
+        lease.give_back(session, session.get_one(Run, first.run_id), "it fell", attempt="crashed", max_attempts=3)
+        session.get_one(Attempt, (first.run_id, 1)).started_at -= 60
+    again = _claim(database, worker)
+    assert (again.run_id, again.epoch) == (first.run_id, 2)
+    assert again.max_seconds == pytest.approx(40.0, abs=2.0)
 
 
 def test_cancel_against_live_writers_never_deadlocks(database, submit, make_worker):
@@ -179,7 +231,7 @@ def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_w
     for _ in range(5):
         held = _claim(database, worker)
         with database.write() as session:
-            assert lease.give_back(session, session.get_one(Run, held.run_id), "stopped", crashed=False, max_attempts=1) == "queued"
+            assert lease.give_back(session, session.get_one(Run, held.run_id), "stopped", attempt="released", max_attempts=1) == "queued"
 
 
 def test_a_lease_is_extended_by_renewal(database, submit, make_worker):

@@ -14,6 +14,7 @@ from server.database.models import Run
 from training.spec import Data, Model, Schedule
 from workers import lease, supervisor
 from workers.recorder import Recorder
+from workers.slots import Slot
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def train(settings, database, make_worker):
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        supervisor.train(settings, database, held, None, stopping or threading.Event())
+        supervisor.train(settings, database, held, Slot(), stopping or threading.Event())
         return held
 
     return train_one

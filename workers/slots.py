@@ -1,0 +1,56 @@
+"""A place to train on one machine: one core, or one GPU, and the environment that a training process gets there.
+
+The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently makes another recipe of nvfp4. So a
+training process gets the variables that are named here and no others, those that decide bits are recorded with the run
+(`training.loop.manifest`), and no secret of the service ever reaches it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from server.settings import Settings
+
+# Where programs, libraries, certificates and temporary files are found, and in which words they speak.
+_NAMES = frozenset(
+    {"PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+)
+# What decides how jax, XLA, CUDA and Transformer Engine compute; the manifest records those that decide bits.
+_PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One core of a processor, or one GPU (an entry of CUDA_VISIBLE_DEVICES); None: not pinned."""
+
+    core: int | None = None
+    gpu: str | None = None
+
+
+def slots(settings: Settings) -> list[Slot]:
+    """The slots of this worker: a core each for emulated runs, a GPU each where the capability is one of a GPU.
+
+    Raises ValueError where CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots.
+    """
+    if settings.capability != "cpu":
+        named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
+        gpus = [name.strip() for name in named.split(",") if name.strip()]
+        if len(gpus) < settings.slots:
+            raise ValueError(f"PARITY_SLOTS is {settings.slots}, expected at most the {len(gpus)} GPUs of CUDA_VISIBLE_DEVICES={named}")
+        return [Slot(gpu=gpus[slot]) for slot in range(settings.slots)]
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [Slot(core=usable[slot] if len(usable) >= settings.slots else None) for slot in range(settings.slots)]
+
+
+def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a process that trains in this slot, complete."""
+    kept = {name: value for name, value in given.items() if name in _NAMES or name.startswith(_PREFIXES)}
+    kept |= {
+        "JAX_COMPILATION_CACHE_DIR": str(settings.state_dir.resolve() / "jax-cache"),
+        # Named, so that a machine without its GPU refuses a run instead of training it on the processor.
+        "JAX_PLATFORMS": "cpu" if settings.capability == "cpu" else "cuda",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return kept | ({"CUDA_VISIBLE_DEVICES": slot.gpu} if slot.gpu is not None else {})
