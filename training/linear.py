@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from training import formats, random_bits
+from training.layer_statistics import quiet_statistics, sampled_statistics
 from training.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
 from training.recipes import LinearRecipe
 
@@ -37,18 +38,26 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 class Channel(NamedTuple):
     """What goes into a layer and comes out of it beside numbers of the model.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4): zeros that change nothing;
-    their gradient is the layer's report: amax of x, w and g (0 where one is not quantized) and how many of their values are
-    NaN or infinite.
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. sampled (...): 1 on a step whose statistics
+    are wanted, else 0. report (..., 4) and statistics (..., 3, 9): zeros that change nothing; their gradients are what the layer
+    has to say. The report: amax of x, w and g (0 where one is not quantized) and how many of their values are NaN or infinite.
+    The statistics: `training.layer_statistics`, zeros on a step that is not sampled.
     """
 
     scale: jax.Array
+    sampled: jax.Array
     report: jax.Array
+    statistics: jax.Array
 
 
 def quiet_channel(*shape: int) -> Channel:
-    """A channel for layers of the given shape that delays no scale."""
-    return Channel(jnp.ones((*shape, 3), jnp.float32), jnp.zeros((*shape, 4), jnp.float32))
+    """A channel for layers of the given shape that delays no scale and samples no statistics."""
+    return Channel(
+        scale=jnp.ones((*shape, 3), jnp.float32),
+        sampled=jnp.zeros(shape, jnp.float32),
+        report=jnp.zeros((*shape, 4), jnp.float32),
+        statistics=quiet_statistics(*shape),
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -68,12 +77,18 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
     nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
     saved = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
-    return y_MN, (saved, (x.amax, w.amax), seed, g_scale, nonfinite)
+    seen = (
+        sampled_statistics(channel.sampled, recipe.fprop_x, x_MK, 1, scale=x_scale),
+        sampled_statistics(channel.sampled, recipe.fprop_w, w_KN, 0, scale=w_scale),
+    )
+    return y_MN, (saved, (x.amax, w.amax), seed, channel._replace(scale=g_scale), nonfinite, seen)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
-    (x, w), amaxes, seed, scale, nonfinite = saved
-    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
+    (x, w), amaxes, seed, channel, nonfinite, seen = saved
+    scale, dgrad_seed = channel.scale, random_bits.fold(seed, _DGRAD)
+    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, dgrad_seed)
+    seen = jnp.stack([*seen, sampled_statistics(channel.sampled, recipe.dgrad_g, g_MN, 1, dgrad_seed, scale)])
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     g = _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, random_bits.fold(seed, _WGRAD))
@@ -81,7 +96,8 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
         dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
-    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report)
+    nothing = jnp.zeros(3, jnp.float32), jnp.float32(0)
+    return dx_MK, dw_KN, None, Channel(*nothing, report, seen)
 
 
 linear.defvjp(_forward, _backward)

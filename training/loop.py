@@ -232,13 +232,13 @@ def _block(
         value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
         seed = random_bits.fold(inputs.salt, number)
         channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
-        (loss, lm_loss), (gradient, (_, report)) = value_and_grad(
+        (loss, lm_loss), (gradient, channel) = value_and_grad(
             model, state.parameters, tokens, seed, channels, jnp.asarray(inputs.settings.z_loss)
         )
         update = optimizer.apply(inputs.settings, state.parameters, state.moments, gradient, number)
         norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
-        row = jnp.stack([loss, lm_loss, *norms, jnp.sum(report[..., 3])])
-        state = _State(update.parameters, update.state, delayed.update(state.scales, report[..., :3]))
+        row = jnp.stack([loss, lm_loss, *norms, jnp.sum(channel.report[..., 3])])
+        state = _State(update.parameters, update.state, delayed.update(state.scales, channel.report[..., :3]))
         return state, rows.at[offset].set(row)
 
     rows = jnp.zeros((_CAPACITY, len(_Row._fields)), jnp.float32)

@@ -155,7 +155,7 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: 
 
 def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:
     number = PROJECTIONS.index(name)
-    channel = Channel(channels.scale[index, number], channels.report[index, number])
+    channel = Channel(*(part[index, number] for part in channels))
     w = _narrow(block[name], model.dtype)
     return linear(model.recipe_of(index, name), x, w, random_bits.fold(seed, number), channel)
 

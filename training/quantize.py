@@ -70,14 +70,22 @@ class Quantized(NamedTuple):
     scale_inv: jax.Array
 
 
-class _Rounded(NamedTuple):
-    """Values of the format in the blocked view, the decode scales that broadcast to it, and the tensor's numbers."""
+class Rounded(NamedTuple):
+    """Values of the format in the blocked view, the blocks' decode scales that broadcast to it, and the tensor's numbers.
+
+    A value of the matrix is value * block_scale * factor. scale_byte: the block scale as it is stored.
+    """
 
     value: jax.Array
-    scale: jax.Array
+    block_scale: jax.Array
     scale_byte: jax.Array
     amax: jax.Array
     factor: jax.Array
+
+    @property
+    def decode_scale(self) -> jax.Array:
+        """What one unit of `value` is worth, a number for every block."""
+        return self.block_scale * self.factor
 
 
 class Operand(NamedTuple):
@@ -95,17 +103,17 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     scale: float32 scalar, needed where scaling is delayed (`training.delayed`).
     """
     rows, columns = x_MK.shape
-    x = _prepared(x_MK, axis, quantizer)
-    rounded = _round(x, axis, quantizer, seed, scale)
-    value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.scale
+    x = prepared(x_MK, axis, quantizer)
+    rounded = round_blocks(x, axis, quantizer, seed, scale)
+    value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.block_scale
     return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], rounded.factor, rounded.amax)
 
 
 def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
     """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
     rows, columns = x_MK.shape
-    x = _prepared(x_MK, axis, quantizer)
-    rounded = _round(x, axis, quantizer, seed, scale)
+    x = prepared(x_MK, axis, quantizer)
+    rounded = round_blocks(x, axis, quantizer, seed, scale)
     codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
     count = [1, 1]
     if quantizer.scaling != "tensor":
@@ -126,7 +134,7 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
 
 def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
-    view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
+    view, within = _blocked(prepared(x_MK, axis, quantizer), axis, quantizer)
     return jnp.squeeze(formats.largest_magnitude(view, within), within)
 
 
@@ -144,7 +152,7 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
     return (quantizer.block, 1) if axis == 0 else (1, quantizer.block)
 
 
-def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+def prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """x padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
     x = x_MK
     if quantizer.scaling != "tensor":
@@ -168,7 +176,8 @@ def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, 
     return x.reshape(rows, columns // size, size), (2,)
 
 
-def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> _Rounded:
+def round_blocks(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> Rounded:
+    """x, as `prepared` left it, in values of the format with their scales; the other arguments as for `to_bfloat16`."""
     if (scale is None) == quantizer.delayed:
         raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
     noise = None
@@ -192,11 +201,11 @@ def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -
     return formats.nearest(scaled, quantizer.format) if noise is None else formats.stochastic(scaled, quantizer.format, noise)
 
 
-def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None, scale: jax.Array | None) -> _Rounded:
+def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None, scale: jax.Array | None) -> Rounded:
     amax = _tensor_amax(x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
     value = _to_grid(x.astype(jnp.float32) * scale, quantizer, noise)
-    return _Rounded(value, scale, jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
+    return Rounded(value, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
 
 
 def _tensor_amax(x: jax.Array) -> jax.Array:
@@ -212,14 +221,14 @@ def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
     return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
 
-def _round_mx(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+def _round_mx(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> Rounded:
     ratio = largest * np.float32(1 / quantizer.format.largest)
     byte = formats.e8m0_round_up(ratio)
     value = _to_grid(view * formats.e8m0_reciprocal(byte), quantizer, noise)
-    return _Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(largest), jnp.float32(1))
+    return Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(largest), jnp.float32(1))
 
 
-def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> _Rounded:
+def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> Rounded:
     amax = jnp.max(largest)
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
@@ -228,4 +237,4 @@ def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, nois
     scale = formats.nearest(largest * sixth, E4M3)
     reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
     value = _to_grid(view * reciprocal, quantizer, noise)
-    return _Rounded(value, scale, formats.encode(scale, E4M3), amax, factor)
+    return Rounded(value, scale, formats.encode(scale, E4M3), amax, factor)

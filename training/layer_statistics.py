@@ -1,0 +1,121 @@
+"""What quantization does to the tensors of every linear layer, watched on sampled steps.
+
+What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and from which step on?
+
+A layer that misbehaves shows here before the loss does. Three tensors a layer are watched, as they enter its products:
+x (the copy of fprop), kernel (the copy of fprop) and grad (the copy of dgrad, with the very random numbers of the step).
+wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
+
+    amax                     largest magnitude
+    underflow_share          share of the values other than zero that become zero
+    saturation_share         share of the values beyond the largest that their scale can say
+    snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
+    scale_octaves_{10,50,90} so many percent of the block scales lie at most so many octaves below the tensor's largest block scale
+    zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
+    nonfinite                how many values are NaN or infinite
+
+How a trainer gets them: `Channel.sampled` (training.linear) is 1 on a sampled step, and the gradient of
+`Channel.statistics`, zeros of shape (layers..., 3, 9), is this table for every layer. The layer computes it inside a
+conditional, so a step that is not sampled pays for a jump, and the training arithmetic is one program whether or not it is
+watched: the bits of a run can't depend on it.
+
+The assumption that can fail: sums of squares are taken in float32 relative to amax, so values 2^-63 below amax add nothing.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training import formats
+from training.quantize import Quantizer, prepared, round_blocks
+
+OPERANDS = ("x", "kernel", "grad")
+STATISTICS = (
+    "amax",
+    "underflow_share",
+    "saturation_share",
+    "snr_db",
+    "scale_octaves_10",
+    "scale_octaves_50",
+    "scale_octaves_90",
+    "zero_scale_share",
+    "nonfinite",
+)
+OCTAVES = 16
+"""The histogram of block scales has this many bins of one octave; the last one holds everything smaller, and zero."""
+_QUANTILES = (0.1, 0.5, 0.9)
+_BEYOND = 1 + 2.0**-20  # a scaled amax may miss the largest value by a rounding error
+
+
+def quiet_statistics(*layers: int) -> jax.Array:
+    """Zeros of the shape of the statistics of layers (layers..., operands, statistics)."""
+    return jnp.zeros((*layers, len(OPERANDS), len(STATISTICS)), jnp.float32)
+
+
+def sampled_statistics(
+    sampled: jax.Array,
+    quantizer: Quantizer | None,
+    x_MK: jax.Array,
+    axis: int,
+    seed: jax.Array | None = None,
+    scale: jax.Array | None = None,
+) -> jax.Array:
+    """The nine statistics (float32) of one operand where `sampled` is not 0, else zeros; NaN for an operand that is not quantized.
+
+    Arguments as for `quantize.to_bfloat16`; sampled: float32 scalar.
+    """
+    if quantizer is None:
+        return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
+
+    def look(x: jax.Array) -> jax.Array:
+        return statistics(x, axis, quantizer, seed, scale if quantizer.delayed else None)
+
+    found: jax.Array = jax.lax.cond(sampled > 0, look, lambda _: jnp.zeros(len(STATISTICS), jnp.float32), x_MK)
+    return found
+
+
+def statistics(
+    x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None
+) -> jax.Array:
+    """The nine statistics (float32, in the order of STATISTICS) of one quantization, arguments as for `quantize.to_bfloat16`.
+
+    Zeros that pad a matrix to whole blocks count nowhere but in the scales of the blocks they fill.
+    """
+    x = prepared(x_MK, axis, quantizer)
+    rounded = round_blocks(x, axis, quantizer, seed, scale)
+    view = x.astype(jnp.float32).reshape(rounded.value.shape)
+    decode = rounded.decode_scale
+    unit = jnp.where(rounded.amax > 0, 1 / rounded.amax, jnp.float32(1))
+    exact, kept = jnp.abs(view), rounded.value != 0
+    error = (view - rounded.value * decode) * unit
+    nonzero = jnp.sum(exact > 0, dtype=jnp.float32)
+    underflow = jnp.sum((exact > 0) & (~kept | (decode == 0)), dtype=jnp.float32)
+    saturated = jnp.sum(exact > decode * np.float32(quantizer.format.largest * _BEYOND), dtype=jnp.float32)
+    signal, noise = jnp.sum(jnp.square(view * unit)), jnp.sum(jnp.square(error))
+    return jnp.stack(
+        [
+            rounded.amax,
+            underflow / jnp.maximum(nonzero, 1.0),
+            saturated / np.float32(x_MK.size),
+            jnp.where(noise > 0, 10 * jnp.log10(signal / noise), jnp.float32(np.inf)),
+            *_scale_octaves(decode),
+            jnp.mean((decode == 0).astype(jnp.float32)),
+            jnp.sum(~jnp.isfinite(view), dtype=jnp.float32),
+        ]
+    )
+
+
+def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
+    """How many octaves below the largest scale one has to go to find 10, 50 and 90 % of them; from a histogram of whole octaves."""
+    exponent = formats.bits_of(scale.ravel()) >> 23
+    octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
+    counts = jnp.sum(octave[:, None] == jnp.arange(OCTAVES)[None, :], axis=0, dtype=jnp.float32)
+    within = jnp.cumsum(counts) / np.float32(exponent.size)
+    return [jnp.argmax(within >= share).astype(jnp.float32) for share in _QUANTILES]
+
+
+def gradient_norms(gradient: jax.Array) -> jax.Array:
+    """The l2 norm of one layer's gradient (float32 scalar), for a norm per layer at every step."""
+    return jnp.sqrt(jnp.sum(jnp.square(gradient)))
