@@ -134,6 +134,8 @@ def _run_hours(step_seconds: object) -> float:
 
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
+    if decision.state == FAIL and decision.deciding.code in _NEXT:  # a gate beside the loss
+        return (_NEXT[decision.deciding.code],)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
     sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
@@ -200,5 +202,14 @@ _NEXT = {
     "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
     "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
     "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
+    "GRAD_NORM_FAILS": "Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
+    "GRAD_NORM_OPEN": "Record grad_norm in every run, before clipping; where it is there, add runs.",
+    "SPIKES_FAILS": "Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
+    "SPIKES_OPEN": "Look at the candidate's spikes: another run of both arms tells whether they are chance.",
+    "VALIDATION_LOSS_OPEN": "Evaluate all runs on the same steps of the window; where that is done, add runs.",
+    "ACCURACY_FAILS": "Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
+    "ACCURACY_OPEN": "Give both arms' results by item on the same items, or evaluate more items.",
+    "NET_SPEEDUP_FAILS": "The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
+    "NET_SPEEDUP_OPEN": "Record step_seconds in every run; where it is there, add runs.",
     "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
 }

@@ -1,9 +1,13 @@
-"""What advises beside the loss and never decides: gradient norms, validation loss, token tax, throughput, net speed-up, spikes."""
+"""What is measured beside the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up, spikes.
+
+All of it advises; `gates` says which of it the policy lets decide.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from parity.downstream import TaskGap
 from parity.gradients import GradientParity, gradient_parity
 from parity.measurements import Measurements
 from parity.spikes import RunSpikes, spikes_over_run
@@ -23,14 +27,17 @@ class Advisory:
     net_speedup: Ratio | None
     validation: ValidationGap | None
     run_spikes: RunSpikes | None
+    downstream: tuple[TaskGap, ...]
 
 
-def measure_advisory(m: Measurements) -> Advisory:
-    """Everything beside the loss that the runs' columns allow."""
+def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
+    """Everything beside the loss that the runs' columns allow, with the downstream tasks that were compared already."""
     speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
     late = m.late
     if late is None:
-        return Advisory(grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None)
+        return Advisory(
+            grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None, downstream=downstream
+        )
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
     law = fit_law(m.aligned.steps, curves[0])
@@ -46,6 +53,7 @@ def measure_advisory(m: Measurements) -> Advisory:
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
         validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], late.baseline.level, m.resolution.quantum),
+        downstream=downstream,
     )
 
 

@@ -6,13 +6,24 @@ from typing import Any
 
 import yaml
 
-from parity.criteria import NVFP4, Criteria, criteria_from_mapping
+from parity.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
 from parity.output import UsageError
 
 
-def load_criteria(path: str | None, *, margin: str | None = None, profile: str | None = None) -> Criteria:
+def load_criteria(
+    path: str | None,
+    *,
+    margin: str | None = None,
+    profile: str | None = None,
+    gates: Sequence[str] | None = None,
+    accuracy_margin: float | None = None,
+) -> Criteria:
     """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
     mapping = dict(_read_policy(path)) if path else {}
+    if gates:
+        mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
+    if accuracy_margin is not None:
+        mapping["accuracy_margin_points"] = accuracy_margin
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):

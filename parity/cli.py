@@ -13,12 +13,13 @@ import numpy as np
 import typer
 
 from parity import remote, studies
+from parity.advice import LayerSnr
 from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
-from parity.criteria import NVFP4, PROFILES, CriteriaError
+from parity.criteria import GATES, NVFP4, PROFILES, CriteriaError
 from parity.curve import Curve
-from parity.downstream import compare_tasks
 from parity.economics import FullRun, worth
+from parity.evaluations import EvaluationError
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
 from parity.figures import FigureError, draw_figure
@@ -26,7 +27,8 @@ from parity.junit import render_junit
 from parity.output import UsageError, show
 from parity.plain import plain
 from parity.readers import ReadError, read_run, run_name
-from parity.readers.accuracy import TaskResult, read_accuracy
+from parity.readers.accuracy import read_accuracy
+from parity.readers.layers import read_layer_snr
 from parity.run_floor import rounds_stochastically
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _CommandLineError as error:
         _complain(error.format_message() if isinstance(error, typer.BadParameter) else str(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, CriteriaError, EvidenceError, FigureError) as error:
+    except (UsageError, ReadError, CriteriaError, EvaluationError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:
@@ -135,11 +137,22 @@ def compare(
         typer.Option(
             metavar="NAME=FILE",
             help="Downstream accuracy of arm NAME, CSV or JSON: task,correct an item a row (then paired by the column item, or by order), "
-            "or task,accuracy,n. One file an arm; advises, never decides. Default: none.",
+            "or task,accuracy,n. One file an arm. Default: none.",
         ),
     ] = None,
     accuracy_margin: Annotated[
         float | None, typer.Option(metavar="POINTS", help="Accuracy that may be lost, percentage points. Default: the policy's, 1.0.")
+    ] = None,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK", help=f"A check that decides beside the loss: {', '.join(GATES[1:])}. Default: the policy's, none."),
+    ] = None,
+    layer_snr: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="Quantization SNR (dB) by layer of candidate NAME, CSV or JSON: layer,operand,snr_db; advice after a fail. Default: none.",
+        ),
     ] = None,
     full_run_hours: Annotated[float | None, typer.Option(help="Device hours of the full run, to say what is saved. Default: none.")] = None,
     hour_price: Annotated[float | None, typer.Option(help="Price of a device hour. Default: not priced.")] = None,
@@ -149,14 +162,11 @@ def compare(
     ] = None,
 ) -> int:
     """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
-    policy = load_criteria(criteria, margin=margin, profile=profile)
-    if accuracy_margin is not None and not 0.0 < accuracy_margin <= 100.0:
-        raise UsageError(f"--accuracy-margin {accuracy_margin:g}; expected percentage points above 0 and at most 100, such as 1.0")
+    policy = load_criteria(criteria, margin=margin, profile=profile, gates=gate, accuracy_margin=accuracy_margin)
     columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
     _refuse_mixed_units(arms)
     (name, baseline), candidates = arms[0], dict(arms[1:])
-    evaluations = _read_evaluations(evaluation, name, tuple(candidates))
     case = Case(
         baseline=baseline,
         candidates=candidates,
@@ -166,6 +176,8 @@ def compare(
         assume_complete=assume_complete,
         layer_policy=layer_policy,
         baseline_name=name,
+        layer_snr_db=_read_layer_snr(layer_snr or [], tuple(candidates)),
+        evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation").items()},
     )
     documents = case.documents()
     if bundle:
@@ -174,8 +186,6 @@ def compare(
         _draw(figure, documents, case)
     if junit:
         _write(junit, render_junit(documents).encode())
-    if evaluations:
-        documents = _with_downstream(documents, evaluations, accuracy_margin or policy.accuracy_margin_points, policy.confidence)
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
@@ -204,33 +214,16 @@ def _draw(path: str, documents: Sequence[Mapping[str, Any]], case: Case) -> None
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
 
 
-def _read_evaluations(items: Sequence[str] | None, baseline: str, candidates: Sequence[str]) -> list[tuple[str, dict[str, TaskResult]]]:
-    """Accuracy by arm, the baseline's first; raises UsageError where an arm is unknown or there is nothing to compare."""
-    files = pairs(items, "--evaluation")
-    for arm in files:
-        if arm not in (baseline, *candidates):
-            raise UsageError(f"--evaluation {arm}=...: there is no arm {arm!r}; the arms are {', '.join((baseline, *candidates))}")
-    if files and (baseline not in files or len(files) < 2):
-        raise UsageError(f"--evaluation was given for {', '.join(files)}; expected {baseline} and at least one of {', '.join(candidates)}")
-    return [(arm, read_accuracy(files[arm])) for arm in (baseline, *candidates) if arm in files]
-
-
-def _with_downstream(
-    documents: Sequence[Mapping[str, Any]],
-    evaluations: Sequence[tuple[str, dict[str, TaskResult]]],
-    margin_points: float,
-    confidence: float,
-) -> list[dict[str, Any]]:
-    """The documents with the downstream tasks of each candidate that has a file."""
-    (baseline, reference), found = evaluations[0], []
-    by_arm = dict(evaluations[1:])
-    for document in documents:
-        name = str(document["candidate"]["name"])
-        try:
-            tasks = compare_tasks(reference, by_arm[name], margin_points, confidence) if name in by_arm else ()
-        except ValueError as error:
-            raise UsageError(f"--evaluation {baseline} and {name}: {error}") from None
-        found.append({**document, "downstream": plain(tasks)} if tasks else dict(document))
+def _read_layer_snr(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:
+    """SNR by candidate; a file without a name belongs to the only candidate."""
+    found: dict[str, LayerSnr] = {}
+    for name, file in map(_optional_name, items):
+        if name is None and len(candidates) > 1:
+            raise UsageError(f"--layer-snr {file}; there are several candidates, expected NAME=FILE with one of {', '.join(candidates)}")
+        arm = name or candidates[0]
+        if arm not in candidates:
+            raise UsageError(f"--layer-snr {arm}=...: there is no candidate {arm!r}; the candidates are {', '.join(candidates)}")
+        found[arm] = read_layer_snr(file)
     return found
 
 

@@ -51,7 +51,7 @@ PROFILES: Mapping[str, Amount | None] = {
 NOISE_FLOOR_DF = 3
 
 LOSS = "loss"
-GATES = (LOSS, "grad_norm", "validation_loss", "net_speedup")  # the loss always gates; the others advise unless named
+GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
 
 _AMOUNT = re.compile(r"^\s*([-+0-9.eE]+)\s*(%|nats?)?\s*$")
 
@@ -82,7 +82,7 @@ class Criteria:
     `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
     `gates` the checks that decide beside the loss; `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage
-    points (it advises).
+    points.
     """
 
     profile: str | None = None

@@ -56,6 +56,7 @@ def verdict_document(
             "other_candidates": peers,
             "validation": advisory.validation,
             "run_spikes": advisory.run_spikes,
+            "downstream": advisory.downstream,
             "inputs": _inputs(m),
             "params": {
                 "criteria": m.criteria.document(),

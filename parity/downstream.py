@@ -1,16 +1,20 @@
-"""Downstream evaluations of two arms, task by task: accuracy, its difference with interval, non-inferior or not. Advises, never decides.
+"""Downstream evaluations of two arms, task by task: accuracy, its difference with interval, non-inferior or not (formulas: `evaluations`).
 
-Paired items where both files give results by item, else two proportions (`evaluations` has the formulas). One evaluation of one run says
-nothing about the noise between runs, and several tasks are several tests: so no task is a gate.
+Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `gates` names `accuracy`; then every
+task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
+
+Can fail: the interval holds the noise of the items alone, since one evaluation of one run says nothing about the noise between runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from parity.criteria import Criteria
 from parity.decision import State
-from parity.evaluations import accuracy_gap, paired_accuracy
-from parity.readers.accuracy import TaskResult
+from parity.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
 from parity.wording import count
+
+Evaluations = Mapping[str, Mapping[str, TaskResult]]  # arm -> task -> result
 
 _SAYS = {"pass": "not worse by", "fail": "worse by more than", "inconclusive": "open against"}
 
@@ -32,11 +36,35 @@ class TaskGap:
     sentence: str
 
 
+def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[str]) -> None:
+    """Raise EvaluationError where an arm is unknown or named twice, or where there is nothing to compare."""
+    if not evaluations:
+        return
+    for arm in evaluations:
+        if arm not in (baseline, *candidates):
+            raise EvaluationError(f"an evaluation was given for {arm!r}; the arms are {', '.join((baseline, *candidates))}")
+    if baseline in candidates:
+        raise EvaluationError(f"baseline and candidate are both named {baseline!r}; expected different names beside evaluations")
+    if baseline not in evaluations or len(evaluations) < 2:
+        given = ", ".join(evaluations)
+        raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")
+
+
+def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskGap, ...]:
+    """Every common task of two arms; nothing where the candidate was not evaluated. Raises EvaluationError that names the arms."""
+    if candidate not in evaluations:
+        return ()
+    try:
+        return compare_tasks(evaluations[baseline], evaluations[candidate], criteria.accuracy_margin_points, criteria.confidence)
+    except ValueError as error:
+        raise EvaluationError(f"evaluations of {baseline} and {candidate}: {error}") from None
+
+
 def compare_tasks(
     baseline: Mapping[str, TaskResult], candidate: Mapping[str, TaskResult], margin_points: float, confidence: float
 ) -> tuple[TaskGap, ...]:
-    """Every task that both arms have, in the baseline's order; raises ValueError where there is none, or where items don't match."""
-    tasks = [task for task in baseline if task in candidate]
+    """Every task that both arms have, by name; raises ValueError where there is none, or where items don't match."""
+    tasks = sorted(baseline.keys() & candidate.keys())
     if not tasks:
         raise ValueError(f"no task in common: {', '.join(baseline)} and {', '.join(candidate)}")
     return tuple(_compare(task, baseline[task], candidate[task], margin_points, confidence) for task in tasks)
@@ -68,6 +96,7 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
         state=found.state,
         sentence=(
             f"{task} {100 * accuracies[1]:.1f} % against {100 * accuracies[0]:.1f} %: {gap:+.1f} points ({lo:+.1f} to {hi:+.1f}, "
-            f"{count(found.n, 'paired item' if paired else 'item')}), {_SAYS[found.state]} {margin_points:g} points"
+            f"{count(found.n, 'paired item' if paired else 'item')}), "
+            f"{_SAYS[found.state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
         ),
     )

@@ -8,12 +8,33 @@ Source: Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
+
+
+class EvaluationError(ValueError):
+    """Evaluations that can't be compared; the message names the arms or the task and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task of one arm: correct items of all, and the results by item where they are known (empty for counts alone)."""
+
+    correct: int
+    items: int
+    by_item: Mapping[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.items > 0 and 0 <= self.correct <= self.items):
+            raise EvaluationError(f"{self.correct} correct of {self.items} items; expected 0 <= correct <= items and at least one item")
+        if self.by_item and (len(self.by_item), sum(self.by_item.values())) != (self.items, self.correct):
+            raise EvaluationError(
+                f"{self.correct} correct of {self.items} items, but the results by item say otherwise; expected both to agree"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The evidence bundle: a zip with series, policy, manifest and verdict, from which another person recomputes the verdict offline.
+"""The evidence bundle: series, evaluations, policy, manifest and verdict in a zip, from which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
 bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. What it can't see is a
@@ -20,12 +20,14 @@ import numpy as np
 from parity.advice import LayerSnr
 from parity.criteria import Criteria, criteria_from_mapping
 from parity.curve import Curve, curve_from_arrays
+from parity.downstream import Evaluations
+from parity.evaluations import TaskResult
 from parity.plain import canonical_json, plain
 from parity.verdict import judge
 from parity.version import ENGINE_VERSION
 
 BUNDLE_SCHEMA = "parity.bundle/1"
-MANIFEST, VERDICT = "manifest.json", "verdict.json"
+MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
 RELATIVE_TOLERANCE = 1e-9
 MAX_MEMBER_BYTES = 2 << 30
 _NUMBER = (int, float)
@@ -49,6 +51,7 @@ class Case:
     layer_policy: str | None = None
     baseline_name: str | None = None
     layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
+    evaluations: Evaluations = field(default_factory=dict)
 
     def documents(self) -> list[dict[str, Any]]:
         """Judge the case: one document a candidate."""
@@ -62,6 +65,7 @@ class Case:
             layer_policy=self.layer_policy,
             baseline_name=self.baseline_name,
             layer_snr_db=self.layer_snr_db,
+            evaluations=self.evaluations,
         )
         return [verdict.document() for verdict in verdicts]
 
@@ -81,6 +85,8 @@ def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
     for number, (role, name, runs) in enumerate(case.arms()):
         described = [_store_run(run, f"series/{number:03}-{index:03}", files) for index, run in enumerate(runs)]
         arms.append({"role": role, "name": name, "runs": described})
+    if case.evaluations:
+        files[EVALUATIONS] = canonical_json(case.evaluations).encode()
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
@@ -183,6 +189,10 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
         layer_snr_db={
             candidate: {(layer, operand): float(snr) for layer, operand, snr in entries}
             for candidate, entries in manifest.get("layer_snr_db", {}).items()
+        },
+        evaluations={
+            arm: {task: TaskResult(**result) for task, result in tasks.items()}
+            for arm, tasks in json.loads(files.get(EVALUATIONS, b"{}")).items()
         },
     )
 

@@ -1,7 +1,10 @@
 """Checks beside the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
 
-The loss always gates. `grad_norm`, `validation_loss` and `net_speedup` advise unless the policy's `gates` names them; a gate that could not
-be measured leaves the verdict open, because a check that was asked for and not made is no pass.
+The loss always gates. `grad_norm`, `spikes`, `validation_loss`, `accuracy` and `net_speedup` advise unless the policy's `gates` names them;
+a gate that could not be measured leaves the verdict open, because a check that was asked for and not made is no pass.
+
+spikes: exact binomial P(X >= n_B | n_A + n_B, 1/2) over the whole run; below 1 % a fail, below 5 % open
+accuracy: fails where one task is surely worse by more than its margin, passes where every task is surely not
 """
 
 from dataclasses import dataclass
@@ -11,6 +14,11 @@ from parity.advisory import Advisory
 from parity.criteria import GATES, Criteria
 from parity.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
 from parity.margin import Margin
+from parity.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
+from parity.wording import count
+
+OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
+_ORDER: tuple[State, ...] = (FAIL, INCONCLUSIVE, PASS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +35,9 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
     """Every check beside the loss, in a fixed order."""
     found = {
         "grad_norm": _grad_norm(advisory),
+        "spikes": _spikes(advisory),
         "validation_loss": _validation(advisory, margin),
+        "accuracy": _accuracy(advisory),
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
@@ -57,6 +67,27 @@ def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
     states: dict[str, State] = {"inside": PASS, "outside": FAIL, "open": INCONCLUSIVE}
     words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[found.state]
     return states[found.state], f"The gradient norms' ratio {found.ratio:.3f} ({found.lo:.3f} to {found.hi:.3f}) {words} 0.909 to 1.100."
+
+
+def _spikes(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.run_spikes
+    if found is None:
+        return None, f"Spikes over the whole run could not be counted: fewer than {2 * RUN_BLOCK_POINTS} common steps."
+    p = found.p_candidate_more
+    state: State = FAIL if p < ONE_SIDED_ALPHA else INCONCLUSIVE if p < OPEN_ALPHA else PASS
+    words = {PASS: "no more than chance gives", FAIL: "more than chance gives", INCONCLUSIVE: "perhaps more than chance gives"}[state]
+    both = f"Over the whole run the candidate spikes {count(found.candidate, 'time')}, the baseline {count(found.baseline, 'time')}"
+    return state, f"{both}: {words} (p {p:.2g})."
+
+
+def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
+    tasks = advisory.downstream
+    if not tasks:
+        return None, "No downstream accuracy of both arms was given."
+    worst = min(tasks, key=lambda task: (_ORDER.index(task.state), task.lo_points + task.margin_points))
+    others = len(tasks) - 1
+    beside = f"; worst of {len(tasks)} tasks" if others else ""
+    return worst.state, f"Accuracy: {worst.sentence}{beside}."
 
 
 def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:

@@ -42,7 +42,8 @@ def _pass(document: Document) -> str:
 
 def _fail(document: Document) -> str:
     if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
-        return f"{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
+        gate = f"{_candidate(document)} against {_baseline(document)}: " if document["codes"][0].endswith("_FAILS") else ""
+        return f"{gate}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
     margin, decimals = document["margin"], _decimals(document)
     share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
     return (
@@ -175,8 +176,9 @@ def _facts(document: Document) -> list[tuple[str, str]]:
 
 
 def _advisory_facts(document: Document) -> list[tuple[str, str]]:
-    """What advises beside the loss: token tax, speed, net speed-up, gradient norms."""
-    facts = []
+    """What stands beside the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
+    gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
+    facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
     if tax := document.get("token_tax"):
         shares = [f"{100 * tax[key]:+.1f} %" if isinstance(tax[key], float) else "unbounded" for key in ("estimate", "lo", "hi")]
         facts.append(("token tax", f"{shares[0]} ({shares[1]} to {shares[2]}), {tax['caveat']}"))

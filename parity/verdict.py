@@ -12,6 +12,7 @@ from parity.criteria import Criteria
 from parity.curve import Curve
 from parity.decision import Decision, State, decide
 from parity.document import verdict_document
+from parity.downstream import Evaluations, check_arms, downstream_gaps
 from parity.gap import Interval
 from parity.gates import Check, apply_gates, checks
 from parity.margin import Margin
@@ -73,12 +74,14 @@ def judge(
     layer_policy: str | None = None,
     baseline_name: str | None = None,
     layer_snr_db: Mapping[str, LayerSnr] | None = None,
+    evaluations: Evaluations | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
     `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
     Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
-    fail. Losses in nats. Raises ValueError where an arm has no run or the plan is not positive.
+    fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. Losses in nats. Raises ValueError where
+    an arm has no run, the plan is not positive, or evaluations can't be compared.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -87,12 +90,13 @@ def judge(
     if planned_steps is not None and planned_steps < 1:
         raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
+    check_arms(evaluations or {}, name, tuple(candidates))
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
-            advisory = measure_advisory(measured)
+            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.late.margin if measured.late else None, criteria)
             decision = apply_gates(decide(measured), made)
             earlier = list(candidates.items())[:number]

@@ -5,34 +5,21 @@ CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or tas
 JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
 """
 
-import csv
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from parity.readers.source import ReadError, read_text
+from parity.evaluations import TaskResult
+from parity.readers.rows import read_rows
+from parity.readers.source import ReadError
 
 _TRUTH = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """One task: correct items of all, and the results by item where the file has them (empty for counts alone)."""
-
-    correct: int
-    items: int
-    by_item: Mapping[str, bool] = field(default_factory=dict)
-
-
 def read_accuracy(name: str) -> dict[str, TaskResult]:
     """Results by task from a CSV or JSON file; raises ReadError with the file, the row and what was expected."""
-    text = read_text(name)
-    rows = _json_rows(text, name) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
     grouped: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-    for number, row in rows:
+    for number, row in read_rows(name, _from_mapping):
         task = row.get("task")
         if task in (None, ""):
             raise ReadError(f"{name}, row {number}: no task; expected the columns task, correct (an item a row) or task, accuracy, n")
@@ -42,26 +29,11 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
     return {task: _task(own, f"{name}, task {task}") for task, own in grouped.items()}
 
 
-def _csv_rows(text: str, name: str) -> list[tuple[int, Mapping[str, Any]]]:
-    try:
-        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-        return [(number, row) for number, row in enumerate(reader, 2)]
-    except csv.Error as error:
-        raise ReadError(f"{name}: no CSV ({error})") from None
-
-
-def _json_rows(text: str, name: str) -> list[tuple[int, Mapping[str, Any]]]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReadError(f"{name}: no JSON ({error})") from None
-    rows: list[Any] = document if isinstance(document, list) else []
-    for task, value in document.items() if isinstance(document, dict) else ():
+def _from_mapping(document: Mapping[str, Any]) -> list[Any]:
+    rows: list[Any] = []
+    for task, value in document.items():
         rows += [{"task": task, "correct": item} for item in value] if isinstance(value, list) else [_with_task(task, value)]
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise ReadError(f"{name}, row {number}: {row!r}; expected an object such as {{'task': 'arc', 'accuracy': 0.71, 'n': 1000}}")
-    return list(enumerate(rows, 1))
+    return rows
 
 
 def _with_task(task: str, value: object) -> object:

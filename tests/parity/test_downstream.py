@@ -1,15 +1,20 @@
 """Downstream accuracy from files to the report: both file kinds, both forms, and an error for everything else."""
 
+import hashlib
 import json
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parity import Curve, Verdict, criteria_from_mapping, judge
 from parity.cli import main
 from parity.downstream import compare_tasks
-from parity.evaluations import accuracy_gap, paired_accuracy
-from parity.readers.accuracy import TaskResult, read_accuracy
+from parity.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
+from parity.evidence import verify
+from parity.readers.accuracy import read_accuracy
 from parity.readers.source import ReadError
 
 
@@ -100,18 +105,84 @@ def arms(tmp_path: Path) -> list[str]:
     return [*names, "--planned-steps", "1500"]
 
 
-def test_the_report_shows_it_and_the_verdict_does_not_change(arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\n")
-    cand = written(tmp_path, "cand.csv", "task,accuracy,n\narc,0.60,10000\n")
-    options = [*arms, "--evaluation", f"fp8={base}", "--evaluation", f"nvfp4={cand}"]
-    code, out, _ = compare(capsys, *options, "--json")
+@pytest.fixture
+def evaluated(arms: list[str], tmp_path: Path) -> list[str]:
+    """The arms with a candidate that lost ten points of accuracy."""
+    base = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\nmmlu,0.50,10000\n")
+    cand = written(tmp_path, "cand.csv", "task,accuracy,n\narc,0.60,10000\nmmlu,0.50,10000\n")
+    return [*arms, "--evaluation", f"fp8={base}", "--evaluation", f"nvfp4={cand}"]
+
+
+def test_as_advice_it_is_reported_and_the_verdict_does_not_change(evaluated: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(capsys, *evaluated, "--json")
     document = json.loads(out)["verdicts"][0]
     assert (code, document["verdict"]) == (0, "pass")
     assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == ("fail", 1.0)
-    assert "arc 60.0 % against 70.0 %: -10.0 points" in " ".join(compare(capsys, *options)[1].split())
-    assert "worse by more than 20 points" not in compare(capsys, *options, "--accuracy-margin", "20", "--markdown")[1]
-    policy = written(tmp_path, "parity.yaml", "criteria: {margin: 1.0%, accuracy_margin_points: 20}")
-    assert "not worse by 20 points" in compare(capsys, *options, "--criteria", policy, "--markdown")[1]
+    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advice"]
+    assert "arc 60.0 % against 70.0 %: -10.0 points" in " ".join(compare(capsys, *evaluated)[1].split())
+
+
+@pytest.mark.parametrize(
+    ("points", "code", "first"),
+    [("1", 1, "ACCURACY_FAILS"), ("10", 3, "ACCURACY_OPEN"), ("20", 0, "WITHIN_MARGIN"), ("0.5", 1, "ACCURACY_FAILS")],
+)
+def test_as_a_gate_it_decides_and_the_bundle_proves_it(
+    points: str, code: int, first: str, evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = str(tmp_path / "out.zip")
+    found, out, _ = compare(capsys, *evaluated, "--gate", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
+    assert (found, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", bundle])
+    assert left.value.code == 0
+    policy = written(tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, gates: [loss, accuracy], accuracy_margin_points: {points}}}")
+    markdown = compare(capsys, *evaluated, "--criteria", policy, "--markdown")
+    assert (markdown[0], "gate accuracy" in markdown[1]) == (code, True)
+
+
+def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = tmp_path / "out.zip"
+    compare(capsys, *evaluated, "--bundle", str(bundle))
+    with zipfile.ZipFile(bundle) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files["evaluations.json"] = files["evaluations.json"].replace(b"6000", b"7000")
+    manifest = json.loads(files["manifest.json"])
+    manifest["sha256"]["evaluations.json"] = hashlib.sha256(files["evaluations.json"]).hexdigest()
+    files["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(bundle, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    assert any("downstream[0].candidate" in line for line in verify(str(bundle)))
+
+
+def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(capsys, *arms, "--gate", "accuracy", "--json")
+    assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "ACCURACY_OPEN")
+
+
+def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]})
+    arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
+
+    def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
+        options = {"planned_steps": 2000, "baseline_name": names[0], "evaluations": results}
+        return judge([make_run()], {names[1]: [make_run(seed=2)]}, policy, **options)[0]
+
+    assert judged({"b": arc, "c": worse}).codes[0] == "ACCURACY_FAILS"
+    assert judged({"b": worse, "c": arc}).verdict == "pass"
+    for results, names, says in (
+        ({"b": arc}, ("b", "c"), "expected b and at least one of c"),
+        ({"c": arc}, ("b", "c"), "expected b and at least one of c"),
+        ({"b": arc, "x": arc}, ("b", "c"), "an evaluation was given for 'x'; the arms are b, c"),
+        ({"b": arc, "c": {"mmlu": arc["arc"]}}, ("b", "c"), "evaluations of b and c: no task in common"),
+        ({"b": arc}, ("b", "b"), "both named 'b'"),
+    ):
+        with pytest.raises(EvaluationError, match=says):
+            judged(results, names)
+    with pytest.raises(EvaluationError, match="5 correct of 4"):
+        TaskResult(correct=5, items=4)
+    with pytest.raises(EvaluationError, match="say otherwise"):
+        TaskResult(correct=2, items=2, by_item={"x": True, "y": False})
 
 
 @pytest.mark.parametrize(
@@ -119,8 +190,9 @@ def test_the_report_shows_it_and_the_verdict_does_not_change(arms: list[str], tm
     [
         (["fp8"], [], "expected fp8 and at least one of nvfp4"),
         (["nvfp4"], [], "expected fp8 and at least one of nvfp4"),
-        (["fp8", "other"], [], "there is no arm 'other'"),
-        (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "expected percentage points above 0"),
+        (["fp8", "other"], [], "given for 'other'; the arms are fp8, nvfp4"),
+        (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "accuracy_margin_points: 0.0 is not usable"),
+        ([], ["--gate", "speed"], "criteria.gates: ['loss', 'speed'] is not usable"),
     ],
 )
 def test_usage_errors(
@@ -128,6 +200,6 @@ def test_usage_errors(
 ) -> None:
     file = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\n")
     options = [part for name in names for part in ("--evaluation", f"{name}={file}")]
-    code, _, err = compare(capsys, *arms, *options, *extra)
-    assert code == 2
+    code, out, err = compare(capsys, *arms, *options, *extra)
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert says in err

@@ -49,7 +49,44 @@ def test_a_gate_decides_only_where_the_policy_names_it(
     assert set(roles.values()) == {"advice"}
 
 
-@pytest.mark.parametrize("gate", ["grad_norm", "validation_loss", "net_speedup"])
+def spiking(run: Curve, starts: range) -> Curve:
+    loss = run.loss.copy()
+    for start in starts:
+        loss[start] += 1.0
+    return curve_from_arrays(run.steps, loss)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "code"),
+    [
+        (range(0), range(0), "WITHIN_MARGIN"),
+        (range(0), range(50, 1500, 400), "WITHIN_MARGIN"),
+        (range(0), range(50, 1500, 250), "SPIKES_OPEN"),
+        (range(0), range(50, 1500, 100), "SPIKES_FAILS"),
+        (range(70, 1500, 100), range(50, 1500, 100), "WITHIN_MARGIN"),
+        (range(50, 1500, 100), range(0), "WITHIN_MARGIN"),
+    ],
+)
+def test_spikes_over_the_whole_run_decide_where_the_policy_names_them(
+    baseline: range, candidate: range, code: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = spiking(make_run(), baseline), spiking(make_run(seed=2), candidate)
+    verdict = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "gates": ["loss", "spikes"]}))
+    assert verdict.codes[0] == code
+    counts = verdict.document()["run_spikes"]
+    assert (counts["baseline"], counts["candidate"]) == (len(baseline), len(candidate))
+    assert judge_pair(base, cand).verdict == "pass"
+
+
+def test_spikes_that_could_not_be_counted_leave_the_verdict_open(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "spikes"], "min_points": 20})
+    short = [curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))]
+    verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
+    assert verdict.codes[0] == "SPIKES_OPEN"
+    assert "fewer than 200 common steps" in headline(verdict.document())
+
+
+@pytest.mark.parametrize("gate", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])
 def test_a_gate_that_was_not_measured_leaves_the_verdict_open(gate: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
     policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", gate]})
     verdict = judge_pair(make_run(), make_run(seed=2), policy)

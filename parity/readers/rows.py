@@ -1,0 +1,40 @@
+"""Small tables of named values, CSV or JSON: (row number, row) with the row as a mapping."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parity.readers.source import ReadError, read_text
+
+Row = Mapping[str, Any]
+
+
+def read_rows(name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
+    """Rows of a CSV file (numbered as lines) or of JSON (from 1): a list of objects, or an object that `from_mapping` turns into one.
+
+    Raises ReadError with the file and what was expected.
+    """
+    text = read_text(name)
+    return _json_rows(text, name, from_mapping) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
+
+
+def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:
+    try:
+        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+        return [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ReadError(f"{name}: no CSV ({error})") from None
+
+
+def _json_rows(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"{name}: no JSON ({error})") from None
+    rows = from_mapping(document) if isinstance(document, dict) else document
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ReadError(f"{name}, row {number}: {row!r}; expected an object, one a row")
+    return list(enumerate(rows, 1))
