@@ -21,7 +21,7 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     """
     running = [run for run in runs if run.state == "running"]
     free_at = [0.0] * max(1, slots, len(running))
-    left: dict[str, float | None] = {run.id: 0.0 for run in runs if run.state in RUN_ENDED}
+    left: dict[str, float | None] = {run.id: 0.0 if run.state in RUN_ENDED else None for run in runs}
     for run in [*running, *(run for run in runs if run.state == "queued")]:
         speed = _speed(run, runs)
         if speed is None:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Select, func, select
 
-from server import jobs
+from server.conclusion import conclude
 from server.database.engine import Database
 from server.database.models import Job, Run
 from server.database.states import JOB_ENDED
-from server.jobs import Outcome
 from server.settings import Settings
 from workers import lease
 
@@ -42,7 +41,7 @@ def give_back_expired(settings: Settings, database: Database) -> list[str]:
 
 
 def _expired() -> Select[Run]:
-    return select(Run).where(Run.state == "running", Run.lease_expires_at < time.time())
+    return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < time.time())
 
 
 def conclude_ended(database: Database) -> None:
@@ -54,17 +53,3 @@ def conclude_ended(database: Database) -> None:
             conclude(database, job_id)
         except Exception:  # noqa: BLE001 (one job that can't be concluded must not hold up the others)
             _log.exception("job %s could not be concluded and will be tried again", job_id)
-
-
-def conclude(database: Database, job_id: str) -> None:
-    """Judge a job and write its verdicts if all its runs have ended and nobody did. Safe to call at any time, twice too."""
-    with database.read() as session:
-        if not jobs.ready_to_conclude(session, job_id):
-            return
-        try:
-            outcome = jobs.decide(session, job_id)
-        except Exception as error:  # noqa: BLE001 (whatever breaks the judge, the job must end and say so)
-            _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"the curves are kept, but judging them failed: {error!r}")
-    with database.write() as session:
-        jobs.conclude(session, job_id, outcome)

@@ -15,7 +15,7 @@ from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, LargeBinary, 
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
-RunState = Literal["queued", "running", "finished", "failed", "cancelled"]
+RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
 

@@ -26,9 +26,11 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "cancelled": frozenset(),
 }
 # run: `running -> queued` is a dead worker's run that is given to another; `queued -> failed` one that can't be read.
+# A run of engine external is never queued: it awaits its trainer, and does so again when the trainer breaks off.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
+    "awaiting_data": frozenset({"running", "failed", "cancelled"}),
     "queued": frozenset({"running", "failed", "cancelled"}),
-    "running": frozenset({"finished", "failed", "cancelled", "queued"}),
+    "running": frozenset({"finished", "failed", "cancelled", "queued", "awaiting_data"}),
     "finished": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),

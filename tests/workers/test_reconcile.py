@@ -5,6 +5,7 @@ import time
 import pytest
 
 from server import jobs
+from server.conclusion import conclude
 from server.database.models import Job, Run
 from workers import lease, reconcile
 
@@ -45,7 +46,7 @@ def test_an_unjudged_job_is_concluded_once(database, recorded):
 
 def test_a_job_with_a_run_under_way_is_not_concluded(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    reconcile.conclude(database, job_id)
+    conclude(database, job_id)
     with database.read() as session:
         assert session.get_one(Job, job_id).status == "running"
 
@@ -70,7 +71,7 @@ def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         session.get_one(Job, job_id).criteria = {"margin": "nonsense"}
-    reconcile.conclude(database, job_id)
+    conclude(database, job_id)
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert (job.status, job.code) == ("failed", "JUDGE_FAILED")

@@ -1,0 +1,1 @@
+"""Runs that the user trains."""
