@@ -13,9 +13,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
@@ -29,6 +30,8 @@ Scope = Literal["view", "submit", "worker", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 COOKIE = "parity_session"
 SESSION_SECONDS = 12 * 3600.0
+# For OpenAPI alone, which thereby knows the routes that ask for a token; `principal` reads the header itself.
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False, description="`parity_<id>_<secret>`"))]
 # Writing the time of the last use on every request would make each read a write.
 _LAST_USE_SECONDS = 60.0
 
@@ -64,8 +67,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def create_token(session: Session, name: str, scopes: Iterable[str], days: float | None) -> tuple[Token, str]:
-    """A new token and its text, which can't be had again."""
+def create_token(
+    session: Session, name: str, scopes: Iterable[str], days: float | None, max_running: int | None = None
+) -> tuple[Token, str]:
+    """A new token and its text, which can't be had again. `max_running` limits how many of its runs train at once."""
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
@@ -74,12 +79,15 @@ def create_token(session: Session, name: str, scopes: Iterable[str], days: float
         raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 characters")
     if days is not None and not 0 < days <= 3650:
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most 3650")
+    if max_running is not None and not 1 <= max_running <= 10_000:
+        raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000, or nothing for no limit")
     now, secret = time.time(), secrets.token_urlsafe(32)
     token = Token(
         id=models.new_id("t"),
         name=name,
         digest=_digest(secret),
         scopes=wanted,
+        max_running=max_running,
         created_at=now,
         expires_at=None if days is None else now + 86_400 * days,
     )
@@ -138,10 +146,10 @@ def principal(request: Request, context: InContext) -> Principal:
     return Principal(id=token.id, name=token.name, scopes=frozenset(token.scopes))
 
 
-def requires(scope: Scope) -> Callable[[Request, InContext], Principal]:
+def requires(scope: Scope) -> Callable[[Request, InContext, Bearer], Principal]:
     """A dependency that lets only principals with this scope pass."""
 
-    def check(request: Request, context: InContext) -> Principal:
+    def check(request: Request, context: InContext, _bearer: Bearer) -> Principal:
         asking = principal(request, context)
         if not asking.may(scope):
             has = ", ".join(sorted(asking.scopes))

@@ -13,9 +13,25 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from server.buckets import Number, number
-from server.database.models import Arm, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
+from server.database.models import Arm, Attempt, AttemptState, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
+from server.database.states import JOB_ENDED
 from server.forecast import seconds_left
 from training.spec import CAPABILITY_IN_WORDS, Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDocument:
+    """One claim of a run: where it trained, from which step on it recorded, and how it ended."""
+
+    attempt: int
+    state: AttemptState
+    code: str | None
+    message: str | None
+    worker: str | None
+    first_step: int | None
+    fingerprint: str | None
+    started_at: str
+    ended_at: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +46,8 @@ class RunDocument:
     code: str | None
     message: str | None
     attempt: int
+    attempts: list[AttemptDocument]
+    priority: int
     steps_done: int
     planned_steps: int
     loss: Number | None
@@ -71,7 +89,8 @@ class JobDocument:
     layer_policy: str
     capability: str
     device_class: str | None
-    parameters: int
+    max_run_seconds: float | None
+    parameters: int | None
     share_done: float
     eta_seconds: float | None
     created_at: str
@@ -129,22 +148,24 @@ class WorkerDocument:
 
 def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
     """Everything that a page or a watching client shows of a job."""
-    slots = sum(worker.slots for worker in live_workers(session, lease_seconds) if _can_take(worker, job))
+    live = live_workers(session, lease_seconds)
+    slots = sum(worker.slots for worker in live if _can_take(worker, job))
     left = seconds_left(job.runs, slots)
-    names = {worker.id: worker.name for worker in session.scalars(select(Worker))}
-    arms = [_arm_document(arm, left, names) for arm in job.arms]
+    attempts = _attempts(session, job)
+    arms = [_arm_document(arm, left, attempts) for arm in job.arms]
     return JobDocument(
         id=job.id,
         name=job.name,
         status=job.status,
         code=job.code,
         message=job.message,
-        waiting=_waiting(job, slots),
+        waiting=_waiting(job, slots, live),
         engine=job.engine,
         layer_policy=job.spec["layer_policy"],
         capability=job.capability,
         device_class=job.device_class,
-        parameters=Model(**job.spec["model"]).parameters,
+        max_run_seconds=job.max_run_seconds,
+        parameters=_parameters(job),
         share_done=_share(job.runs),
         eta_seconds=_latest([arm.eta_seconds for arm in arms]),
         created_at=_time(job.created_at),
@@ -211,8 +232,35 @@ def _is_live(worker: Worker, lease_seconds: float) -> bool:
     return worker.heartbeat_at > time.time() - lease_seconds
 
 
-def _arm_document(arm: Arm, left: Mapping[str, float | None], worker_names: Mapping[str, str]) -> ArmDocument:
-    runs = [_run_document(run, arm.name, left[run.id], worker_names) for run in arm.runs]
+def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
+    """The attempts of each run of a job, oldest first."""
+    rows = session.execute(
+        select(Attempt, Worker.name)
+        .join(Run, Run.id == Attempt.run_id)
+        .outerjoin(Worker, Worker.id == Attempt.worker_id)
+        .where(Run.job_id == job.id)
+        .order_by(Attempt.run_id, Attempt.epoch)
+    )
+    found: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
+    for row, worker in rows:
+        found[row.run_id].append(
+            AttemptDocument(
+                attempt=row.epoch,
+                state=row.state,
+                code=row.code,
+                message=row.message,
+                worker=worker,
+                first_step=row.first_step,
+                fingerprint=row.fingerprint,
+                started_at=_time(row.started_at),
+                ended_at=time_text(row.ended_at),
+            )
+        )
+    return found
+
+
+def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
+    runs = [_run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
     return ArmDocument(
@@ -228,7 +276,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], worker_names: Mapp
     )
 
 
-def _run_document(run: Run, arm: str, eta_seconds: float | None, worker_names: Mapping[str, str]) -> RunDocument:
+def _run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument]) -> RunDocument:
     return RunDocument(
         id=run.id,
         arm=arm,
@@ -238,12 +286,14 @@ def _run_document(run: Run, arm: str, eta_seconds: float | None, worker_names: M
         code=run.code,
         message=run.message,
         attempt=run.epoch,
+        attempts=attempts,
+        priority=run.priority,
         steps_done=run.steps_done,
         planned_steps=run.planned_steps,
         loss=_loss(run.last_loss),
         steps_per_second=run.steps_per_second,
         eta_seconds=eta_seconds,
-        worker=worker_names.get(run.worker_id or ""),
+        worker=attempts[-1].worker if attempts and run.worker_id else None,
         fingerprint=run.fingerprint,
         manifest=run.manifest,
         started_at=time_text(run.started_at),
@@ -264,20 +314,44 @@ def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
     )
 
 
-def _waiting(job: Job, slots: int) -> str | None:
-    if job.capability == "external" or not any(run.state == "queued" for run in job.runs):
+def _waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
+    if job.status in JOB_ENDED:
+        return None
+    silent = [run.id for run in job.runs if run.state == "awaiting_data"]
+    if silent:
+        return f"Waiting for the data of {len(silent)} of {len(job.runs)} runs, the first of them {silent[0]}: attach a trainer to each."
+    if not any(run.state == "queued" for run in job.runs):
         return None
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
         wanted += f" of device class {job.device_class}, on which its first run began,"
-    if not slots:
-        return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
-    return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+    if slots:
+        return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+    for worker in live:
+        reason = _unable(worker, job) if worker.capability == job.capability else None
+        if reason:
+            return f"Waiting for another worker: {worker.name} can't run it ({reason})."
+    return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
 
 
 def _can_take(worker: Worker, job: Job) -> bool:
     bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
-    return worker.capability == job.capability and bound
+    return worker.capability == job.capability and bound and _unable(worker, job) is None
+
+
+def _unable(worker: Worker, job: Job) -> str | None:
+    """Why a worker said at its registration that it can't run an arm of this job; None when it can."""
+    can: Mapping[str, Any] = worker.device.get("can_run", {})
+    for arm in job.arms:
+        told = can.get(f"{job.engine}/{arm.recipe}")
+        if told is not None and not told["ok"]:
+            return str(told["reason"])
+    return None
+
+
+def _parameters(job: Job) -> int | None:
+    """Size of the model; None where the user trains it and the specification need not say."""
+    return None if job.engine == "external" else Model(**job.spec["model"]).parameters
 
 
 def _share(runs: Sequence[Run]) -> float:

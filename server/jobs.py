@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,23 @@ from training.spec import JobSpec, capability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How a job is to be trained, which decides nothing of its verdict.
+
+    `priority` is -100 to 100, the higher first; `max_run_seconds` is how long one run may train, all its attempts together.
+    """
+
+    priority: int = 0
+    max_run_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not -100 <= self.priority <= 100:
+            raise InvalidError(f"priority is {self.priority}, expected a whole number from -100 to 100")
+        if self.max_run_seconds is not None and not 0 < self.max_run_seconds < math.inf:
+            raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0, or nothing for no limit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or why there is none."""
 
@@ -32,31 +50,33 @@ class Outcome:
     message: str | None = None
 
 
-def submit_once(session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None) -> tuple[Job, bool]:
+def submit_once(
+    session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None, order: Order | None = None
+) -> tuple[Job, bool]:
     """Submit, unless this principal did so under this key before: then the job of that time, and False.
 
     Raises InvalidError where the key was used for another body.
     """
     if key is None:
-        return submit(session, spec, criteria, principal), True
-    body = {"spec": dataclasses.asdict(spec), "criteria": criteria.document()}
+        return submit(session, spec, criteria, principal, order), True
+    body = {"spec": dataclasses.asdict(spec), "criteria": criteria.document(), "order": dataclasses.asdict(order or Order())}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:
         if used.body_digest != digest:
             raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
         return find(session, used.job_id), False
-    job = submit(session, spec, criteria, principal)
+    job = submit(session, spec, criteria, principal, order)
     session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
 
 
-def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: str | None = None) -> Job:
-    """Write a job with its arms and runs, queued. Ring the doorbell after the commit.
+def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: str | None = None, order: Order | None = None) -> Job:
+    """Write a job with its arms and runs, queued (or awaiting data, where the user trains). Ring the doorbell after the commit.
 
     Runs are ordered by replicate before arm, so that the first runs to train already make pairs to look at.
     """
-    now = time.time()
+    now, order = time.time(), order or Order()
     needed, _ = capability(spec)
     job = Job(
         id=models.new_id("j"),
@@ -67,6 +87,7 @@ def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: st
         spec=dataclasses.asdict(spec),
         criteria=criteria.document(),
         submitted_by=submitted_by,
+        max_run_seconds=order.max_run_seconds,
         created_at=now,
     )
     arms = {
@@ -86,7 +107,7 @@ def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: st
                 seed=run.seed,
                 replicate=run.replicate,
                 capability=needed,
-                state="queued",
+                state="awaiting_data" if needed == "external" else "queued",
                 planned_steps=run.schedule.steps,
                 created_at=now,
             )
@@ -118,7 +139,7 @@ def cancel(session: Session, job_id: str) -> bool:
     if not move_job(session, job_id, ("queued", "running"), "cancelled", finished_at=now, message="cancelled by request"):
         return False
     for run_id in run_ids:
-        if move_run(session, run_id, ("queued", "running"), "cancelled", finished_at=now, lease_expires_at=None):
+        if move_run(session, run_id, ("awaiting_data", "queued", "running"), "cancelled", finished_at=now, lease_expires_at=None):
             end_attempt(session, run_id, session.get_one(Run, run_id).epoch, "cancelled")
     events.emit(session, job_id, "status", {"status": "cancelled"})
     return True

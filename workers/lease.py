@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from server.database import events
-from server.database.models import Attempt, AttemptState, Job, Run, RunState, Token, Worker
+from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
 from server.database.states import begin_attempt, end_attempt, move_job, move_run
 from training.spec import JobSpec, RunSpec
 
@@ -46,12 +47,14 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     run = session.scalars(
         select(Run)
         .join(Job, Run.job_id == Job.id)
+        .join(Arm, Run.arm_id == Arm.id)
         .where(
             Run.state == "queued",
             Run.capability == worker.capability,
             or_(Job.device_class.is_(None), Job.device_class == device_class),
             or_(Job.threads.is_(None), Job.threads == threads),
             _below_its_limit(),
+            *_can_train(worker),
         )
         .order_by(Run.priority.desc(), Run.created_at, Run.job_id, Run.position)
         .limit(1)
@@ -86,6 +89,13 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
     return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds)
+
+
+def _can_train(worker: Worker) -> list[ColumnElement[bool]]:
+    """That this worker said of the run's recipe, when it registered, that it can train it."""
+    told: dict[str, Any] = worker.device.get("can_run", {})
+    able = [tuple(name.split("/")) for name, can in told.items() if can["ok"]]
+    return [tuple_(Job.engine, Arm.recipe).in_(able)] if told else []
 
 
 def _below_its_limit() -> ColumnElement[bool]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import Field
 from sqlalchemy import select
 
 from parity.evidence import bundle_bytes
@@ -17,7 +18,7 @@ from server.auth import Principal, requires
 from server.context import InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
-from server.errors import InvalidError, NotFoundError
+from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.routes.evaluations import criteria_of
 from training.spec import JobSpec
 
@@ -28,12 +29,17 @@ Submitter = Annotated[Principal, Depends(requires("submit"))]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What `parity.yaml` holds for the server: the job, and the policy that judges it."""
+    """What `parity.yaml` holds for the server: the job, and the policy that judges it.
+
+    `priority` puts it before others (above 0 takes an admin); `max_run_seconds` limits how long one run may train.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     job: JobSpec
     criteria: Mapping[str, Any]
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +70,13 @@ def submit(
 ) -> JobDocument:
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
     criteria = criteria_of(request.criteria)
+    if request.priority > 0 and not submitter.may("admin"):
+        raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
+    order = jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds)
     with context.database.write() as session:
-        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key)
+        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order)
         document = job_document(session, job, context.settings.lease_seconds)
-    if is_new:
+    if is_new and job.engine != "external":
         context.doorbell.ring(job.capability, times=len(job.runs))
     response.headers["Location"] = document.links["self"]
     return document

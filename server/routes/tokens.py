@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
 from sqlalchemy import select
 
 from server import auth
@@ -19,13 +20,14 @@ router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """A token to be made; without `days` it does not expire."""
+    """A token to be made; without `days` it does not expire, without `max_running` its runs may take every slot."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    name: str
-    scopes: list[Scope]
-    days: float | None = None
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+    days: Annotated[float | None, Field(gt=0, le=3650)] = None
+    max_running: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class TokenDocument:
     id: str
     name: str
     scopes: list[str]
+    max_running: int | None
     created_at: str | None
     expires_at: str | None
     last_used_at: str | None
@@ -50,10 +53,11 @@ class NewToken:
 
 
 @router.post("/tokens", status_code=201)
-def create(request: TokenRequest, context: InContext) -> NewToken:
+def create(request: TokenRequest, response: Response, context: InContext) -> NewToken:
     """Make a token. Its text can't be had again."""
+    response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        row, text = auth.create_token(session, request.name, request.scopes, request.days)
+        row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running)
         session.flush()
         return NewToken(token=text, about=_document(row))
 
@@ -77,6 +81,7 @@ def _document(row: Token) -> TokenDocument:
         id=row.id,
         name=row.name,
         scopes=row.scopes,
+        max_running=row.max_running,
         created_at=time_text(row.created_at),
         expires_at=time_text(row.expires_at),
         last_used_at=time_text(row.last_used_at),
