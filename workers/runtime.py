@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import update
 
+from server.conclusion import conclude
 from server.database import models
 from server.database.engine import Database
 from server.database.models import Worker
@@ -82,7 +83,7 @@ class Runtime:
             supervisor.train(self._settings, self._database, held, slot, self._stopping)
         finally:
             self._free.put(slot)
-        reconcile.conclude(self._database, held.job_id)
+        conclude(self._database, held.job_id)
         return True
 
     def _keep_house(self) -> None:
