@@ -81,6 +81,7 @@ class Criteria:
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
+    `early_stop` says what becomes of a pair that looks hopeless while it still trains: `advise` only says so, `stop` ends its candidate,
     `gates` the checks that decide beside the loss; `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage
     points.
     """
@@ -100,6 +101,7 @@ class Criteria:
     may_differ: tuple[str, ...] = ()
     gates: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 1.0
+    early_stop: Literal["advise", "stop"] = "advise"
 
     def __post_init__(self) -> None:
         if self.margin is None and self.profile is None:
@@ -109,6 +111,7 @@ class Criteria:
             raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
         _one_of("criteria.assumed_noise", self.assumed_noise, ("accept", "reject"))
         _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
+        _one_of("criteria.early_stop", self.early_stop, ("advise", "stop"))
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
         _between("criteria.confidence", self.confidence, 0.5, 0.9999)
@@ -147,7 +150,7 @@ def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") ->
 _KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
 _NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
-_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence")
+_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop")
 
 
 def _read(key: str, value: object, path: str) -> object:
