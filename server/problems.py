@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 MEDIA_TYPE = "application/problem+json"
 _MEANINGS = {
+    400: "The body can't be read",
     401: "A token is needed",
     403: "This token, or this page, may not do that",
     404: "There is no such thing",
@@ -71,7 +72,15 @@ def respond(request: Request, error: ServiceError) -> JSONResponse:
     return _problem(request, error.status, error.kind, error.title, error.detail, error.errors)
 
 
-def _problem(request: Request, status: int, kind: str, title: str, detail: str, errors: Sequence[FieldProblem] = ()) -> JSONResponse:
+def _problem(
+    request: Request,
+    status: int,
+    kind: str,
+    title: str,
+    detail: str,
+    errors: Sequence[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
     body: dict[str, Any] = {
         "type": _TYPE + kind,
         "title": title,
@@ -82,8 +91,8 @@ def _problem(request: Request, status: int, kind: str, title: str, detail: str, 
     }
     if errors:
         body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
-    headers = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "60"}}.get(status)
-    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "60"}}.get(status, {})
+    return JSONResponse(body, status, {**(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 
 async def _service(request: Request, error: Exception) -> JSONResponse:
@@ -123,12 +132,11 @@ def _pointer(place: Sequence[str]) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return _problem(
-        request, error.status_code, f"http-{error.status_code}", str(error.detail), f"{request.method} {request.url.path}: {error.detail}"
-    )
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return _problem(request, error.status_code, f"http-{error.status_code}", str(error.detail), detail, headers=error.headers)
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
     """The response for an error of ours: logged under the request id, told without its inside."""
-    _log.error("request %s failed", getattr(request.state, "request_id", "-"), exc_info=error)
+    _log.error("a request failed", exc_info=error)
     return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")

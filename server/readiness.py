@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import redis
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -11,6 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.engine import Database
 from server.settings import CHECKOUT, Settings
+
+_log = logging.getLogger(__name__)
 
 
 def alembic_config(url: str) -> Config:
@@ -33,7 +37,9 @@ def _database_problem(database: Database) -> str | None:
         with database.engine.connect() as connection:
             found = set(MigrationContext.configure(connection).get_current_heads())
     except SQLAlchemyError as error:
-        return f"the database does not answer: {error}"
+        # Asked without a token: the log, not the answer, names hosts and users.
+        _log.warning("the database does not answer: %s", error)
+        return "the database does not answer; the log says why"
     if found != expected:
         return f"the database is at migration {', '.join(found) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
     return None
@@ -43,7 +49,8 @@ def _broker_problem(url: str) -> str | None:
     try:
         redis_client(url).ping()
     except redis.RedisError as error:
-        return f"the broker does not answer: {error}"
+        _log.warning("the broker does not answer: %s", error)
+        return "the broker does not answer; the log says why"
     return None
 
 

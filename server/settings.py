@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -26,6 +27,7 @@ class Settings(BaseSettings):
     require_tokens: bool = Field(default=False, description="ask for a token on loopback too; elsewhere one is always asked for")
     max_body_bytes: int = Field(default=16 * 2**20, ge=1024, description="largest request body that is read")
     requests_per_minute: int = Field(default=600, ge=1, description="requests that one token may make in a minute")
+    log: Literal["auto", "json", "text"] = Field(default="auto", description="form of log lines; auto: text on a terminal, else JSON")
     assets_dir: Path = Field(default=CHECKOUT / "node_modules", description="folder into which npm installed the chart library")
     capability: str = Field(default="cpu", pattern="^(cpu|sm90|sm100)$", description="what a worker can run: cpu (emulated), sm90 or sm100")
     slots: int = Field(default=2, ge=1, description="how many runs a worker trains at once, each pinned to one core")
@@ -42,6 +44,10 @@ class Settings(BaseSettings):
     max_run_memory_bytes: int | None = Field(default=None, gt=0, description="a run that takes more memory is failed; unset: no limit")
     database_patience_seconds: float = Field(default=600.0, gt=0, description="how long a run trains on while its database is away")
     silence_seconds: float = Field(default=1800.0, gt=0, description="a training process that says nothing for this long is killed as hung")
+    external_stale_seconds: float = Field(default=900.0, gt=0, description="an external run without data for this long is shown as stale")
+    external_silence_seconds: float = Field(
+        default=86_400.0, gt=0, description="an external run that was attached and then brought no data for this long is failed"
+    )
 
     @property
     def database(self) -> str:
