@@ -162,7 +162,12 @@ def decide(session: Session, job_id: str) -> Outcome:
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     documents = case(session, job).documents()
-    return Outcome(verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents])
+    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    return Outcome(
+        verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
+        code=stopped.code if stopped else None,
+        message=stopped.message if stopped else None,
+    )
 
 
 def case(session: Session, job: Job, criteria: Criteria | None = None) -> Case:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Select, func, select
 
+from server import hopeless
 from server.conclusion import conclude
 from server.database.engine import Database
 from server.database.models import Job, Run
@@ -53,3 +54,15 @@ def conclude_ended(database: Database) -> None:
             conclude(database, job_id)
         except Exception:  # noqa: BLE001 (one job that can't be concluded must not hold up the others)
             _log.exception("job %s could not be concluded and will be tried again", job_id)
+
+
+def watch_running(database: Database) -> None:
+    """Ask of every running job whether a pair of it is beyond hope."""
+    with database.read() as session:
+        running = session.scalars(select(Job.id).where(Job.status == "running")).all()
+    for job_id in running:
+        try:
+            with database.write() as session:
+                hopeless.watch(session, job_id)
+        except Exception:  # noqa: BLE001 (advice that can't be given must not hold up the other jobs)
+            _log.exception("job %s could not be watched for early stop", job_id)

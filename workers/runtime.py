@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import update
 
+from server import logs
 from server.conclusion import conclude
 from server.database import models
 from server.database.engine import Database
@@ -80,7 +81,8 @@ class Runtime:
             return False
         slot = self._free.get()
         try:
-            supervisor.train(self._settings, self._database, held, slot, self._stopping)
+            with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
+                supervisor.train(self._settings, self._database, held, slot, self._stopping)
         finally:
             self._free.put(slot)
         conclude(self._database, held.job_id)
@@ -102,6 +104,7 @@ class Runtime:
 
     def _reconcile(self) -> None:
         reconcile.give_back_expired(self._settings, self._database)
+        reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
         capability = self._worker.capability
         waiting = reconcile.queued(self._database, capability)
