@@ -7,13 +7,13 @@ two attempts on the same steps. NaN and Inf come back bit for bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from server.database.models import Chunk
@@ -21,6 +21,7 @@ from server.database.models import Chunk
 Columns = dict[str, NDArray[np.float64]]
 
 SEALED_STEPS = 4096
+_CHUNKS_AT_ONCE = 64
 
 
 def append(
@@ -40,25 +41,32 @@ def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
 
     Call it while holding the run's fence, or after the run has ended. Readers see all of it or nothing.
     """
-    chunks = session.scalars(
-        select(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch).order_by(Chunk.first_step)
-    ).all()
-    groups: list[list[Chunk]] = []
-    for chunk in chunks:
-        fits = groups and groups[-1][-1].columns == chunk.columns and sum(one.count for one in groups[-1]) + chunk.count <= SEALED_STEPS
-        if fits:
+    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
+    groups: list[list[Any]] = []
+    size = 0
+    for chunk in session.execute(select(Chunk.first_step, Chunk.count, Chunk.columns).where(*own).order_by(Chunk.first_step)):
+        size += chunk.count
+        if groups and groups[-1][-1].columns == chunk.columns and size <= SEALED_STEPS:
             groups[-1].append(chunk)
         else:
             groups.append([chunk])
+            size = chunk.count
     for group in groups:
         if len(group) > 1:
-            tables = [_table(chunk) for chunk in group]
-            merged = {name: _column(tables, name) for name in group[0].columns}
-            for chunk in group:
-                session.delete(chunk)
-            session.flush()
-            session.add(_chunk(run_id, kind, epoch, merged))
+            inside = Chunk.first_step.between(group[0].first_step, group[-1].first_step)
+            chunks = session.scalars(select(Chunk).where(*own, inside).order_by(Chunk.first_step)).all()
+            replace(session, chunks, join([table_of(chunk) for chunk in chunks]))
     return len(groups)
+
+
+def replace(session: Session, chunks: Sequence[Chunk], table: Columns) -> None:
+    """Put one table (`step` first, ascending) in the place of chunks of one attempt, cut into chunks of up to 4,096 steps."""
+    run_id, kind, epoch = chunks[0].run_id, chunks[0].kind, chunks[0].epoch
+    for chunk in chunks:
+        session.delete(chunk)
+    session.flush()
+    for start in range(0, len(table["step"]), SEALED_STEPS):
+        session.add(_chunk(run_id, kind, epoch, {name: values[start : start + SEALED_STEPS] for name, values in table.items()}))
 
 
 def _chunk(run_id: str, kind: str, epoch: int, columns: Mapping[str, NDArray[np.float64]]) -> Chunk:
@@ -83,34 +91,58 @@ def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None =
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    chunks = session.scalars(
-        select(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind).order_by(Chunk.epoch.desc(), Chunk.first_step.desc())
-    )
-    kept: list[Columns] = []
-    superseded_from, epoch_start, epoch = math.inf, math.inf, None
-    for chunk in chunks:
-        if chunk.epoch != epoch:
-            superseded_from, epoch = epoch_start, chunk.epoch
-        table = _table(chunk)
-        if chunk.last_step >= superseded_from:
-            keep = table["step"] < superseded_from
-            table = {name: values[keep] for name, values in table.items()}
-        epoch_start = min(epoch_start, chunk.first_step)
+    joined = join([*tables(session, run_id, kind)], names)
+    return joined.pop("step").astype(np.int64), joined
+
+
+def tables(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> Iterator[Columns]:
+    """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
+
+    An attempt counts up to where a newer one began; so the order of attempts is the order of steps.
+    """
+    limits = superseded_from(session, run_id, kind)
+    statement = select(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
+    if last_step < math.inf:
+        statement = statement.where(Chunk.first_step <= last_step)
+    for chunk in session.scalars(statement.order_by(Chunk.epoch, Chunk.first_step).execution_options(yield_per=_CHUNKS_AT_ONCE)):
+        end = min(limits[chunk.epoch], last_step + 1)
+        if chunk.first_step >= end:
+            continue
+        table = table_of(chunk)
+        if chunk.last_step >= end or chunk.first_step < first_step:
+            inside = (table["step"] >= first_step) & (table["step"] < end)
+            table = {name: values[inside] for name, values in table.items()}
         if len(table["step"]):
-            kept.append(table)
-    kept.reverse()
-    wanted = list(names) if names is not None else sorted({name for table in kept for name in table} - {"step"})
-    steps = np.concatenate([table["step"] for table in kept]) if kept else np.empty(0)
-    return steps.astype(np.int64), {name: _column(kept, name) for name in wanted}
+            yield table
 
 
-def _column(tables: Sequence[Columns], name: str) -> NDArray[np.float64]:
-    if not tables:
+def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
+    """For each attempt that has recorded something: the step from which on a newer one replaces it (infinity: none does)."""
+    rows = session.execute(
+        select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind == kind).group_by(Chunk.epoch)
+    )
+    limits: dict[int, float] = {}
+    limit = math.inf
+    for epoch, first in sorted(((row[0], row[1]) for row in rows), reverse=True):
+        limits[epoch] = limit
+        limit = min(limit, first)
+    return limits
+
+
+def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Columns:
+    """Tables one after another, `step` first, then the named columns (default: all); NaN where a part lacks one."""
+    wanted = list(names) if names is not None else sorted({name for table in parts for name in table} - {"step"})
+    return {name: _column(parts, name) for name in ("step", *wanted)}
+
+
+def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
+    if not parts:
         return np.empty(0)
-    return np.concatenate([table.get(name, np.full(len(table["step"]), np.nan)) for table in tables])
+    return np.concatenate([table.get(name, np.full(len(table["step"]), np.nan)) for table in parts])
 
 
-def _table(chunk: Chunk) -> Columns:
+def table_of(chunk: Chunk) -> Columns:
+    """The columns of a chunk, (n,) float64 each, `step` first."""
     flat = np.frombuffer(zstandard.decompress(chunk.payload), np.float64).reshape(len(chunk.columns), chunk.count)
     return dict(zip(chunk.columns, flat, strict=True))
 
