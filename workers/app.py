@@ -11,7 +11,6 @@ app.conf.update(
     imports=("workers.tasks",),
     task_default_queue=queue_name(settings.capability),
     worker_concurrency=settings.slots,
-    worker_hijack_root_logger=False,
     # Threads: the pool only supervises; training runs in child processes, and a forked jax would hang.
     worker_pool="threads",
     # The supervisor's threads end when their children are killed, so a warm shutdown takes about a second.

@@ -204,7 +204,13 @@ def _worker_command() -> list[str]:
 
 def _environment(settings: Settings) -> dict[str, str]:
     """What the parts must share, also where it was a default here."""
-    return {"PARITY_STATE_DIR": str(settings.state_dir.resolve()), "PARITY_HOST": settings.host, "PARITY_PORT": str(settings.port)}
+    return {
+        "PARITY_STATE_DIR": str(settings.state_dir.resolve()),
+        "PARITY_HOST": settings.host,
+        "PARITY_PORT": str(settings.port),
+        # The logs of a stack on one machine are read by people.
+        "PARITY_LOG": "text" if settings.log == "auto" else settings.log,
+    }
 
 
 def _url(settings: Settings) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 
-from celery.signals import worker_init, worker_shutdown, worker_shutting_down
+from celery.signals import setup_logging, worker_init, worker_shutdown, worker_shutting_down
 
+from server import logs
 from server.queue import TRAIN_TASK, Doorbell
 from workers.app import app, settings
 from workers.runtime import Runtime
@@ -22,9 +23,13 @@ def train() -> None:
         pass
 
 
+@setup_logging.connect
+def _log_lines(**_: object) -> None:
+    logs.configure(settings.log)
+
+
 @worker_init.connect
 def _start(**_: object) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         runtime = Runtime(settings, Doorbell(app))
         runtime.start()
