@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from server.errors import FieldProblem, InvalidError, ServiceError
 from training.spec import SpecError
@@ -133,7 +134,16 @@ def _pointer(place: Sequence[str]) -> str:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = f"{request.method} {request.url.path}: {error.detail}"
-    return _problem(request, error.status_code, f"http-{error.status_code}", str(error.detail), detail, headers=error.headers)
+    headers = {**(error.headers or {}), **({"Allow": ", ".join(found)} if error.status_code == 405 and (found := _methods(request)) else {})}
+    return _problem(request, error.status_code, f"http-{error.status_code}", str(error.detail), detail, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What may be done at an API's address, all its routes together: the framework names the first route's methods only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    fitting = [template for template in paths if compile_path(template)[0].match(request.url.path)]
+    # `/jobs/{job_id}` fits `/jobs/x:cancel` too; the longer template is the one that was meant.
+    return sorted(method.upper() for method in paths[max(fitting, key=len)]) if fitting else []
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
