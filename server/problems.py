@@ -134,7 +134,10 @@ def _pointer(place: Sequence[str]) -> str:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = f"{request.method} {request.url.path}: {error.detail}"
-    headers = {**(error.headers or {}), **({"Allow": ", ".join(found)} if error.status_code == 405 and (found := _methods(request)) else {})}
+    headers = dict(error.headers or {})
+    methods = _methods(request) if error.status_code == 405 else []
+    if methods:
+        headers["Allow"] = ", ".join(methods)
     return _problem(request, error.status_code, f"http-{error.status_code}", str(error.detail), detail, headers=headers)
 
 
