@@ -52,7 +52,7 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         throughput=speed,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
         validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
-        run_spikes=spikes_over_run(curves[1] - curves[0], late.baseline.level, m.resolution.quantum),
+        run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, late.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )
 

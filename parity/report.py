@@ -20,7 +20,7 @@ REPORT_SCHEMA = "parity.report/1"
 
 Document = Mapping[str, Any]
 
-_MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
 _STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 
 
@@ -85,7 +85,7 @@ def _interval(document: Document) -> str:
 
 def _step_noise(document: Document) -> str:
     multiple = (document["noise"] or {}).get("r_step")
-    return f"; {multiple:.2f} x step noise" if isinstance(multiple, float) else ""
+    return f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else ""
 
 
 def _runs(document: Document) -> str:
@@ -127,7 +127,7 @@ def render_text(documents: Sequence[Document], console_width: int = 80) -> Rende
     for document in documents:
         state = document["verdict"]
         word, _, body = headline(document).partition(":")
-        parts += [Text.assemble((f"{_MARKS[state]} {word}", _STYLES[state]), f":{body}"), Text("")]
+        parts += [Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"), Text("")]
     parts += [_summary_table(documents, console_width), Text("")]
     for document in documents:
         parts += _details(document)
@@ -242,7 +242,7 @@ def render_markdown(documents: Sequence[Document]) -> str:
     lines = []
     for document in documents:
         word, _, body = headline(document).partition(":")
-        lines += [f"{_MARKS[document['verdict']]} **{word}**:{_escaped(body)}", ""]
+        lines += [f"{MARKS[document['verdict']]} **{word}**:{_escaped(body)}", ""]
     lines += ["| " + " | ".join(_SUMMARY) + " |", "|" + "---|" * len(_SUMMARY)]
     lines += ["| " + " | ".join(_escaped(cell) for cell in _summary_row(document)) + " |" for document in documents]
     for document in documents:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
-from parity.curve import BoolArray, FloatArray
+from parity.curve import BoolArray, FloatArray, IntArray
 from parity.noise import MAD_TO_SD
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
@@ -22,19 +22,34 @@ MAX_MASKED_SHARE = 0.10
 SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a robust scale
 RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100  # at most so many blocks of a whole run, each of at least so many points
 ONE_SIDED_ALPHA = 0.01
+STEPS_KEPT = 200  # of each arm's spikes over the run
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spikes:
-    """Spikes per arm, one-sided p that the candidate has more, the mask (n,), and d (n,) masked and with divergence kept."""
+    """Indices of each arm's spikes at their tops, the mask (n,), and d (n,) masked and with divergence kept."""
 
-    baseline: int
-    candidate: int
-    p_candidate_more: float
+    baseline_at: IntArray
+    candidate_at: IntArray
     mask: BoolArray
     masked_gap: FloatArray
     divergence_gap: FloatArray
+
+    @property
+    def baseline(self) -> int:
+        """How many spikes the baseline has."""
+        return len(self.baseline_at)
+
+    @property
+    def candidate(self) -> int:
+        """How many spikes the candidate has."""
+        return len(self.candidate_at)
+
+    @property
+    def p_candidate_more(self) -> float:
+        """One-sided p that the candidate has more by chance."""
+        return binomial_upper(self.candidate, self.baseline + self.candidate)
 
     @property
     def masked_share(self) -> float:
@@ -61,16 +76,15 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
         return _no_spikes(gap)
     mask = widen(far, WIDEN_STEPS)
     starts, ends = stretches(mask)
-    up = [offset[a:b][np.argmax(np.abs(offset[a:b]))] > 0 for a, b in zip(starts, ends, strict=True)]
-    candidate, total = sum(up), len(up)
+    tops = np.array([a + np.argmax(size[a:b]) for a, b in zip(starts, ends, strict=True)], dtype=np.int64)
+    up = offset[tops] > 0
     recovered = mask.copy()
     for a, b in zip(starts, ends, strict=True):
         if b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any()):
             recovered[a:b] = False
     return Spikes(
-        baseline=total - candidate,
-        candidate=candidate,
-        p_candidate_more=binomial_upper(candidate, total),
+        baseline_at=tops[~up],
+        candidate_at=tops[up],
         mask=mask,
         masked_gap=interpolate(gap, mask),
         divergence_gap=interpolate(gap, recovered),
@@ -79,29 +93,42 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpikes:
-    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's."""
+    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's.
+
+    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a chart.
+    """
 
     baseline: int
     candidate: int
     p_candidate_more: float
     blocks: int
+    steps: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def spikes_over_run(gap: FloatArray, level: float, quantum: float = 0.0) -> RunSpikes | None:
-    """Count the spikes of a whole run's gap series (n,), block by block because its scale falls; None below 200 points."""
+def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0) -> RunSpikes | None:
+    """Count the spikes of a whole run's gap series (n,) at (n,) steps, block by block because its scale falls; None below 200 points."""
     blocks = min(RUN_BLOCKS, len(gap) // RUN_BLOCK_POINTS)
     if blocks < 2:
         return None
-    found = [find_spikes(block, level, quantum) for block in np.array_split(gap, blocks)]
-    baseline, candidate = sum(block.baseline for block in found), sum(block.candidate for block in found)
+    baseline: list[int] = []
+    candidate: list[int] = []
+    for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
+        found = find_spikes(part, level, quantum)
+        baseline += at[found.baseline_at].tolist()
+        candidate += at[found.candidate_at].tolist()
     return RunSpikes(
-        baseline=baseline, candidate=candidate, p_candidate_more=binomial_upper(candidate, baseline + candidate), blocks=blocks
+        baseline=len(baseline),
+        candidate=len(candidate),
+        p_candidate_more=binomial_upper(len(candidate), len(baseline) + len(candidate)),
+        blocks=blocks,
+        steps=(tuple(baseline[:STEPS_KEPT]), tuple(candidate[:STEPS_KEPT])),
     )
 
 
 def _no_spikes(gap: FloatArray) -> Spikes:
     mask = np.zeros(len(gap), dtype=bool)
-    return Spikes(baseline=0, candidate=0, p_candidate_more=1.0, mask=mask, masked_gap=gap, divergence_gap=gap)
+    none = np.empty(0, dtype=np.int64)
+    return Spikes(baseline_at=none, candidate_at=none, mask=mask, masked_gap=gap, divergence_gap=gap)
 
 
 def widen(mask: BoolArray, by: int) -> BoolArray:

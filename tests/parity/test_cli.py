@@ -267,3 +267,10 @@ def test_steps_against_tokens_are_refused(tmp_path: Path, files: dict[str, str],
     code, out, err = compare(capsys, files["fp8"], str(path), "--planned-steps", "1500")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "strides of 1, tokens in strides of 4,096" in err
+
+
+def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "fig.svg"
+    assert compare(capsys, files["fp8"], files["mxfp8"], f"a/b={files['edge']}", "--planned-steps", "1500", "--figure", str(out))[0] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig-a_b.svg", "fig-mxfp8.svg"]

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays, judge
-from parity.figures import FigureError, draw_figure, loss_buckets
+from parity.figures import FigureError, _apart, _gap_limits, _together, draw_figure, loss_buckets
+from parity.gap import binned_gap
 
 MakeRun = Callable[..., Curve]
 
@@ -13,7 +14,7 @@ MakeRun = Callable[..., Curve]
 def test_buckets_hold_mean_and_range(make_run: MakeRun) -> None:
     run = make_run(1000)
     steps, mean, low, high = loss_buckets(run)
-    assert len(steps) == 400
+    assert len(steps) == 120
     assert ((low <= mean) & (mean <= high)).all()
     assert low.min() == run.loss.min()
     assert high.max() == run.loss.max()
@@ -48,4 +49,33 @@ def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_pe
         first = path.read_bytes()
         assert len(first) > 5000
         draw_figure(str(path), document, [make_run()], [cand], one_percent, 2000)
-        assert suffix == "svg" or path.read_bytes() == first
+        assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("gap", [0.08, 0.0, -0.1])
+def test_the_gap_panel_holds_what_matters_and_little_more(gap: float, make_run: MakeRun, one_percent: Criteria) -> None:
+    base, cand = [make_run()], [make_run(seed=2, gap=gap)]
+    document = judge(base, {"c": cand}, one_percent, planned_steps=2000)[0].document()
+    found = binned_gap(base, cand, one_percent, planned_steps=2000)
+    bottom, top = _gap_limits(document, found, (found.first_step + found.last_step) / 2)
+    needed = [0.0, document["margin"]["nats"], document["gap"]["lo"], document["gap"]["hi"]]
+    assert bottom < min(needed)
+    assert max(needed) < top
+    assert top - bottom < 1.5 * (max(needed) - min(needed))
+
+
+def test_an_early_transient_does_not_dwarf_the_window(make_run: MakeRun, one_percent: Criteria) -> None:
+    cand = make_run(seed=2)
+    early = curve_from_arrays(cand.steps, cand.loss + np.where(cand.steps < 300, 3.0, 0.0))
+    document = judge([make_run()], {"c": [early]}, one_percent, planned_steps=2000)[0].document()
+    found = binned_gap([make_run()], [early], one_percent, planned_steps=2000)
+    assert _gap_limits(document, found, (found.first_step + found.last_step) / 2)[1] < 0.2
+
+
+def test_labels_keep_apart_and_near_events_become_one() -> None:
+    high, low = _apart([0.51, 0.50])
+    assert high - low == pytest.approx(0.072)
+    assert _apart([0.2, 0.9]) == [0.2, 0.9]
+    assert _apart([1.4, -3.0]) == [0.98, 0.02]
+    assert _together(np.array([3, 4, 5, 40, 90, 91]), 2.0) == [(3, 5), (40, 40), (90, 91)]
+    assert _together(np.empty(0, np.int64), 2.0) == []

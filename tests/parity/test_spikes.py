@@ -95,15 +95,16 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
     for at in late:
         gap[at] += 0.15
     gap[3000] -= 0.15
-    found = spikes_over_run(gap, 3.0)
+    found = spikes_over_run(gap, 10 * np.arange(4000), 3.0)
     assert found is not None
     assert (found.candidate, found.baseline, found.blocks) == (7, 1, 20)
     assert found.p_candidate_more == pytest.approx(9 / 256)
+    assert found.steps == ((30_000,), tuple(10 * at for at in late))
     assert find_spikes(gap, 3.0).candidate < 7
-    mirrored = spikes_over_run(-gap, 3.0)
+    mirrored = spikes_over_run(-gap, np.arange(4000), 3.0)
     assert mirrored is not None
     assert (mirrored.candidate, mirrored.baseline) == (1, 7)
-    assert spikes_over_run(gap[:199], 3.0) is None
+    assert spikes_over_run(gap[:199], np.arange(199), 3.0) is None
 
 
 def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
