@@ -146,14 +146,14 @@ def principal(request: Request, context: InContext) -> Principal:
     return Principal(id=token.id, name=token.name, scopes=frozenset(token.scopes))
 
 
-def requires(scope: Scope) -> Callable[[Request, InContext, Bearer], Principal]:
-    """A dependency that lets only principals with this scope pass."""
+def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bearer], Principal]:
+    """A dependency that lets only principals with this scope, or one of the others, pass."""
 
     def check(request: Request, context: InContext, _bearer: Bearer) -> Principal:
         asking = principal(request, context)
-        if not asking.may(scope):
-            has = ", ".join(sorted(asking.scopes))
-            raise ForbiddenError(f"token {asking.name!r} has scope {has}; this needs {scope}: ask an admin for a token that has it")
+        if not any(asking.may(one) for one in (scope, *others)):
+            has, needed = ", ".join(sorted(asking.scopes)), " or ".join((scope, *others))
+            raise ForbiddenError(f"token {asking.name!r} has scope {has}; this needs {needed}: ask an admin for a token that has it")
         return asking
 
     return check

@@ -24,13 +24,18 @@ def curve(session: Session, run: Run) -> Curve:
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
-        columns={ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss},
+        columns=_recorded({ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss}),
         label=f"{run.arm.name} replicate {run.replicate}",
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.recipe,
         context={key: str(value) for key, value in (run.manifest or {}).items()},
     )
+
+
+def _recorded(columns: store.Columns) -> store.Columns:
+    """The columns that hold anything: one that was never recorded is NaN throughout."""
+    return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
 def finished(session: Session, arm: Arm) -> list[Curve]:
@@ -40,5 +45,5 @@ def finished(session: Session, arm: Arm) -> list[Curve]:
 
 def begun(session: Session, arm: Arm) -> list[Curve]:
     """The curves that a chart shows: those of all runs that have recorded a step, however they ended."""
-    found = [curve(session, run) for run in arm.runs if run.state != "queued" or run.epoch]
+    found = [curve(session, run) for run in arm.runs if run.epoch or run.state not in ("queued", "awaiting_data")]
     return [run for run in found if len(run.steps)]

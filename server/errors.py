@@ -35,6 +35,21 @@ class NotFoundError(ServiceError):
     title = "Not found"
 
 
+class ConflictError(ServiceError):
+    """The request is sound, but somebody or something was faster."""
+
+    status = 409
+    kind = "conflict"
+    title = "The record says otherwise"
+
+
+class StaleAttemptError(ConflictError):
+    """A trainer writes whose attempt has ended: by a newer attach, by the end of the run, or by a cancelled job."""
+
+    kind = "stale-attempt"
+    title = "This attempt has ended"
+
+
 class InvalidError(ServiceError):
     """The request alone proves that it can't be done."""
 

@@ -23,6 +23,7 @@ from server.database.models import Worker
 from server.queue import Doorbell, queue_name
 from server.readiness import redis_client
 from server.settings import CHECKOUT, Settings
+from server.silence import end_silent
 from workers import lease, reconcile, supervisor
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -104,6 +105,7 @@ class Runtime:
 
     def _reconcile(self) -> None:
         reconcile.give_back_expired(self._settings, self._database)
+        end_silent(self._settings, self._database)
         reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
         capability = self._worker.capability

@@ -44,13 +44,15 @@ def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     groups: list[list[Any]] = []
     size = 0
-    for chunk in session.execute(select(Chunk.first_step, Chunk.count, Chunk.columns).where(*own).order_by(Chunk.first_step)):
-        size += chunk.count
+    for chunk in session.execute(
+        select(Chunk.first_step, Chunk.count.label("steps"), Chunk.columns).where(*own).order_by(Chunk.first_step)
+    ):
+        size += chunk.steps
         if groups and groups[-1][-1].columns == chunk.columns and size <= SEALED_STEPS:
             groups[-1].append(chunk)
         else:
             groups.append([chunk])
-            size = chunk.count
+            size = chunk.steps
     for group in groups:
         if len(group) > 1:
             inside = Chunk.first_step.between(group[0].first_step, group[-1].first_step)

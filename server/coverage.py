@@ -1,0 +1,96 @@
+"""Which steps of a run have come and which are missing, from the ranges of its chunks alone.
+
+Trainers log every step or every n-th, so a gap is told by the most common distance between logged steps (the stride). Only the
+first step, the last step and the count of each chunk are read; a hole inside a chunk is placed between that chunk's ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+GAPS_LISTED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Recorded steps: the first, the last and how many there are."""
+
+    first_step: int
+    last_step: int
+    count: int
+
+    def up_to(self, end: float, stride: int) -> Range | None:
+        """What lies below `end`, where the range is a regular one; None when nothing does."""
+        if self.last_step < end:
+            return self
+        if self.first_step >= end:
+            return None
+        steps = (int(end) - 1 - self.first_step) // stride
+        return Range(first_step=self.first_step, last_step=self.first_step + steps * stride, count=min(self.count, steps + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """`missing` steps that have not come, the first and the last of them at the earliest and at the latest here."""
+
+    first_step: int
+    last_step: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What has come of a run; `stride` is null below two steps, and of many gaps the first 100 are listed."""
+
+    recorded: int
+    first_step: int | None
+    last_step: int | None
+    stride: int | None
+    missing: int
+    gaps: list[Gap]
+
+
+def coverage(ranges: Sequence[Range]) -> Coverage:
+    """What ranges cover that ascend and do not overlap."""
+    if not ranges:
+        return Coverage(recorded=0, first_step=None, last_step=None, stride=None, missing=0, gaps=[])
+    stride = stride_of(ranges)
+    gaps = _gaps(ranges, stride) if stride else []
+    return Coverage(
+        recorded=sum(one.count for one in ranges),
+        first_step=ranges[0].first_step,
+        last_step=ranges[-1].last_step,
+        stride=stride,
+        missing=sum(gap.missing for gap in gaps),
+        gaps=gaps[:GAPS_LISTED],
+    )
+
+
+def stride_of(ranges: Sequence[Range]) -> int | None:
+    """The most common distance between neighbouring steps, the smaller of two; None below two steps."""
+    votes: Counter[int] = Counter()
+    for one in ranges:
+        span = one.last_step - one.first_step
+        if one.count > 1 and span % (one.count - 1) == 0:
+            votes[span // (one.count - 1)] += one.count - 1
+    for one, following in pairwise(ranges):
+        votes[following.first_step - one.last_step] += 1
+    # A single irregular range votes for nothing: then every step is expected.
+    return min(votes, key=lambda distance: (-votes[distance], distance)) if votes else 1 if ranges[0].count > 1 else None
+
+
+def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
+    found = []
+    for position, one in enumerate(ranges):
+        inside = (one.last_step - one.first_step) // stride + 1 - one.count
+        if inside > 0:
+            found.append(Gap(first_step=one.first_step, last_step=one.last_step, missing=inside))
+        if position + 1 < len(ranges):
+            distance = ranges[position + 1].first_step - one.last_step
+            if distance > stride:
+                missing = (distance - 1) // stride
+                found.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
+    return found

@@ -1,0 +1,94 @@
+"""Steps that arrive from outside: in any order, in any batches, more than once.
+
+The chunks of one attempt never overlap: a batch that falls among recorded steps is merged into the chunks that it touches. What
+is recorded stays: the same step with the same numbers changes nothing, with other numbers it is refused. A column that a batch
+lacks is NaN there, as it is wherever the record lacks one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.coverage import Range, stride_of
+from server.database import store
+from server.database.models import Chunk
+
+
+class DifferentError(Exception):
+    """A step is recorded already with another value: `step` and `column` say which."""
+
+    def __init__(self, step: int, column: str) -> None:
+        super().__init__(f"step {step} is recorded already with another {column}")
+        self.step = step
+        self.column = column
+
+
+def merge(
+    session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
+) -> int:
+    """Record the steps of a batch that are not recorded yet; returns how many those are. Call it under the run's fence.
+
+    Args:
+        steps: (n,) in any order, n >= 1.
+        columns: name -> (n,) float64, NaN and Inf allowed.
+
+    Raises:
+        DifferentError: a step is given twice, or was recorded before, with different numbers; nothing is written.
+    """
+    batch = _distinct({"step": steps.astype(np.float64), **columns})
+    first, last = int(batch["step"][0]), int(batch["step"][-1])
+    touched = session.scalars(
+        select(Chunk)
+        .where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.last_step >= first, Chunk.first_step <= last)
+        .order_by(Chunk.first_step)
+    ).all()
+    if not touched:
+        for start in range(0, len(batch["step"]), store.SEALED_STEPS):
+            piece = {name: values[start : start + store.SEALED_STEPS] for name, values in batch.items()}
+            store.append(session, run_id, kind, epoch, piece.pop("step").astype(np.int64), piece)
+        return len(batch["step"])
+    recorded = store.join([store.table_of(chunk) for chunk in touched])
+    merged = _distinct(store.join([recorded, batch]))
+    new = len(merged["step"]) - len(recorded["step"])
+    if new:
+        store.replace(session, touched, merged)
+    return new
+
+
+def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
+    """What the chunks of a run cover, ascending, the newest attempt winning."""
+    limits = store.superseded_from(session, run_id, kind)
+    rows = session.execute(
+        select(Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
+        .where(Chunk.run_id == run_id, Chunk.kind == kind)
+        .order_by(Chunk.epoch, Chunk.first_step)
+    ).all()
+    whole = [Range(first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
+    if all(limit == math.inf for limit in limits.values()):
+        return whole
+    stride = stride_of(whole) or 1
+    parts = (one.up_to(limits[row.epoch], max(1, stride)) for row, one in zip(rows, whole, strict=True))
+    return [part for part in parts if part is not None]
+
+
+def _distinct(table: store.Columns) -> store.Columns:
+    """A table by ascending step, each once; DifferentError where the rows of a step differ in a bit."""
+    order = np.argsort(table["step"], kind="stable")
+    ordered = {name: values[order] for name, values in table.items()}
+    step = ordered["step"]
+    again = np.flatnonzero(step[1:] == step[:-1])
+    if not len(again):
+        return ordered
+    for name, values in ordered.items():
+        bits = np.ascontiguousarray(values).view(np.int64)
+        differing = again[bits[again] != bits[again + 1]]
+        if len(differing):
+            raise DifferentError(int(step[differing[0]]), name)
+    kept = np.append(True, step[1:] != step[:-1])
+    return {name: values[kept] for name, values in ordered.items()}

@@ -1,0 +1,225 @@
+"""Runs of engine external over REST: a user's trainer attaches, appends what it logs, and says how it ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+
+from server import external
+from server.auth import requires
+from server.buckets import Number
+from server.conclusion import conclude
+from server.context import InContext
+from server.coverage import Coverage
+from server.database.models import Run, RunState
+from server.errors import InvalidError
+from server.external import Batch, Kind, Outcome
+
+router = APIRouter(prefix="/api/v1", tags=["runs"])
+
+_trainer = Depends(requires("worker", "submit"))
+
+_BINARY = "application/octet-stream"
+_MAX_STEPS, _MAX_COLUMNS = 100_000, 64
+_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
+_Name = Annotated[str, Field(pattern=_NAME)]
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachRequest:
+    """What a trainer says of itself when it begins or goes on.
+
+    `manifest` is what must agree between the arms (versions, device class, data digest, code revision): a difference is
+    `CONFOUNDED`. `recipe` is checked against the arm's. `after` attaches only if that many attempts were made before.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    manifest: Annotated[Mapping[_Name, _Text], Field(max_length=100)]
+    recipe: _Text | None = None
+    after: Annotated[int, Field(ge=0)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsRequest:
+    """A batch in columns of one length, steps in any order. What is not finite is spelled nan, inf or -inf.
+
+    A batch of kind train has a `loss` in nats a token, the judged one (or `lm_loss`, where `loss` has auxiliary terms in it).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    steps: Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=_MAX_STEPS)]
+    columns: Annotated[dict[_Name, Annotated[list[float], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsSchema:
+    """How a batch is spelled in JSON; see `StepsRequest`."""
+
+    steps: list[int]
+    columns: dict[str, list[Number]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishRequest:
+    """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished` and `failed` it has ended."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    epoch: Annotated[int, Field(ge=1, le=2**53)]
+    outcome: Outcome
+    message: Annotated[str, Field(max_length=4000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run and what has come of it. `epoch` is the newest attempt's; `new_steps` counts what this request added.
+
+    `covered` says which steps of training have come; a gap is told by the most common distance between logged steps.
+    """
+
+    id: str
+    job: str
+    arm: str
+    recipe: str
+    seed: int
+    replicate: int
+    state: RunState
+    code: str | None
+    message: str | None
+    epoch: int
+    planned_steps: int
+    manifest: Mapping[str, str] | None
+    covered: Coverage
+    new_steps: int = 0
+
+
+@router.get("/runs/{run_id}", dependencies=[Depends(requires("view", "worker"))])
+def show(run_id: str, context: InContext) -> RunRecord:
+    """One run: its state, its newest attempt, and which of its steps have come."""
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        return _record(run, external.covered(session, run))
+
+
+@router.post("/runs/{run_id}:attach", dependencies=[_trainer])
+def attach(run_id: str, request: AttachRequest, context: InContext) -> RunRecord:
+    """Begin an attempt of a run of engine external: the answer's `epoch` goes with everything that is sent. Fences older attempts."""
+    with context.database.write() as session:
+        run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after)
+        return _record(run, external.covered(session, run))
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+@router.post(
+    "/runs/{run_id}/steps",
+    dependencies=[_trainer],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": TypeAdapter(StepsSchema).json_schema()},
+                _BINARY: {
+                    "schema": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "little-endian float64: all of the first of `names`, then all of the second, …",
+                    }
+                },
+            },
+        }
+    },
+)
+def append(
+    run_id: str,
+    request: Request,
+    context: InContext,
+    body: Annotated[bytes, Depends(_body)],
+    epoch: Annotated[int, Query(ge=1, le=2**53, description="the attempt, as attach answered it")],
+    kind: Annotated[Kind, Query(description="which records")] = "train",
+    names: Annotated[str | None, Query(max_length=5000, description="columns of an octet-stream, comma-separated, `step` first")] = None,
+) -> RunRecord:
+    """Record a batch. Batches may come in any order and more than once; the answer says which steps are missing.
+
+    409 only for an attempt that has ended, or where a step is recorded already with other numbers.
+    """
+    binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
+    batch = _from_bytes(body, names) if binary else _from_json(body)
+    with context.database.write() as session:
+        run, new = external.append(session, context.settings, run_id, epoch, kind, batch)
+        return _record(run, external.covered(session, run), new)
+
+
+@router.post("/runs/{run_id}:finish", dependencies=[_trainer])
+def finish(run_id: str, request: FinishRequest, context: InContext) -> RunRecord:
+    """Say how the attempt ended. After the last run of a job it is judged before the answer; saying it twice changes nothing."""
+    with context.database.write() as session:
+        run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
+        answer = _record(run, external.covered(session, run))
+    conclude(context.database, answer.job)
+    return answer
+
+
+_STEPS = TypeAdapter(StepsRequest)
+
+
+def _from_json(body: bytes) -> Batch:
+    try:
+        request = _STEPS.validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError([{**found, "loc": ("body", *found["loc"])} for found in error.errors(include_url=False)]) from error
+    return Batch(
+        steps=np.array(request.steps, np.int64),
+        columns={name: np.array(values, np.float64) for name, values in request.columns.items()},
+    )
+
+
+def _from_bytes(body: bytes, names: str | None) -> Batch:
+    columns = (names or "").split(",")
+    if columns[0] != "step" or len(columns) < 2 or len(set(columns)) < len(columns):
+        raise InvalidError(f"names is {names!r}, expected `step` and then different columns, comma-separated")
+    for name in columns:
+        if not re.fullmatch(_NAME, name):
+            raise InvalidError(f"names has {name!r:.80}, expected letters, digits and _ . / - only, at most 64")
+    if len(columns) > _MAX_COLUMNS + 1:
+        raise InvalidError(f"names has {len(columns)} columns, expected at most {_MAX_COLUMNS}")
+    row = 8 * len(columns)
+    if not body or len(body) % row or len(body) // row > _MAX_STEPS:
+        raise InvalidError(f"the body has {len(body)} bytes, expected 1 to {_MAX_STEPS:,} times {row}: {len(columns)} columns of float64")
+    table: NDArray[np.float64] = np.frombuffer(body, "<f8").astype(np.float64, copy=False).reshape(len(columns), -1)
+    steps = table[0]
+    if not ((steps >= 0) & (steps <= 2**53) & (np.floor(steps) == steps)).all():
+        raise InvalidError(f"the first column holds steps, expected whole numbers from 0 to {2**53}")
+    return Batch(steps=steps.astype(np.int64), columns=dict(zip(columns[1:], table[1:], strict=True)))
+
+
+def _record(run: Run, covered: Coverage, new_steps: int = 0) -> RunRecord:
+    return RunRecord(
+        id=run.id,
+        job=run.job_id,
+        arm=run.arm.name,
+        recipe=run.arm.recipe,
+        seed=run.seed,
+        replicate=run.replicate,
+        state=run.state,
+        code=run.code,
+        message=run.message,
+        epoch=run.epoch,
+        planned_steps=run.planned_steps,
+        manifest=run.manifest,
+        covered=covered,
+        new_steps=new_steps,
+    )
