@@ -32,6 +32,7 @@ from training import data as data_module
 from training import delayed, optimizer, random_bits
 from training import device as device_module
 from training import model as model_module
+from training.checkpoint import Checkpointing, Checkpoints
 from training.data import Corpus
 from training.linear import quiet_channel
 from training.model import Decoder
@@ -102,12 +103,15 @@ def rounding_salt(seed: int, replicate: int) -> int:
     return random_bits.integer_fold(_ROUNDING, seed, replicate)
 
 
-def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
+def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
-    Raises RecipeRefusedError before the first step where the machine cannot run the recipe, the errors of
-    `training.data.load` where the data cannot be read, OutOfMemoryError where the device is too small, and DivergedError
-    after the first step whose loss is not finite.
+    With `checkpointing` the run goes on from the newest intact checkpoint that it allows: the first step that is yielded says
+    from where, and every later one is to the bit what the uninterrupted run would have yielded.
+
+    Raises CheckpointRefusedError where that was made by another run, RecipeRefusedError before the first step where the
+    machine cannot run the recipe, the errors of `training.data.load` where the data cannot be read, OutOfMemoryError where
+    the device is too small, and DivergedError after the first step whose loss is not finite.
     """
     device = device_module.describe()
     ok, reason = device_module.can_run(spec.engine, spec.recipe, device)
@@ -115,8 +119,9 @@ def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
         raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
     corpus = data_module.load(spec.data) if corpus is None else corpus
     data_module.check_vocabulary(corpus, spec.model.vocab_size)
+    checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
     try:
-        yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps()
+        yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps(checkpoints)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -124,6 +129,20 @@ def train(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[StepStats]:
             f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
             f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB); reduce data.batch_size, data.sequence_length or the model"
         ) from error
+    finally:
+        if checkpoints is not None:
+            checkpoints.close()
+
+
+class _Block(NamedTuple):
+    """Steps that were started together: the first, their number, their rows (capacity, columns) on the device, the validation
+    loss after them where one is due, and a copy of the state after them where that is to be saved."""
+
+    first: int
+    steps: int
+    rows: jax.Array
+    validation: jax.Array | None
+    snapshot: _State | None
 
 
 class Run:
@@ -157,33 +176,41 @@ class Run:
     def _model_at(self, step: int) -> Decoder:
         return self._model if step < self._switch else self._last_model
 
-    def steps(self) -> Iterator[StepStats]:
-        """Train from the first step to the last."""
-        for step in {0, min(self._switch, self._spec.schedule.steps - 1)}:
+    def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
+        """Train from the first step, or from the newest checkpoint, to the last."""
+        last = self._spec.schedule.steps
+        first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
+        for step in {first, max(first, min(self._switch, last - 1))}:
             self.advance(step, 0).block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
-        first, count = 0, 1
-        pending: tuple[int, int, Any, Any] | None = None
+        count = 1
+        pending: _Block | None = None
         finished = time.perf_counter()
-        while first < self._spec.schedule.steps or pending:
+        while first < last or pending:
             following = None
-            if first < self._spec.schedule.steps:
-                count = min(count, self._until_validation(first), self._until_switch(first))
-                following = (first, count, *self._dispatch(first, count))
-                first += count
+            if first < last:
+                following = self._dispatch(first, count, checkpoints)
+                first += following.steps
             if pending:
-                rows = np.asarray(pending[2])[: pending[1]]
+                rows = np.asarray(pending.rows)[: pending.steps]
                 now = time.perf_counter()
-                step_seconds, finished = (now - finished) / pending[1], now
-                yield from self._stats(pending[0], rows, step_seconds, pending[3])
+                step_seconds, finished = (now - finished) / pending.steps, now
+                yield from self._stats(pending, rows, step_seconds)
+                if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not told
+                    checkpoints.save(pending.first + pending.steps, pending.snapshot)
                 count = max(1, min(_CAPACITY, round(_BLOCK_SECONDS / step_seconds)))
             pending = following
 
-    def _dispatch(self, first: int, count: int) -> tuple[Any, Any]:
-        """Start a block without waiting for it: the rows of its steps and, where one is due, the validation loss after it."""
+    def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
+        """Start a block of up to `count` steps without waiting for it."""
+        saved = checkpoints.steps_until_due(first) if checkpoints else None
+        count = min(count, self._until_validation(first), self._until_switch(first), saved or count)
+        validation = snapshot = None
         rows = self.advance(first, count)
-        if self._held_out is None or self._until_validation(first) != count:
-            return rows, None
-        return rows, _validation_loss(self._model_at(first), self._state, self._held_out)
+        if self._held_out is not None and self._until_validation(first) == count:
+            validation = _validation_loss(self._model_at(first), self._state, self._held_out)
+        if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
+            snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
+        return _Block(first, count, rows, validation, snapshot)
 
     def advance(self, first: int, count: int) -> jax.Array:
         """Start `count` steps from step `first` and return their rows (capacity, columns) without waiting for them."""
@@ -204,15 +231,15 @@ class Run:
             return schedule.steps - first
         return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
 
-    def _stats(self, first: int, rows: np.ndarray[Any, Any], step_seconds: float, validation: Any) -> Iterator[StepStats]:
+    def _stats(self, block: _Block, rows: np.ndarray[Any, Any], step_seconds: float) -> Iterator[StepStats]:
         for offset, row in enumerate(rows):
-            step = first + offset
+            step = block.first + offset
             values = _Row(*(float(value) for value in row))
             yield StepStats(
                 step=step,
                 tokens=(step + 1) * self._spec.data.tokens_per_step,
                 step_seconds=step_seconds,
-                validation_loss=float(validation) if validation is not None and offset == len(rows) - 1 else None,
+                validation_loss=float(block.validation) if block.validation is not None and offset == len(rows) - 1 else None,
                 **values._asdict(),
             )
             if not math.isfinite(values.loss):
@@ -275,6 +302,16 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     facts |= {f"version.{name}": version for name, version in device.versions.items()}
     facts |= {f"env.{name}": value for name, value in os.environ.items() if _decides_bits(name)}
     return dict(sorted(facts.items()))
+
+
+def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
+    """Everything that decides the bits of a run, flat: its specification and its manifest."""
+    facts = manifest(spec, corpus)
+    del facts["spec_sha256"]  # said below, field by field
+    for name, value in dataclasses.asdict(spec).items():
+        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
+        facts |= {part: str(each) for part, each in parts.items()}
+    return facts
 
 
 def source_digest() -> str:

@@ -1,0 +1,197 @@
+"""Checkpoints: a run that is killed at any moment goes on as if it had not been.
+
+What it answers: from which step may this run go on, and with which numbers?
+
+A checkpoint of step t holds everything that steps 0 .. t - 1 left behind: parameters, the optimizer's moments and the
+scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and need none. What is written last,
+`complete.json`, holds a checksum of every file and the identity of the run: a checkpoint without it, or whose files differ
+from it, is torn, and the one before is used; one that another run, program, library or thread count made is refused, as
+the bits would differ.
+
+Writing happens in a thread, from a copy that the device makes between two blocks of steps, so no step waits for a disk.
+
+The assumption that can fail: one process at a time writes into a folder.
+
+Source: Orbax (`Checkpointer`, which renames a folder to its final name when all is written).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+_log = logging.getLogger(__name__)
+_KEPT = 3  # one may be torn, and one newer than what the caller has recorded
+_NAME = re.compile(r"step-(\d{12})")
+_COMPLETE = "complete.json"
+_SHOWN = 3
+
+Numbers = dict[str, np.ndarray[Any, Any]]
+
+
+class CheckpointRefusedError(Exception):
+    """The checkpoint was made by another run, program or machine; going on from it would give other bits."""
+
+    code = "CHECKPOINT_REFUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """Where and how often a run is saved, and the last step from which it may go on.
+
+    `every_seconds` and `every_steps` hold side by side; one is left out while the one before is still being written.
+    `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
+    """
+
+    folder: Path
+    every_seconds: float | None = 60.0
+    every_steps: int | None = None
+    resume_at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("every_seconds", "every_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"checkpointing.{name} is {value}, expected a number above 0, or None for never")
+
+
+class Checkpoints:
+    """The checkpoints of one run in progress. `identity` is everything that decides its bits, in words."""
+
+    def __init__(self, plan: Checkpointing, identity: Mapping[str, str]) -> None:
+        self._plan = plan
+        self._identity = dict(identity)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+        self._saved_at = time.monotonic()
+        plan.folder.mkdir(parents=True, exist_ok=True)
+
+    def resume(self, state: Any) -> tuple[int, Any]:
+        """(step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) where there is none.
+
+        `state` gives the shape of what is read. What is newer, torn or half written is deleted. Raises
+        CheckpointRefusedError where the newest was made by something else.
+        """
+        for step, folder in sorted(_folders(self._plan.folder).items(), reverse=True):
+            if self._usable(step, folder):
+                return step, _filled(state, _read(folder, numbers_of(state)))
+            shutil.rmtree(folder)
+        return 0, state
+
+    def _usable(self, step: int, folder: Path) -> bool:
+        """Whether the checkpoint is intact and within the plan; one that something else made is an error."""
+        if self._plan.resume_at_most is not None and step > self._plan.resume_at_most:
+            return False
+        try:
+            about = json.loads((folder / _COMPLETE).read_text())
+            torn = "its files differ from their checksums" if about["checksums"] != _checksums(folder) else None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            torn = f"{_COMPLETE}: {error!r}"
+        if torn:
+            _log.warning("checkpoint %s is torn, the one before is used: %s", folder, torn)
+            return False
+        self._check_identity(step, about["identity"])
+        return True
+
+    def _check_identity(self, step: int, found: Mapping[str, str]) -> None:
+        mine = self._identity
+        differing = [name for name in sorted(mine.keys() | found.keys()) if mine.get(name) != found.get(name)]
+        if differing:
+            shown = ", ".join(f"{name} is {mine.get(name)} and was {found.get(name)}" for name in differing[:_SHOWN])
+            more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            raise CheckpointRefusedError(
+                f"the checkpoint of step {step} in {self._plan.folder} was made by another run: {shown}{more}; expected no difference, "
+                "as the bits would change in mid-run: train from the first step with an empty folder, or restore what has changed"
+            )
+
+    def steps_until_due(self, first: int) -> int | None:
+        """How many steps from `first` until a checkpoint is due by their number; None where only time decides."""
+        every = self._plan.every_steps
+        return None if every is None else every - first % every
+
+    def due(self, step: int) -> bool:
+        """Whether the state that the first `step` steps leave is to be saved."""
+        if self._writing is not None and not self._writing.done():
+            return False
+        seconds, steps = self._plan.every_seconds, self._plan.every_steps
+        return (seconds is not None and time.monotonic() - self._saved_at >= seconds) or (steps is not None and step % steps == 0)
+
+    def save(self, step: int, state: Any) -> None:
+        """Start to write the state that the first `step` steps left. Nobody else may change or donate `state`."""
+        self._saved_at = time.monotonic()
+        self._writing = self._writer.submit(self._write, step, state)
+
+    def _write(self, step: int, state: Any) -> None:
+        folder = self._plan.folder.absolute() / f"step-{step:012d}"
+        try:
+            _written(folder, numbers_of(state))
+            about = {"identity": self._identity, "checksums": _checksums(folder)}
+            (folder / _COMPLETE).write_text(json.dumps(about))
+            for _, old in sorted(_folders(self._plan.folder).items())[:-_KEPT]:
+                shutil.rmtree(old)
+        except (OSError, ValueError) as error:  # a full disk must not end the run that it would have saved
+            _log.warning("the checkpoint of step %d was not written, the run goes on without it: %s", step, error)
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._writer.shutdown()
+
+
+def _folders(folder: Path) -> dict[int, Path]:
+    """The checkpoints of a folder by step, whole or not; what broke off before Orbax gave a folder its name goes."""
+    for leftover in folder.glob("step-*.orbax-checkpoint-tmp*"):
+        shutil.rmtree(leftover)
+    named = ((_NAME.fullmatch(path.name), path.absolute()) for path in folder.iterdir())
+    return {int(match[1]): path for match, path in named if match}
+
+
+def _written(folder: Path, numbers: Numbers) -> None:
+    from orbax import checkpoint as orbax  # noqa: PLC0415 (half a second, for those alone who keep checkpoints)
+
+    with orbax.Checkpointer(orbax.StandardCheckpointHandler()) as writer:
+        writer.save(folder, args=orbax.args.StandardSave(numbers))
+
+
+def _read(folder: Path, like: Numbers) -> Numbers:
+    from orbax import checkpoint as orbax  # noqa: PLC0415
+
+    with orbax.Checkpointer(orbax.StandardCheckpointHandler()) as reader:
+        numbers: Numbers = reader.restore(folder, args=orbax.args.StandardRestore(like))
+    return numbers
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    """CRC-32 of every file but the one that holds them: it finds what a crash tears, not what a forger writes."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _COMPLETE)
+    return {path.relative_to(folder).as_posix(): zlib.crc32(path.read_bytes()) for path in files}
+
+
+def numbers_of(state: Any) -> Numbers:
+    """The arrays of a tree on the host, by their paths; those without elements hold nothing to save."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves if leaf.size}
+
+
+def _filled(state: Any, numbers: Numbers) -> Any:
+    """A tree of the shape of `state` with these numbers, each where its forerunner was."""
+
+    def pick(path: Any, leaf: Any) -> Any:
+        return jax.device_put(numbers[_name(path)], leaf.sharding) if leaf.size else leaf
+
+    return jax.tree_util.tree_map_with_path(pick, state)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
