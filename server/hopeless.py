@@ -82,7 +82,7 @@ def _stop(session: Session, job: Job, arm: Arm, sentence: str) -> None:
 
 
 def _end(session: Session, job_id: str, run: Run, message: str) -> None:
-    values = {"code": CODE, "message": message, "finished_at": time.time(), "lease_expires_at": None}
+    values: dict[str, Any] = {"code": CODE, "message": message, "finished_at": time.time(), "lease_expires_at": None}
     if move_run(session, run.id, ("running",), "finished", holder=run.epoch, **values):
         end_attempt(session, run.id, run.epoch, "finished", CODE, message)
     elif not move_run(session, run.id, ("queued", "awaiting_data"), "cancelled", **values):

@@ -2,7 +2,8 @@
 
 It is started anew for every run (never forked: jax's threads do not survive a fork), in a process group of its own, with
 its environment set before jax is imported. It ends when its input closes, so it can't outlive its supervisor.
-Lines out: `{"kind": "manifest", …}` once, `{"kind": "step", …}` for each step, then `end` or `error` with a code.
+Lines out: `{"kind": "manifest", …}` once, `{"kind": "step", …}` for each step (the first says from where the run goes on),
+`note` for what a reader of the attempt should know, then `end` or `error` with a code.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any
 
 from training.spec import Data, Model, RunSpec, Schedule
@@ -27,13 +30,17 @@ def main() -> int:
     out = _claim_stdout()
     if request["core"] is not None:
         os.sched_setaffinity(0, {request["core"]})
-    _train(_spec(request["spec"]), out)
+    _train(_spec(request["spec"]), request["checkpoints"], out)
     return 0
 
 
-def _train(spec: RunSpec, out: IO[str]) -> None:
+def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
     # Imported here: the core must be chosen before jax counts the processors.
     from training import data, loop  # noqa: PLC0415
+    from training.checkpoint import Checkpointing, CheckpointRefusedError  # noqa: PLC0415
+
+    folder = Path(checkpoints["folder"])
+    plan = Checkpointing(folder=folder, every_seconds=checkpoints["seconds"], resume_at_most=checkpoints["resume_at_most"])
 
     def tell(kind: str, values: Mapping[str, Any]) -> None:
         out.write(json.dumps({"kind": kind, **values}) + "\n")
@@ -42,8 +49,15 @@ def _train(spec: RunSpec, out: IO[str]) -> None:
     try:
         corpus = data.load(spec.data)
         tell("manifest", {"manifest": loop.manifest(spec, corpus)})
-        for step in loop.train(spec, corpus):
-            tell("step", dataclasses.asdict(step))
+        try:
+            for step in loop.train(spec, corpus, checkpointing=plan):
+                tell("step", dataclasses.asdict(step))
+        except CheckpointRefusedError as refused:
+            # Raised before the first step. What was trained with other code or libraries is trained again as a whole.
+            tell("note", {"message": f"trained anew from step 0: {refused}"})
+            shutil.rmtree(folder)
+            for step in loop.train(spec, corpus, checkpointing=plan):
+                tell("step", dataclasses.asdict(step))
     except OSError as error:
         tell("error", {"code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:

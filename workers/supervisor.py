@@ -134,6 +134,8 @@ class Supervisor:
         match message:
             case {"kind": "manifest", "manifest": manifest}:
                 self._retried(partial(self._record_manifest, manifest))
+            case {"kind": "note", "message": text}:
+                self._retried(partial(self._record_note, text))
             case {"kind": "end"}:
                 self._end("finished")
                 return True
@@ -165,6 +167,12 @@ class Supervisor:
             session.execute(
                 update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
             )
+
+    def _record_note(self, text: str) -> None:
+        held = self._held
+        with self._database.write() as session:
+            lease.renew(session, held, self._settings.lease_seconds)
+            session.execute(update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(message=text))
 
     def _end(self, state: RunState, code: str | None = None, message: str | None = None) -> None:
         def write() -> None:

@@ -75,7 +75,8 @@ def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, co
     """End a running attempt; False when it had ended. Call it in the transaction that moves the run."""
     starts = _checked(ATTEMPT_MOVES, ("running",), end)
     statement = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch, Attempt.state.in_(starts))
-    return _changed(session, statement.values(state=end, code=code, message=message, ended_at=time.time()))
+    said = {} if message is None else {"message": message}  # a note of what happened in mid-attempt stays
+    return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **said))
 
 
 def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:

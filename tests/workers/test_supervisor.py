@@ -5,13 +5,14 @@ import signal
 import threading
 import time
 
+import numpy as np
 import psutil
 import pytest
 
 from server import jobs
 from server.database import store
-from server.database.models import Run
-from training.spec import Data, Model, Schedule
+from server.database.models import Attempt, Job, Run
+from training.spec import Arm, Data, Model, Schedule
 from workers import lease, supervisor
 from workers.recorder import Recorder
 from workers.slots import Slot
@@ -22,12 +23,12 @@ def train(settings, database, make_worker):
     """A function that claims the next run and trains it, in this thread; returns the claim."""
     worker = make_worker()
 
-    def train_one(stopping=None, started=None):
+    def train_one(stopping=None, started=None, **changes):
         with database.write() as session:
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        supervisor.train(settings, database, held, Slot(), stopping or threading.Event())
+        supervisor.train(settings.model_copy(update=changes), database, held, Slot(), stopping or threading.Event())
         return held
 
     return train_one
@@ -124,6 +125,82 @@ def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(database, s
     assert (run.state, run.crashes) == ("queued", 1)
     assert "ZeroDivisionError" in run.message
     assert _children() == []
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database, submit, train):
+    def losses(held):
+        with database.read() as session:
+            steps, columns = store.read(session, held.run_id, "train", ["loss", "param_norm"])
+        assert steps.tolist() == list(range(len(steps)))
+        return np.stack([columns["loss"], columns["param_norm"]])
+
+    def kill_after_a_checkpoint():
+        folder = settings.checkpoints / first.run_id
+        deadline = time.monotonic() + 60
+        while not list(folder.glob("step-" + "[0-9]" * 12)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(_children()[0].pid, signal.SIGKILL)
+
+    schedule = Schedule(steps=1500, warmup_steps=2)
+    submit(schedule=schedule, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
+    undisturbed = train()
+    with database.write() as session:
+        jobs.cancel(session, undisturbed.job_id)
+    submit(schedule=schedule, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
+    killer = []
+
+    def watch(held):
+        nonlocal first
+        first = held
+        killer.append(threading.Thread(target=kill_after_a_checkpoint))
+        killer[0].start()
+
+    first = None
+    train(started=watch, checkpoint_seconds=0.05)
+    killer[0].join()
+    assert _run(database, first).state == "queued"
+    again = train(checkpoint_seconds=0.05)
+    assert (again.run_id, again.epoch) == (first.run_id, 2)
+    with database.read() as session:
+        resumed_at = session.get_one(Attempt, (again.run_id, 2)).first_step
+    assert 0 < resumed_at < 1500
+    assert losses(again).tobytes() == losses(undisturbed).tobytes()
+    assert not (settings.checkpoints / again.run_id).exists()
+
+
+def test_a_run_beyond_its_time_is_failed_and_not_tried_again(database, submit, train):
+    job_id = submit(steps=100_000)
+    with database.write() as session:
+        session.get_one(Job, job_id).max_run_seconds = 1.0
+    run = _run(database, train())
+    assert (run.state, run.code, run.epoch) == ("failed", "TIME_LIMIT", 1)
+    assert "max_run_seconds" in run.message
+    assert _children() == []
+
+
+def test_a_run_beyond_its_memory_is_failed_and_says_what_to_reduce(database, submit, train):
+    submit(steps=100_000)
+    run = _run(database, train(max_run_memory_bytes=50 * 2**20))
+    assert (run.state, run.code) == ("failed", "MEMORY_LIMIT")
+    assert "0.05 GiB" in run.message
+    assert "batch_size" in run.message
+    assert _children() == []
+
+
+def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submit, train):
+    submit(steps=100_000)
+    hanging = threading.Thread(target=_stop_child)
+    run = _run(database, train(started=lambda _: hanging.start(), silence_seconds=1.0))
+    hanging.join()
+    assert (run.state, run.crashes) == ("queued", 1)
+    assert "said nothing for 1 s" in run.message
+    assert _children() == []
+
+
+def _stop_child():
+    while not _children():
+        time.sleep(0.01)
+    _children()[0].send_signal(signal.SIGSTOP)
 
 
 def test_a_stopping_worker_gives_its_run_back(database, submit, train):
