@@ -19,7 +19,7 @@ How a trainer gets them: `Channel.sampled` (training.linear) is 1 on a sampled s
 conditional, so a step that is not sampled pays for a jump, and the training arithmetic is one program whether or not it is
 watched: the bits of a run can't depend on it.
 
-The assumption that can fail: sums of squares are taken in float32 relative to amax, so values 2^-63 below amax add nothing.
+The assumption that can fail: sums of squares are taken in float32 relative to amax: values 2^-63 below amax add nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from training import formats
-from training.quantize import Quantizer, prepared, round_blocks
+from training.quantize import Operand, Quantizer, count_nonfinite, watched
 
 OPERANDS = ("x", "kernel", "grad")
 STATISTICS = (
@@ -55,64 +55,63 @@ def quiet_statistics(*layers: int) -> jax.Array:
 
 
 def sampled_statistics(
-    sampled: jax.Array,
-    quantizer: Quantizer | None,
-    x_MK: jax.Array,
-    axis: int,
-    seed: jax.Array | None = None,
-    scale: jax.Array | None = None,
+    sampled: jax.Array, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
 ) -> jax.Array:
     """The nine statistics (float32) of one operand where `sampled` is not 0, else zeros; NaN for an operand that is not quantized.
 
-    Arguments as for `quantize.to_bfloat16`; sampled: float32 scalar.
+    sampled: float32 scalar. x_MK: the original; operand: what `quantize.to_bfloat16` made of it along `axis`; scale: the
+    scale that was used if scaling is delayed.
     """
     if quantizer is None:
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
+    delayed = quantizer.delayed
 
-    def look(x: jax.Array) -> jax.Array:
-        return statistics(x, axis, quantizer, seed, scale if quantizer.delayed else None)
+    def look(x_MK: jax.Array, operand: Operand) -> jax.Array:
+        return statistics(x_MK, operand, axis, quantizer, scale if delayed else None)
 
-    found: jax.Array = jax.lax.cond(sampled > 0, look, lambda _: jnp.zeros(len(STATISTICS), jnp.float32), x_MK)
+    def pass_by(_x: jax.Array, _operand: Operand) -> jax.Array:
+        return jnp.zeros(len(STATISTICS), jnp.float32)
+
+    found: jax.Array = jax.lax.cond(sampled > 0, look, pass_by, x_MK, operand)
     return found
 
 
-def statistics(
-    x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None
-) -> jax.Array:
-    """The nine statistics (float32, in the order of STATISTICS) of one quantization, arguments as for `quantize.to_bfloat16`.
+def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:
+    """The nine statistics (float32, in the order of STATISTICS) of one quantized operand; arguments as above.
 
-    Zeros that pad a matrix to whole blocks count nowhere but in the scales of the blocks they fill.
+    Zeros that pad a matrix to whole blocks count only as elements, and in the scales of the blocks they fill.
     """
-    x = prepared(x_MK, axis, quantizer)
-    rounded = round_blocks(x, axis, quantizer, seed, scale)
-    view = x.astype(jnp.float32).reshape(rounded.value.shape)
-    decode = rounded.decode_scale
-    unit = jnp.where(rounded.amax > 0, 1 / rounded.amax, jnp.float32(1))
-    exact, kept = jnp.abs(view), rounded.value != 0
-    error = (view - rounded.value * decode) * unit
-    nonzero = jnp.sum(exact > 0, dtype=jnp.float32)
-    underflow = jnp.sum((exact > 0) & (~kept | (decode == 0)), dtype=jnp.float32)
-    saturated = jnp.sum(exact > decode * np.float32(quantizer.format.largest * _BEYOND), dtype=jnp.float32)
-    signal, noise = jnp.sum(jnp.square(view * unit)), jnp.sum(jnp.square(error))
+    amax = operand.amax
+    seen = watched(x_MK, operand, axis, quantizer, scale)
+    whole = jnp.where((amax > 0) & jnp.isfinite(amax), 1 / amax, jnp.float32(1))
+    nonzero = seen.x != 0
+    signal = jnp.sum(jnp.square(seen.x * whole))
+    noise = jnp.sum(jnp.square((seen.x - seen.value) * whole))
     return jnp.stack(
         [
-            rounded.amax,
-            underflow / jnp.maximum(nonzero, 1.0),
-            saturated / np.float32(x_MK.size),
-            jnp.where(noise > 0, 10 * jnp.log10(signal / noise), jnp.float32(np.inf)),
-            *_scale_octaves(decode),
-            jnp.mean((decode == 0).astype(jnp.float32)),
-            jnp.sum(~jnp.isfinite(view), dtype=jnp.float32),
+            amax,
+            _count(nonzero & (seen.value == 0)) / jnp.maximum(_count(nonzero), 1.0),
+            _count(jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND)) / np.float32(seen.x.size),
+            jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise)),
+            *_scale_octaves(seen.unit),
+            _count(seen.unit == 0) / np.float32(seen.unit.size),
+            count_nonfinite(x_MK, amax),
         ]
     )
+
+
+def _count(which: jax.Array) -> jax.Array:
+    """How many are true, as float32, by a product with ones: five times as fast as XLA's sum of booleans on a CPU."""
+    rows = which.shape[0]
+    return jnp.sum(jnp.ones((1, rows), jnp.float32) @ jnp.where(which, jnp.float32(1), jnp.float32(0)).reshape(rows, -1))
 
 
 def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
     """How many octaves below the largest scale one has to go to find 10, 50 and 90 % of them; from a histogram of whole octaves."""
     exponent = formats.bits_of(scale.ravel()) >> 23
     octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
-    counts = jnp.sum(octave[:, None] == jnp.arange(OCTAVES)[None, :], axis=0, dtype=jnp.float32)
-    within = jnp.cumsum(counts) / np.float32(exponent.size)
+    near_enough = octave[None, :] <= jnp.arange(OCTAVES)[:, None]
+    within = jnp.sum(jnp.where(near_enough, jnp.float32(1), jnp.float32(0)), axis=1) / np.float32(exponent.size)
     return [jnp.argmax(within >= share).astype(jnp.float32) for share in _QUANTILES]
 
 

@@ -78,17 +78,17 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
     saved = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
     seen = (
-        sampled_statistics(channel.sampled, recipe.fprop_x, x_MK, 1, scale=x_scale),
-        sampled_statistics(channel.sampled, recipe.fprop_w, w_KN, 0, scale=w_scale),
+        sampled_statistics(channel.sampled, recipe.fprop_x, x_MK, x, 1, x_scale),
+        sampled_statistics(channel.sampled, recipe.fprop_w, w_KN, w, 0, w_scale),
     )
     return y_MN, (saved, (x.amax, w.amax), seed, channel._replace(scale=g_scale), nonfinite, seen)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
     (x, w), amaxes, seed, channel, nonfinite, seen = saved
-    scale, dgrad_seed = channel.scale, random_bits.fold(seed, _DGRAD)
-    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, dgrad_seed)
-    seen = jnp.stack([*seen, sampled_statistics(channel.sampled, recipe.dgrad_g, g_MN, 1, dgrad_seed, scale)])
+    scale = channel.scale
+    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
+    seen = jnp.stack([*seen, sampled_statistics(channel.sampled, recipe.dgrad_g, g_MN, g, 1, scale)])
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     g = _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, random_bits.fold(seed, _WGRAD))

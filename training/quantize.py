@@ -70,22 +70,17 @@ class Quantized(NamedTuple):
     scale_inv: jax.Array
 
 
-class Rounded(NamedTuple):
-    """Values of the format in the blocked view, the blocks' decode scales that broadcast to it, and the tensor's numbers.
+class _Scales(NamedTuple):
+    """Scales in a shape that broadcasts to the blocked view: x * encode is rounded to a code, code * block * factor is its value.
 
-    A value of the matrix is value * block_scale * factor. scale_byte: the block scale as it is stored.
+    byte: the block scale as it is stored. factor and amax are scalars of the tensor.
     """
 
-    value: jax.Array
-    block_scale: jax.Array
-    scale_byte: jax.Array
-    amax: jax.Array
+    encode: jax.Array
+    block: jax.Array
+    byte: jax.Array
     factor: jax.Array
-
-    @property
-    def decode_scale(self) -> jax.Array:
-        """What one unit of `value` is worth, a number for every block."""
-        return self.block_scale * self.factor
+    amax: jax.Array
 
 
 class Operand(NamedTuple):
@@ -103,22 +98,22 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     scale: float32 scalar, needed where scaling is delayed (`training.delayed`).
     """
     rows, columns = x_MK.shape
-    x = prepared(x_MK, axis, quantizer)
-    rounded = round_blocks(x, axis, quantizer, seed, scale)
-    value = rounded.value if quantizer.scaling == "tensor" else rounded.value * rounded.block_scale
-    return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], rounded.factor, rounded.amax)
+    x = _prepared(x_MK, axis, quantizer)
+    code, scales = _round(x, axis, quantizer, seed, scale)
+    value = code if quantizer.scaling == "tensor" else code * scales.block
+    return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], scales.factor, scales.amax)
 
 
 def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
     """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
     rows, columns = x_MK.shape
-    x = prepared(x_MK, axis, quantizer)
-    rounded = round_blocks(x, axis, quantizer, seed, scale)
-    codes = formats.encode(rounded.value.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
+    x = _prepared(x_MK, axis, quantizer)
+    code, scales = _round(x, axis, quantizer, seed, scale)
+    codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
     count = [1, 1]
     if quantizer.scaling != "tensor":
         count = [size // width for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
-    return Quantized(codes, rounded.scale_byte.reshape(count), rounded.amax, rounded.factor)
+    return Quantized(codes, scales.byte.reshape(count), scales.amax, scales.factor)
 
 
 def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
@@ -132,9 +127,27 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
     return value * scale[: value.shape[0], : value.shape[1]] * x.scale_inv
 
 
+class Watched(NamedTuple):
+    """An operand beside its original, in the blocked view: x, its quantized value and what one unit of a code is worth (float32)."""
+
+    x: jax.Array
+    value: jax.Array
+    unit: jax.Array
+
+
+def watched(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> Watched:
+    """What `layer_statistics` looks at: x_MK and what `to_bfloat16` made of it, without rounding again. Not for a rotated copy."""
+    if quantizer.rotated:
+        raise ValueError("quantizer.rotated is True, expected False: a rotated copy cannot be compared with its original")
+    x = _prepared(x_MK, axis, quantizer)
+    view, scales = _scaled(x, axis, quantizer, scale)
+    value = _prepared(operand.value, axis, quantizer).reshape(view.shape)
+    return Watched(view.astype(jnp.float32), value.astype(jnp.float32) * operand.factor, scales.block * scales.factor)
+
+
 def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
-    view, within = _blocked(prepared(x_MK, axis, quantizer), axis, quantizer)
+    view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
     return jnp.squeeze(formats.largest_magnitude(view, within), within)
 
 
@@ -152,7 +165,7 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
     return (quantizer.block, 1) if axis == 0 else (1, quantizer.block)
 
 
-def prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """x padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
     x = x_MK
     if quantizer.scaling != "tensor":
@@ -176,36 +189,35 @@ def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, 
     return x.reshape(rows, columns // size, size), (2,)
 
 
-def round_blocks(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> Rounded:
-    """x, as `prepared` left it, in values of the format with their scales; the other arguments as for `to_bfloat16`."""
-    if (scale is None) == quantizer.delayed:
-        raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
+def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
+    """Values of the format (the codes, as float32) in the blocked view, and their scales."""
     noise = None
     if quantizer.stochastic:
         if seed is None:
             raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
         noise = random_bits.centred_uniform(seed, x.shape)
+    view, scales = _scaled(x, axis, quantizer, scale)
+    scaled = view.astype(jnp.float32) * scales.encode
+    if noise is None:
+        return formats.nearest(scaled, quantizer.format), scales
+    return formats.stochastic(scaled, quantizer.format, noise.reshape(view.shape)), scales
+
+
+def _scaled(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
+    """The blocked view of x and its scales."""
+    if (scale is None) == quantizer.delayed:
+        raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
     if quantizer.scaling == "tensor":
-        return _round_tensor(x, quantizer, noise, scale)
+        return x, _tensor_scales(x, quantizer, scale)
     view, within = _blocked(x, axis, quantizer)
-    if noise is not None:
-        noise = noise.reshape(view.shape)
     largest = formats.largest_magnitude(view, within)
-    view = view.astype(jnp.float32)
-    if quantizer.scaling == "mx":
-        return _round_mx(view, largest, quantizer, noise)
-    return _round_nvfp4(view, largest, quantizer, noise)
+    return view, _mx_scales(largest, quantizer) if quantizer.scaling == "mx" else _nvfp4_scales(largest, quantizer)
 
 
-def _to_grid(scaled: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> jax.Array:
-    return formats.nearest(scaled, quantizer.format) if noise is None else formats.stochastic(scaled, quantizer.format, noise)
-
-
-def _round_tensor(x: jax.Array, quantizer: Quantizer, noise: jax.Array | None, scale: jax.Array | None) -> Rounded:
+def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) -> _Scales:
     amax = _tensor_amax(x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
-    value = _to_grid(x.astype(jnp.float32) * scale, quantizer, noise)
-    return Rounded(value, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), amax, 1 / scale)
+    return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), 1 / scale, amax)
 
 
 def _tensor_amax(x: jax.Array) -> jax.Array:
@@ -221,14 +233,12 @@ def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
     return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
 
-def _round_mx(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> Rounded:
-    ratio = largest * np.float32(1 / quantizer.format.largest)
-    byte = formats.e8m0_round_up(ratio)
-    value = _to_grid(view * formats.e8m0_reciprocal(byte), quantizer, noise)
-    return Rounded(value, formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.max(largest), jnp.float32(1))
+def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
+    byte = formats.e8m0_round_up(largest * np.float32(1 / quantizer.format.largest))
+    return _Scales(formats.e8m0_reciprocal(byte), formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
 
 
-def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, noise: jax.Array | None) -> Rounded:
+def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
     amax = jnp.max(largest)
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
@@ -236,5 +246,4 @@ def _round_nvfp4(view: jax.Array, largest: jax.Array, quantizer: Quantizer, nois
     decode, sixth, factor = formats.materialized(1 / encode, encode * _SIXTH, amax * np.float32(1 / both))
     scale = formats.nearest(largest * sixth, E4M3)
     reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
-    value = _to_grid(view * reciprocal, quantizer, noise)
-    return Rounded(value, scale, formats.encode(scale, E4M3), amax, factor)
+    return _Scales(reciprocal, scale, formats.encode(scale, E4M3), factor, amax)

@@ -1,0 +1,176 @@
+"""How much do two runs of one recipe differ in the end, and how does that depend on the size of the model and its training?
+
+    taskset -c 1 nice -n 15 python experiments/run_floor.py run      # trains what run_floor.jsonl does not hold yet; stop it at will
+    python experiments/run_floor.py table                            # the table of docs/numerics.md
+
+tau, the run floor, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
+weights moved by one part in a million, other random numbers in the rounding (`training.loop`). A verdict on one pair cannot
+be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
+and the means of 40 equal parts of its curve.
+
+The assumption that can fail: four replicates measure a standard deviation within a factor of 0.57 to 3.7 (95 %), so only
+large differences in the table mean something. The corpus is this Python's standard library, bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from training import data, loop
+from training.spec import Data, Model, Recipe, RunSpec, Schedule
+
+RECORD = Path(__file__).with_suffix(".jsonl")
+RECIPES: tuple[Recipe, ...] = ("fp8_current", "nvfp4")
+REPLICATES = 4
+PARTS = 40
+_LATE = 0.75  # the late window starts here, as a share of the steps
+_DATA = Data(batch_size=8, sequence_length=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One size and length: a model, the peak learning rate that suits it, and the steps it trains."""
+
+    name: str
+    model: Model
+    learning_rate: float
+    steps: int
+
+
+_SMALL = Model()
+_MIDDLE = Model(d_model=160, n_layers=4, n_heads=5, n_kv_heads=1, d_ff=416)
+_LARGE = Model(d_model=256, n_layers=4, n_heads=8, n_kv_heads=2, d_ff=704)
+# The most telling first: what a day's budget does not reach is at the end.
+CELLS = (
+    Cell(name="0.3M x 1500", model=_SMALL, learning_rate=4e-3, steps=1500),
+    Cell(name="1M x 1500", model=_MIDDLE, learning_rate=3e-3, steps=1500),
+    Cell(name="3M x 1500", model=_LARGE, learning_rate=2e-3, steps=1500),
+    Cell(name="0.3M x 500", model=_SMALL, learning_rate=4e-3, steps=500),
+    Cell(name="0.3M x 4500", model=_SMALL, learning_rate=4e-3, steps=4500),
+    Cell(name="1M x 500", model=_MIDDLE, learning_rate=3e-3, steps=500),
+    Cell(name="1M x 4500", model=_MIDDLE, learning_rate=3e-3, steps=4500),
+    Cell(name="3M x 500", model=_LARGE, learning_rate=2e-3, steps=500),
+    Cell(name="3M x 4500", model=_LARGE, learning_rate=2e-3, steps=4500),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One finished run. Losses in nats a byte; the slope in nats per 1,000 steps over the late window."""
+
+    cell: str
+    recipe: str
+    replicate: int
+    parameters: int
+    steps: int
+    late_mean: float
+    late_slope: float
+    part_means: list[float]
+    code_sha256: str
+    data_digest: str
+    device_class: str
+    threads: int
+
+
+def records() -> Iterator[Record]:
+    """The runs that are recorded."""
+    if RECORD.exists():
+        for line in RECORD.read_text().splitlines():
+            yield Record(**json.loads(line))
+
+
+def run() -> None:
+    """Train every run that is not recorded yet, in the order of the cells, and append it when it ends."""
+    done = {(record.cell, record.recipe, record.replicate) for record in records()}
+    corpus = data.load(_DATA)
+    for cell in CELLS:
+        for replicate in range(REPLICATES):
+            for recipe in RECIPES:
+                if (cell.name, recipe, replicate) not in done:
+                    finished = train(cell, recipe, replicate, corpus)
+                    with RECORD.open("a") as file:
+                        file.write(json.dumps(asdict(finished)) + "\n")
+                    sys.stdout.write(f"{cell.name} {recipe} {replicate}: {finished.late_mean:.4f}\n")
+                    sys.stdout.flush()
+
+
+def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Record:
+    """One run from its first step to its last."""
+    spec = RunSpec(
+        recipe=recipe,
+        engine="emulated",
+        model=cell.model,
+        data=_DATA,
+        schedule=Schedule(steps=cell.steps, learning_rate=cell.learning_rate),
+        layer_policy="mlp_only",
+        seed=0,
+        replicate=replicate,
+        devices=1,
+    )
+    facts = loop.manifest(spec, corpus)
+    loss = np.array([step.lm_loss for step in loop.train(spec, corpus)])
+    late = loss[int(_LATE * cell.steps) :]
+    return Record(
+        cell=cell.name,
+        recipe=recipe,
+        replicate=replicate,
+        parameters=cell.model.parameters,
+        steps=cell.steps,
+        late_mean=float(late.mean()),
+        late_slope=float(np.polyfit(np.arange(len(late)), late, 1)[0] * 1000),
+        part_means=[float(part.mean()) for part in np.array_split(loss, PARTS)],
+        code_sha256=facts["code_sha256"],
+        data_digest=facts["data_digest"],
+        device_class=facts["device_class"],
+        threads=int(facts["threads"]),
+    )
+
+
+def tau(late_means: list[float]) -> tuple[float, float, float]:
+    """Standard deviation over replicates and its 95 % interval (chi-squared), in the unit of the means."""
+    degrees = len(late_means) - 1
+    deviation = float(np.std(late_means, ddof=1))
+    low, high = (float(deviation * np.sqrt(degrees / stats.chi2.ppf(p, degrees))) for p in (0.975, 0.025))
+    return deviation, low, high
+
+
+def table(found: list[Record]) -> Iterator[str]:
+    """Lines of Markdown: a row for every cell whose replicates are complete."""
+    yield "| parameters | steps | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | gap nvfp4 - fp8 | tau of the gap |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for cell in CELLS:
+        arms = [{r.replicate: r for r in found if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
+        if any(len(arm) < REPLICATES for arm in arms):
+            continue
+        baseline, candidate = arms
+        means = [[arm[r].late_mean for r in sorted(arm)] for arm in arms]
+        gaps = [b - a for a, b in zip(*means, strict=True)]
+        spreads = " | ".join("{:.4f} ({:.4f} to {:.4f})".format(*tau(arm)) for arm in means)
+        slope = np.mean([record.late_slope for record in baseline.values()])
+        yield (
+            f"| {cell.model.parameters / 1e6:.2f} M | {cell.steps} | {np.mean(means[0]):.3f} | {slope:+.3f} | {spreads} | "
+            f"{np.mean(gaps):+.4f} | {tau(gaps)[0]:.4f} |"
+        )
+
+
+def main() -> int:
+    """Train, or print the table."""
+    parser = argparse.ArgumentParser(description="The run floor by size and length.")
+    parser.add_argument("what", choices=["run", "table"])
+    if parser.parse_args().what == "run":
+        run()
+    else:
+        sys.stdout.write("\n".join(table(list(records()))) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
