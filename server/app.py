@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     for module in (jobs, runs, curves, evaluations, events, health, metrics, tokens):
         app.include_router(
-            module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 413, 422, 429, 503)
+            module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
         )
     pages.install(app, settings)
     app.openapi_schema = problems.describe(app.openapi())

@@ -25,6 +25,7 @@ _MEANINGS = {
     401: "A token is needed",
     403: "This token, or this page, may not do that",
     404: "There is no such thing",
+    409: "The record says otherwise, or the attempt has ended",
     413: "The body is too large",
     422: "The request can't be done as it stands",
     429: "Too many requests in this minute",
