@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from server.buckets import Number, number
+from server.database import clock
 from server.database.models import Arm, Attempt, AttemptState, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
 from server.database.states import JOB_ENDED
 from server.forecast import seconds_left
@@ -204,14 +204,20 @@ def verdict_documents(job: Job) -> list[Mapping[str, Any]]:
     return [json.loads(row.document) for row in rows]
 
 
-def worker_document(worker: Worker, lease_seconds: float) -> WorkerDocument:
-    """A worker as people see it."""
+def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
+    """The workers that registered last, newest first."""
+    live = {worker.id for worker in live_workers(session, lease_seconds)}
+    rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
+    return [_worker_document(row, live=row.id in live) for row in rows]
+
+
+def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
     return WorkerDocument(
         id=worker.id,
         name=worker.name,
         capability=worker.capability,
         slots=worker.slots,
-        live=_is_live(worker, lease_seconds),
+        live=live,
         device=worker.device,
         started_at=_time(worker.started_at),
         heartbeat_at=_time(worker.heartbeat_at),
@@ -220,16 +226,12 @@ def worker_document(worker: Worker, lease_seconds: float) -> WorkerDocument:
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
     """Workers that were heard of within a lease."""
-    return session.scalars(select(Worker).where(Worker.heartbeat_at > time.time() - lease_seconds)).all()
+    return session.scalars(select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)).all()
 
 
 def event_document(event: Event) -> dict[str, Any]:
     """The data of one server-sent event."""
     return {"at": _time(event.created_at), **event.payload}
-
-
-def _is_live(worker: Worker, lease_seconds: float) -> bool:
-    return worker.heartbeat_at > time.time() - lease_seconds
 
 
 def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:

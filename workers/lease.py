@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import ColumnElement, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from server.database import events
+from server.database import clock, events
 from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
 from server.database.states import begin_attempt, end_attempt, move_job, move_run
 from training.spec import JobSpec, RunSpec
@@ -62,7 +62,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     ).first()
     if run is None:
         return None
-    now, epoch, job = time.time(), run.epoch + 1, run.job
+    now, epoch, job = clock.now(session), run.epoch + 1, run.job
     # A second claim for the same job waits here for the first, so that both see the same binding.
     session.refresh(job, with_for_update=True)
     if job.device_class not in (None, device_class) or job.threads not in (None, threads):
@@ -132,7 +132,7 @@ def renew(session: Session, held: Claim, lease_seconds: float, **values: object)
     It locks the run's row, so what is written in the same transaction is fenced.
     """
     held_still = update(Run).where(Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running")
-    statement = held_still.values(lease_expires_at=time.time() + lease_seconds, **values).returning(Run.id)
+    statement = held_still.values(lease_expires_at=clock.now(session) + lease_seconds, **values).returning(Run.id)
     if session.execute(statement.execution_options(synchronize_session=False)).first() is None:
         raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
 

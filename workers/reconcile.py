@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
 from sqlalchemy import Select, func, select
 
 from server import hopeless
 from server.conclusion import conclude
+from server.database import clock
 from server.database.engine import Database
 from server.database.models import Job, Run
 from server.database.states import JOB_ENDED
@@ -28,21 +28,21 @@ def queued(database: Database, capability: str) -> int:
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
     """Queue (or fail) every run whose lease ended; returns their ids."""
     with database.read() as session:
-        expired = [run.id for run in session.scalars(_expired())]
+        expired = [run.id for run in session.scalars(_expired(clock.now(session)))]
     moved = []
     why = f"its worker was silent for {settings.lease_seconds:g} s"
     for run_id in expired:
         # One transaction each: it locks the run and then its job, like every other writer.
         with database.write() as session:
-            run = session.scalars(_expired().where(Run.id == run_id).with_for_update(skip_locked=True)).first()
+            run = session.scalars(_expired(clock.now(session)).where(Run.id == run_id).with_for_update(skip_locked=True)).first()
             if run and lease.give_back(session, run, why, attempt="lost", max_attempts=settings.max_attempts):
                 _log.warning("run %s: %s", run_id, why)
                 moved.append(run_id)
     return moved
 
 
-def _expired() -> Select[Run]:
-    return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < time.time())
+def _expired(now: float) -> Select[Run]:
+    return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < now)
 
 
 def conclude_ended(database: Database) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from server import logs
 from server.conclusion import conclude
-from server.database import models
+from server.database import clock, models
 from server.database.engine import Database
 from server.database.models import Worker
 from server.queue import Doorbell, queue_name
@@ -56,6 +56,7 @@ class Runtime:
     def start(self) -> None:
         """Register, put right what a crash left behind, and begin to beat."""
         with self._database.write() as session:
+            self._worker.heartbeat_at = clock.now(session)
             session.add(self._worker)
             session.flush()
             session.expunge(self._worker)
@@ -95,7 +96,7 @@ class Runtime:
         while not self._stopping.is_set():
             try:
                 with self._database.write() as session:
-                    session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=time.time()))
+                    session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=clock.now(session)))
                 if time.monotonic() >= next_look:
                     self._reconcile()
                     next_look = time.monotonic() + self._settings.reconcile_seconds

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from parity.report import headline
 from server import auth, jobs
 from server.context import InContext
-from server.database.models import Job, Worker, is_id
-from server.documents import job_document, job_summary, worker_document
+from server.database.models import Job, is_id
+from server.documents import job_document, job_summary, worker_documents
 from server.errors import NotFoundError, UnauthorizedError
 from server.pages import words
 from server.settings import Settings
@@ -89,8 +89,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
 def workers(request: Request, context: InContext) -> Response:
     """Who trains: the registered workers and what they run on."""
     with context.database.read() as session:
-        rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(100))
-        found = [worker_document(row, context.settings.lease_seconds) for row in rows]
+        found = worker_documents(session, context.settings.lease_seconds, limit=100)
     return templates.TemplateResponse(request, "workers.html", {"workers": found})
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import APIRouter, Depends
-from sqlalchemy import select
 
 from server.auth import requires
 from server.context import InContext
-from server.database.models import Worker
-from server.documents import WorkerDocument, worker_document
+from server.documents import WorkerDocument, worker_documents
 from server.errors import UnavailableError
 from server.readiness import problems
 from server.schema import job_file_schema
@@ -46,8 +44,7 @@ def readyz(context: InContext) -> Health:
 def workers(context: InContext) -> list[WorkerDocument]:
     """Every worker that registered, newest first."""
     with context.database.read() as session:
-        rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(500))
-        return [worker_document(row, context.settings.lease_seconds) for row in rows]
+        return worker_documents(session, context.settings.lease_seconds, limit=500)
 
 
 @router.get("/api/v1/schemas/parity.json", tags=["jobs"])
