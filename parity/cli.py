@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from parity import remote, studies
@@ -29,13 +28,12 @@ from parity.plain import plain
 from parity.readers import ReadError, read_run, run_name
 from parity.readers.accuracy import read_accuracy
 from parity.readers.layers import read_layer_snr
+from parity.readers.units import other_unit
 from parity.run_floor import rounds_stochastically
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
 
 __all__ = ["EXIT_CODES", "app", "exit_code", "main"]
-
-MIXED_UNITS_RATIO = 50  # logging intervals of one unit seldom differ so much; tokens and steps do
 
 app = typer.Typer(
     name="parity",
@@ -165,13 +163,14 @@ def compare(
     policy = load_criteria(criteria, margin=margin, profile=profile, gates=gate, accuracy_margin=accuracy_margin)
     columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
     arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
-    _refuse_mixed_units(arms)
+    controls = [read_run(file, columns=columns) for file in control or []]
+    _refuse_mixed_units(arms, controls)
     (name, baseline), candidates = arms[0], dict(arms[1:])
     case = Case(
         baseline=baseline,
         candidates=candidates,
         criteria=policy,
-        controls=[read_run(file, columns=columns) for file in control or []],
+        controls=controls,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
@@ -273,19 +272,17 @@ def _hint_at_recipes(arms: Sequence[tuple[str, Sequence[Curve]]]) -> None:
             )
 
 
-def _refuse_mixed_units(arms: Sequence[tuple[str, Sequence[Curve]]]) -> None:
-    """Raise UsageError where an arm counts something else than the baseline does: tokens or samples beside steps."""
-    (name, baseline), base = arms[0], arms[0][1][0].completeness
-    for other, runs in arms[1:]:
-        found = runs[0].completeness
-        if not base.stride or not found.stride or len(np.intersect1d(baseline[0].steps, runs[0].steps, assume_unique=True)) > 1:
-            continue
-        ratio = found.stride / base.stride
-        if max(ratio, 1.0 / ratio) >= MIXED_UNITS_RATIO:
-            raise UsageError(
-                f"{name} counts in strides of {base.stride:,}, {other} in strides of {found.stride:,}, with no step in common: "
-                "expected one unit; name the column that counts optimizer steps with --column step=NAME"
-            )
+def _refuse_mixed_units(arms: Sequence[tuple[str, Sequence[Curve]]], controls: Sequence[Curve]) -> None:
+    """Raise UsageError where a run counts something else than the first one does: tokens or samples beside steps."""
+    first = arms[0][1][0]
+    for name, runs in (*arms, ("control", controls)):
+        for run in runs:
+            if other_unit(first, run):
+                raise UsageError(
+                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,}, {name} ({run.label}) in strides of "
+                    f"{run.completeness.stride:,}, with hardly a step in common: expected one unit; "
+                    "name the column that counts optimizer steps with --column step=NAME"
+                )
 
 
 def _read_arm(files: list[str], columns: Mapping[str, str], recipe: str | None) -> list[Curve]:

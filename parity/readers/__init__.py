@@ -12,6 +12,7 @@ from parity.readers.npz import read_npz, run_names
 from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
+from parity.readers.units import unit_change
 
 __all__ = ["ReadError", "read_run", "read_runs", "run_name"]
 
@@ -62,6 +63,13 @@ def run_name(name: str) -> str:
 def _curve(values: dict[str, FloatArray], name: str, label: str, replicate: int, notes: tuple[str, ...]) -> Curve:
     rest = {key: value for key, value in values.items() if key not in (STEP, LOSS)}
     try:
-        return curve_from_arrays(values[STEP], values[LOSS], columns=rest, label=label, replicate=replicate, notes=notes)
+        curve = curve_from_arrays(values[STEP], values[LOSS], columns=rest, label=label, replicate=replicate, notes=notes)
     except CurveError as error:
         raise ReadError(f"{name}: {error}") from None
+    if change := unit_change(curve.steps):
+        last, stride, first, wider = change
+        raise ReadError(
+            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), which counts something else; "
+            "expected one unit; name the column that counts optimizer steps with --column step=NAME"
+        )
+    return curve

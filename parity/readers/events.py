@@ -62,7 +62,7 @@ def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:
             return
         (length,) = struct.unpack_from("<Q", data, at)
         if length > MAX_RECORD:
-            raise ReadError(f"{path}: byte {at} starts a record of {length} bytes; expected a TensorBoard event file")
+            raise ReadError(f"{path}: byte {at} starts a record of {length} bytes; expected a TensorBoard event file, or another name")
         if at + 12 + length + 4 > len(data):
             notes.append("the last record is cut short and left out")
             return

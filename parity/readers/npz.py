@@ -38,12 +38,13 @@ def read_npz(path: str, run: str | None) -> tuple[dict[str, FloatArray], str]:
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     """Arrays by run and quantity."""
     if not Path(path).is_file():
-        raise ReadError(f"{path}: no such file")
+        problem = "is a directory; expected a file" if Path(path).is_dir() else "no such file; check the path"
+        raise ReadError(f"{path}: {problem}")
     try:
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             flat = {key: np.asarray(archive[key]) for key in archive.files}
     except _UNREADABLE as error:
-        raise ReadError(f"{path}: no NumPy archive ({str(error)[:80]}); expected arrays named '<run>/step' and '<run>/loss'") from None
+        raise ReadError(f"{path}: no NumPy archive ({type(error).__name__}); expected arrays named '<run>/step' and '<run>/loss'") from None
     runs: dict[str, dict[str, FloatArray]] = {}
     for key, array in flat.items():
         run, _, quantity = key.rpartition("/")

@@ -24,8 +24,8 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatA
         table = parquet.read_table(path, columns=sorted(set(found.values())))
     except ReadError:
         raise
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise ReadError(f"{path}: no readable Parquet ({' '.join(str(error).split())[:120]})") from None
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # the bases of pyarrow's own errors
+        raise ReadError(f"{path}: no readable Parquet ({' '.join(str(error).split())[:120]}); write it anew, or export CSV") from None
     columns: dict[str, FloatArray] = {}
     for quantity, name in found.items():
         try:

@@ -37,9 +37,9 @@ def _read_bytes(name: str) -> bytes:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             return _collect(stream, name)
     except FileNotFoundError:
-        raise ReadError(f"{name}: no such file") from None
+        raise ReadError(f"{name}: no such file; check the path") from None
     except (OSError, EOFError) as error:
-        raise ReadError(f"{name}: can't be read ({str(error) or type(error).__name__})") from None
+        raise ReadError(f"{name}: can't be read ({str(error) or type(error).__name__}); check the file and its permissions") from None
     except ValueError as error:
         raise error if isinstance(error, ReadError) else ReadError(f"{name}: {error}") from None
 
@@ -50,15 +50,17 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
     total = open_line = 0
     while chunk := stream.read(CHUNK):
         if b"\0" in chunk:
+            at = chunk.index(0)
+            line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n", 0, at) + 1
             raise ReadError(
-                f"{name}: byte {total + chunk.index(0)} is NUL, so this is no text; expected CSV, JSON lines, .npz, Parquet or events"
+                f"{name}, line {line}: byte {total + at} is NUL, so this is no text; expected CSV, JSON lines, .npz, Parquet or events"
             )
         last = chunk.rfind(b"\n")
         open_line = open_line + len(chunk) if last < 0 else len(chunk) - last - 1
         total += len(chunk)
         if open_line > MAX_LINE or total > MAX_BYTES:
             line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n") + 1
-            what = f"line {line} is longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
+            what = "longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
             raise ReadError(f"{name}, line {line}: {what}; expected one line a training step")
         chunks.append(chunk)
     return b"".join(chunks)

@@ -71,7 +71,8 @@ def _cell(cells: list[str], index: int, quantity: str, where: str) -> float:
     if not text and not required:
         return float("nan")
     try:
-        return step_number(float(text), where) if quantity == STEP else float(text)
+        value = float(text.replace("_", "?"))  # Python reads 1_0 as 10; nobody who writes a table means that
+        return step_number(value, where) if quantity == STEP else value
     except ValueError as error:
         if isinstance(error, ReadError):
             raise

@@ -79,9 +79,16 @@ def test_names_and_columns(tmp_path: Path) -> None:
         ("fraction.csv", "step,loss\n1.5,2.0\n", "line 2: step 1.5"),
         ("negative.jsonl", '{"step": -3, "loss": 2}', "line 1: step -3.0 is no whole number"),
         ("nanstep.csv", "step,loss\nnan,2.0\n", "step nan"),
-        ("nul.csv", b"step,loss\n1,2\n\0\0", "NUL"),
+        ("nul.csv", b"step,loss\n1,2\n\0\0", "line 3: byte 14 is NUL"),
+        ("underscore.csv", "step,loss\n1,2.0\n2,1_0\n", "line 3: '1_0' in the loss column"),
+        ("garbage.parquet", bytes(range(256)) * 9, "no readable Parquet .* export CSV"),
+        ("garbage.npz", bytes(range(1, 256)) * 9, "no NumPy archive"),
+        ("events.out.tfevents.1", bytes(range(255, 0, -1)) * 9, "expected a TensorBoard event file"),
+        ("garbage.csv", bytes(range(1, 256)) * 9, "line 2: byte 127 is not UTF-8"),
+        ("words.csv", "name,text\nfoo,bar\n", "no step column among 'name', 'text'; name it with --column step=NAME"),
+        ("wordcells.csv", "step,loss\nfoo,bar\n", "line 2: 'foo' in the step column; expected a number"),
         ("latin.csv", b"step,loss\n1,2\n\xff\xfe,3\n", "line 3: byte 14 is not UTF-8"),
-        ("endless.csv", b"step,loss\n" + b"1" * (3 << 20), "line 2 is longer than 1 MiB"),
+        ("endless.csv", b"step,loss\n" + b"1" * (3 << 20), "line 2: longer than 1 MiB"),
         ("bad.jsonl", '{"step": 1, "loss": 2}\n{"step": 2\n', "line 2: no JSON"),
         ("list.jsonl", '{"step": 1, "loss": 2}\n[1]\n', "line 2: '\\[1\\]' is no JSON object"),
         ("word.jsonl", '{"step": 1, "loss": "low"}\n', "line 1: 'loss' is 'low'; expected a number"),
@@ -110,6 +117,32 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         read_run(write(tmp_path, "a.csv", "step,loss\n1,2\n"), columns={"loss": "x"})
     with pytest.raises(ReadError, match="no header line, so no column 'x'"):
         read_run(write(tmp_path, "b.csv", "1,2\n"), columns={"loss": "x"})
+
+
+class Endless(io.RawIOBase):
+    """A line without end, such as 2 GB of digits; counts what is asked of it."""
+
+    given = 0
+
+    def read(self, size: int = -1) -> bytes:
+        assert 0 < size <= 1 << 20
+        self.given += size
+        return b"1" * size
+
+
+def test_a_line_without_end_is_refused_after_two_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Endless()
+    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stream})())
+    with pytest.raises(ReadError, match="-, line 1: longer than 1 MiB; expected one line a training step"):
+        read_run("-")
+    assert stream.given <= 2 << 20
+
+
+def test_directories_with_the_name_of_a_run(tmp_path: Path) -> None:
+    for name in ("d.parquet", "d.npz", "d.csv", "events.out.tfevents.1"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(ReadError, match=f"{name} ?:? is a directory; expected a file"):
+            read_run(str(tmp_path / name))
 
 
 def test_stdin_and_gzip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
