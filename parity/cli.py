@@ -12,24 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from parity import remote, studies
-from parity.advice import LayerSnr
 from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
 from parity.criteria import GATES, NVFP4, PROFILES, CriteriaError
-from parity.curve import Curve
 from parity.economics import FullRun, worth
 from parity.evaluations import EvaluationError
 from parity.evidence import Case, EvidenceError, bundle_bytes, verify
 from parity.exits import EXIT_CODES, exit_code
 from parity.figures import FigureError, draw_figure
+from parity.inputs import hint_at_recipes, read_arms, read_layer_snrs, refuse_mixed_units
 from parity.junit import render_junit
 from parity.output import UsageError, show
 from parity.plain import plain
-from parity.readers import ReadError, read_run, run_name
+from parity.readers import ReadError, read_run
 from parity.readers.accuracy import read_accuracy
-from parity.readers.layers import read_layer_snr
-from parity.readers.units import other_unit
-from parity.run_floor import rounds_stochastically
 from parity.version import ENGINE_VERSION
 from parity.watching import WatchTimeoutError
 
@@ -123,6 +119,16 @@ def compare(
     recipe: Annotated[
         list[str] | None, typer.Option(metavar="NAME=RECIPE", help="Recipe of an arm (sets its assumed run noise). Default: unknown.")
     ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:KEY=VALUE", help="What arm NAME ran on (engine, device_class, data_digest, ...): must agree. Default: not stated."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="S,S,...", help="Seeds of each arm's runs in order (one data order each). Default: all of one seed."),
+    ] = None,
     layer_policy: Annotated[str | None, typer.Option(help="Which layers are quantized; named in the headline. Default: not named.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
@@ -161,10 +167,10 @@ def compare(
 ) -> int:
     """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
     policy = load_criteria(criteria, margin=margin, profile=profile, gates=gate, accuracy_margin=accuracy_margin)
-    columns, recipes = pairs(column, "--column"), pairs(recipe, "--recipe")
-    arms = _read_arms(runs, baseline_run or [], candidate_run or [], columns, recipes)
+    columns = pairs(column, "--column")
+    arms = read_arms(runs, baseline_run or [], candidate_run or [], columns, pairs(recipe, "--recipe"), context or [], seeds)
     controls = [read_run(file, columns=columns) for file in control or []]
-    _refuse_mixed_units(arms, controls)
+    refuse_mixed_units(arms, controls)
     (name, baseline), candidates = arms[0], dict(arms[1:])
     case = Case(
         baseline=baseline,
@@ -175,7 +181,7 @@ def compare(
         assume_complete=assume_complete,
         layer_policy=layer_policy,
         baseline_name=name,
-        layer_snr_db=_read_layer_snr(layer_snr or [], tuple(candidates)),
+        layer_snr_db=read_layer_snrs(layer_snr or [], tuple(candidates)),
         evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation").items()},
     )
     documents = case.documents()
@@ -188,7 +194,7 @@ def compare(
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    _hint_at_recipes(arms)
+    hint_at_recipes(arms)
     return exit_code(documents)
 
 
@@ -213,19 +219,6 @@ def _draw(path: str, documents: Sequence[Mapping[str, Any]], case: Case) -> None
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
 
 
-def _read_layer_snr(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:
-    """SNR by candidate; a file without a name belongs to the only candidate."""
-    found: dict[str, LayerSnr] = {}
-    for name, file in map(_optional_name, items):
-        if name is None and len(candidates) > 1:
-            raise UsageError(f"--layer-snr {file}; there are several candidates, expected NAME=FILE with one of {', '.join(candidates)}")
-        arm = name or candidates[0]
-        if arm not in candidates:
-            raise UsageError(f"--layer-snr {arm}=...: there is no candidate {arm!r}; the candidates are {', '.join(candidates)}")
-        found[arm] = read_layer_snr(file)
-    return found
-
-
 def _with_worth(documents: Sequence[Mapping[str, Any]], hours: float, price: float | None, devices: int) -> list[dict[str, Any]]:
     """The documents with what each is worth over the full run."""
     try:
@@ -240,79 +233,6 @@ def _write(path: str, data: bytes) -> None:
         Path(path).write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: can't be written ({error.strerror})") from None
-
-
-def _read_arms(
-    runs: list[str], more_baseline: list[str], more_candidate: list[str], columns: Mapping[str, str], recipes: Mapping[str, str]
-) -> list[tuple[str, list[Curve]]]:
-    """Arms in order, baseline first: name and runs."""
-    if len(runs) < 2:
-        raise UsageError("only one arm was given; expected a baseline and at least one candidate")
-    if sum(file == "-" for file in [*runs, *more_baseline, *more_candidate]) > 1:
-        raise UsageError('"-" was given more than once; stdin can be read only once')
-    files = _named(runs)
-    for name in [*recipes, *(name for name, _ in map(_split_run, more_candidate))]:
-        if name not in [known for known, _ in files]:
-            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(known for known, _ in files)}")
-    grouped = {name: [file] for name, file in files}
-    grouped[files[0][0]] += more_baseline
-    for name, file in map(_split_run, more_candidate):
-        grouped[name].append(file)
-    return [(name, _read_arm(paths, columns, recipes.get(name))) for name, paths in grouped.items()]
-
-
-def _hint_at_recipes(arms: Sequence[tuple[str, Sequence[Curve]]]) -> None:
-    """A name is no proof of a recipe, so it decides nothing; but whoever names an arm nvfp4 should know what that costs."""
-    for name, runs in arms:
-        if rounds_stochastically(name) and all(run.recipe is None for run in runs):
-            print(
-                f"parity: the recipe of arm {name} is not stated, so its run noise is assumed as for a deterministic one "
-                f"(0.08 % of the loss); if it rounds stochastically, say so: --recipe {name}=nvfp4 (0.30 %)",
-                file=sys.stderr,
-            )
-
-
-def _refuse_mixed_units(arms: Sequence[tuple[str, Sequence[Curve]]], controls: Sequence[Curve]) -> None:
-    """Raise UsageError where a run counts something else than the first one does: tokens or samples beside steps."""
-    first = arms[0][1][0]
-    for name, runs in (*arms, ("control", controls)):
-        for run in runs:
-            if other_unit(first, run):
-                raise UsageError(
-                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,}, {name} ({run.label}) in strides of "
-                    f"{run.completeness.stride:,}, with hardly a step in common: expected one unit; "
-                    "name the column that counts optimizer steps with --column step=NAME"
-                )
-
-
-def _read_arm(files: list[str], columns: Mapping[str, str], recipe: str | None) -> list[Curve]:
-    return [read_run(file, columns=columns, replicate=number, recipe=recipe) for number, file in enumerate(files)]
-
-
-def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
-    """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two stems are equal."""
-    split = [_optional_name(run) for run in runs]
-    stems = [name or run_name(file) for name, file in split]
-    found = []
-    for (name, file), stem in zip(split, stems, strict=True):
-        unique = stem if name or stems.count(stem) == 1 else f"{Path(file).parent.name}/{stem}"
-        found.append((unique, file))
-    names = [name for name, _ in found]
-    if len(set(names)) == len(names):
-        return found
-    return [(f"{name} ({number})" if names.count(name) > 1 else name, file) for number, (name, file) in enumerate(found, 1)]
-
-
-def _optional_name(run: str) -> tuple[str | None, str]:
-    name, mark, file = run.partition("=")
-    return (name, file) if mark and name and file and not Path(run).exists() else (None, run)
-
-
-def _split_run(text: str) -> tuple[str, str]:
-    name, mark, file = text.partition("=")
-    if not mark or not name or not file:
-        raise UsageError(f"--candidate-run {text!r}; expected NAME=FILE")
-    return name, file
 
 
 app.add_typer(studies.app)

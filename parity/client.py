@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
+import numpy as np
+from numpy.typing import NDArray
 
+DEFAULT_URL = "http://127.0.0.1:8321"
 _TIMEOUT_SECONDS = 30.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 class ClientError(Exception):
-    """The server refused: `status` is the HTTP status, the message the server's own sentence."""
+    """The server refused: `status` is the HTTP status, the message the server's own sentence.
 
-    def __init__(self, status: int, detail: str) -> None:
+    `kind` is the last part of the problem's type (such as `stale-attempt`); `retry_after` the seconds that the server asks for.
+    """
+
+    def __init__(self, status: int, detail: str, kind: str = "", retry_after: float | None = None) -> None:
         super().__init__(detail)
         self.status = status
+        self.kind = kind
+        self.retry_after = retry_after
 
 
 class UnreachableError(Exception):
@@ -80,6 +88,34 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/gap", params={"candidate": candidate, "bins": bins})
         return document
 
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run: its state, its newest attempt, and which of its steps have come."""
+        document: dict[str, Any] = self._call("GET", f"/api/v1/runs/{run_id}")
+        return document
+
+    def attach(self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None) -> dict[str, Any]:
+        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent."""
+        body = {"manifest": manifest, "recipe": recipe, "after": after}
+        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body)
+        return document
+
+    def append(self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64]) -> dict[str, Any]:
+        """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing."""
+        document: dict[str, Any] = self._call(
+            "POST",
+            f"/api/v1/runs/{run_id}/steps",
+            params={"epoch": epoch, "kind": kind, "names": ",".join(names)},
+            content=np.ascontiguousarray(table, "<f8").tobytes(),
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        return document
+
+    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None) -> dict[str, Any]:
+        """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on)."""
+        body = {"epoch": epoch, "outcome": outcome, "message": message}
+        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:finish", json=body)
+        return document
+
     def ready(self) -> bool:
         """Whether the server and everything that it needs are up."""
         try:
@@ -104,11 +140,15 @@ class Client:
                 return answer.json()
             except ValueError:
                 raise UnreachableError(f"{self.url} answered {path} with something that is no JSON; is it a parity server?") from None
-        raise ClientError(answer.status_code, _sentence(answer))
+        problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
+        detail = problem.get("detail") or _unexplained(answer)
+        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _seconds(answer))
 
 
-def _sentence(answer: httpx2.Response) -> str:
-    if answer.headers.get("content-type", "").startswith("application/problem+json"):
-        detail: str = answer.json()["detail"]
-        return detail
+def _seconds(answer: httpx2.Response) -> float | None:
+    said = answer.headers.get("retry-after", "")
+    return float(said) if said.isdigit() else None
+
+
+def _unexplained(answer: httpx2.Response) -> str:
     return f"{answer.request.method} {answer.request.url} answered {answer.status_code} without an explanation; is it a parity server?"

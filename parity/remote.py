@@ -12,13 +12,12 @@ from rich.table import Table
 
 from parity import watching
 from parity.arguments import read_yaml
-from parity.client import Client
+from parity.client import DEFAULT_URL, Client
 from parity.exits import exit_code
 from parity.output import WIDTH, UsageError, show
 
 app = typer.Typer()
 
-DEFAULT_URL = "http://127.0.0.1:8321"
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
 Server = Annotated[str, typer.Option(envvar="PARITY_URL", help="Address of the server.")]

@@ -126,6 +126,8 @@ BAD = {
     "unknown column": (("{fp8}", "{mxfp8}", "--column", "loss=ce"), "no column 'ce' for loss"),
     "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "there is no arm 'x'"),
     "candidate run": (("{fp8}", "{mxfp8}", "--candidate-run", "file.csv"), "expected NAME=FILE"),
+    "context": (("{fp8}", "{mxfp8}", "--context", "fp8=x"), "expected NAME:KEY=VALUE"),
+    "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "there is no arm 'x'"),
     "stdin twice": (("-", "-"), "stdin can be read only once"),
     "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
     "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: can't be read"),
@@ -260,13 +262,29 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], capsys:
     assert compare(capsys, *common, "--devices", "0")[0] == 2
 
 
-def test_steps_against_tokens_are_refused(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [line.split(",") for line in Path(files["mxfp8"]).read_text().splitlines()[1:]]
-    path = tmp_path / "tokens.csv"
-    path.write_text("step,loss\n" + "".join(f"{(int(step) + 1) * 4096},{loss}\n" for step, loss in rows))
-    code, out, err = compare(capsys, files["fp8"], str(path), "--planned-steps", "1500")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "strides of 1, tokens in strides of 4,096" in err
+@pytest.mark.parametrize("key", ["engine", "device_class", "data_digest"])
+def test_arms_on_other_grounds_do_not_pass(key: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    common = (f"a={files['fp8']}", f"b={files['mxfp8']}", "--planned-steps", "1500", "--json", "--context", f"a:{key}=x")
+    code, out, _ = compare(capsys, *common, "--context", f"b:{key}=y")
+    assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "CONFOUNDED")
+    assert compare(capsys, *common, "--context", f"b:{key}=x")[0] == 0
+
+
+def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    rng, t = np.random.default_rng(5), np.arange(1500)
+    other = 1.38 + 3.5 * np.exp(-t / 80) + rng.normal(0, 0.06, 1500)  # another data order
+    for name in ("base", "cand"):
+        noisy = other + rng.normal(0, 0.01, 1500)
+        (tmp_path / name).write_text("step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(noisy)))
+    runs = ("--baseline-run", str(tmp_path / "base"), "--candidate-run", f"b={tmp_path / 'cand'}", "--planned-steps", "1500", "--json")
+    arms = (f"a={files['fp8']}", f"b={files['mxfp8']}")
+    assert json.loads(compare(capsys, *arms, *runs)[1])["verdicts"][0]["codes"][0] == "DATA_ORDER_MISMATCH"
+    code, out, _ = compare(capsys, *arms, *runs, "--seeds", "0,1")
+    entry = json.loads(out)["verdicts"][0]
+    assert (code, entry["se_parts"]["seeds"]) == (0, 2)
+    for wrong, says in (("0", "names 1, a has 2 runs"), ("0,x", "expected whole numbers")):
+        code, _, err = compare(capsys, *arms, *runs, "--seeds", wrong)
+        assert (code, says in err) == (2, True)
 
 
 def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from parity.cli import main
 from parity.readers import ReadError, read_run, read_runs, run_name
 
 
@@ -100,12 +101,18 @@ def test_names_and_columns(tmp_path: Path) -> None:
         ("fake.npz", b"PK nothing", "no NumPy archive"),
     ],
 )
-def test_bad_files_are_one_line_that_names_the_file(name: str, text: str | bytes, says: str, tmp_path: Path) -> None:
+def test_bad_files_are_one_line_that_names_the_file(
+    name: str, text: str | bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path, name, text)
     with pytest.raises(ReadError, match=says) as caught:
         read_run(file)
     assert str(caught.value).startswith(file)
     assert "\n" not in str(caught.value)
+    with pytest.raises(SystemExit) as left:
+        main(["compare", write(tmp_path, "good.csv", "step,loss\n1,2.0\n2,1.9\n"), file])
+    out, err = capsys.readouterr()
+    assert (left.value.code, out, err) == (2, "", f"parity: {caught.value}\n")
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

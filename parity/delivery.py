@@ -1,0 +1,139 @@
+"""A spool on its way to the server: attach, append, say how it ended. Safe to break off and to repeat at any point."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity import spool
+from parity.client import Client, ClientError, UnreachableError
+
+LOSSES = ("loss", "lm_loss")
+VALIDATION = "validation_loss"
+_ROWS_AT_ONCE = 2000
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
+_MAY_PASS = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class RefusedError(Exception):
+    """The server will never take the rest of a spool; the message is its sentence and where the rest is kept."""
+
+
+class Delivery:
+    """One spool and how far the server has it. A newer trainer is never fenced by what an older one left (`attach … after`)."""
+
+    def __init__(self, path: Path, client: Client, *, live: bool = False) -> None:
+        self.path = path
+        self._client = client
+        self._live = live
+        self._progress = spool.Progress.of(path)
+        self._header: dict[str, Any] | None = None
+        self.unreadable = 0
+
+    @property
+    def epoch(self) -> int | None:
+        """The attempt that the server gave it; None before."""
+        return self._progress.epoch
+
+    def attach(self) -> None:
+        """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
+        if self._progress.epoch is None:
+            header = self._described()
+            after = None if self._live else spool.known_epoch(self.path.parent)
+            answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after)
+            self._progress.epoch = answer["epoch"]
+            spool.know_epoch(self.path.parent, answer["epoch"])
+            self._progress.save()
+
+    def send_some(self) -> bool:
+        """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
+        part = spool.read_part(self.path, self._progress.offset, _ROWS_AT_ONCE)
+        self.unreadable += part.unreadable
+        if not part.rows and part.end is None:
+            return False
+        self.attach()
+        run, epoch = self._described()["run"], self._progress.epoch
+        assert epoch is not None  # noqa: S101 (attached above)
+        for kind, names, table in batches(part.rows):
+            self._client.append(run, epoch, kind, names, table)
+        if part.end is not None:
+            self._client.finish(run, epoch, part.end["end"], part.end.get("message"))
+            spool.remove(self.path)
+            return False
+        self._progress.offset = part.offset
+        self._progress.save()
+        return True
+
+    def send_rest(self) -> None:
+        """Send all of a spool whose process is gone; one that ended without a word broke off."""
+        while self.send_some():
+            pass
+        if self.path.exists():
+            if self._progress.epoch is not None:
+                try:
+                    self._client.finish(self._described()["run"], self._progress.epoch, "broke_off", "the process ended without a word")
+                except ClientError as error:
+                    if error.status != 409:  # a newer attempt has taken over, and nothing is left to say
+                        raise
+            spool.remove(self.path)
+
+    def set_aside(self, error: ClientError) -> RefusedError:
+        """Keep what the server will not take out of the way of the next process; the error that says so."""
+        kept = self.path.with_suffix(spool.REFUSED)
+        self.path.rename(kept)
+        return RefusedError(f"{error}. What is not at the server is kept in {kept}")
+
+    def _described(self) -> dict[str, Any]:
+        if self._header is None:
+            self._header = spool.header_of(self.path)
+        return self._header
+
+
+def patiently(what: Callable[[], Any], wait: Callable[[float], bool], complain: Callable[[str], None]) -> bool:
+    """Do something over the network until it works, with growing pauses; False when `wait` says to stop.
+
+    Raises ClientError where the server refuses for good.
+    """
+    pause = _FIRST_WAIT_SECONDS
+    while True:
+        try:
+            what()
+        except (UnreachableError, ClientError) as error:
+            if isinstance(error, ClientError) and error.status not in _MAY_PASS:
+                raise
+            complain(f"{error}; what is logged is kept and sent again")
+            asked = getattr(error, "retry_after", None) or 0.0
+            # Half to one and a half times, so that many trainers do not come back at the same moment.
+            if wait(max(asked, pause * random.uniform(0.5, 1.5))):  # noqa: S311 (no secret hangs on it)
+                return False
+            pause = min(2 * pause, _LONGEST_WAIT_SECONDS)
+        else:
+            return True
+
+
+def batches(rows: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str], NDArray[np.float64]]]:
+    """Rows as what the server takes: kind, names and a table (names, n), `step` first; NaN where a row lacks a column."""
+    found = []
+    train = [{key: value for key, value in row.items() if key != VALIDATION} for row in rows if any(name in row for name in LOSSES)]
+    # `loss` alone is the judged one, and where both are given it is the total: the two must not meet in one batch.
+    for both in (False, True):
+        alike = [row for row in train if all(name in row for name in LOSSES) == both]
+        if alike:
+            names = ["step", *sorted({name for row in alike for name in row} - {"step"})]
+            found.append(("train", names, np.array([[row.get(name, np.nan) for row in alike] for name in names])))
+    validated = [row for row in rows if VALIDATION in row]
+    if validated:
+        found.append(("validation", ["step", "loss"], np.array([[row[name] for row in validated] for name in ("step", VALIDATION)])))
+    return found
+
+
+def pause(seconds: float) -> bool:
+    """A wait that nobody breaks off."""
+    time.sleep(seconds)
+    return False

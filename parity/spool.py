@@ -1,0 +1,171 @@
+"""What a training script logged, on disk until the server has it: one file an attempt, one line of JSON a step.
+
+    {"parity_spool": 1, "run": "r019…", "server": "http://…", "recipe": null, "manifest": {…}}
+    {"step": 0, "loss": 10.8, "grad_norm": 3.1}
+    {"end": "finished", "message": null}
+
+Lines are only ever added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. What
+the server has is kept in a file beside it: the attempt's epoch and a byte offset. Files survive the process, not a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: two processes of one run on one machine then send each other's steps, which changes nothing
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA = 1
+SUFFIX, REFUSED = ".jsonl", ".refused"
+
+
+class SpoolError(Exception):
+    """A file that is no spool; the message names it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far the server has a spool: the epoch of its attempt (None before it attached) and the bytes that were taken."""
+
+    path: Path
+    epoch: int | None = None
+    offset: int = 0
+
+    @classmethod
+    def of(cls, spool: Path) -> Progress:
+        """What was remembered of a spool; nothing where nothing was."""
+        path = spool.with_suffix(".sent")
+        try:
+            said = json.loads(path.read_text(encoding="utf-8"))
+            return cls(path=path, epoch=said["epoch"], offset=int(said["offset"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(path=path)
+
+    def save(self) -> None:
+        """Remember, so that a reader never sees half of it."""
+        write_whole(self.path, json.dumps({"epoch": self.epoch, "offset": self.offset}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Lines of a spool from an offset on: its rows, how it ended (if it did) and the offset behind what was read."""
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    end: Mapping[str, Any] | None = None
+    offset: int
+    unreadable: int = 0
+
+
+class Spool:
+    """A spool that this process writes; it is locked as long as the process lives."""
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{time.time_ns():020d}-{os.getpid()}{SUFFIX}"
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._bytes = 0
+        self.write([{"parity_spool": SCHEMA, **header}])
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add lines; OSError (a full disk) leaves the file as it was, so that the same lines can be written again."""
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(self._file, content[written:])
+        except OSError:
+            os.ftruncate(self._file, self._bytes)
+            raise
+        self._bytes += len(content)
+
+    def close(self) -> None:
+        """Let go of the file, so that another process may send it."""
+        os.close(self._file)
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """The first line of a spool. SpoolError where the file holds none."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+    except (OSError, ValueError) as error:
+        raise SpoolError(f"{path}: can't be read as a spool of parity.Run ({error})") from None
+    if not isinstance(header, dict) or header.get("parity_spool") != SCHEMA:
+        raise SpoolError(f"{path}: is no spool of parity.Run of this version; expected a first line with parity_spool: {SCHEMA}")
+    return header
+
+
+def read_part(path: Path, offset: int, most_rows: int) -> Part:
+    """Whole lines from an offset on, at most so many; a line that can't be read is counted and left out."""
+    rows: list[dict[str, float]] = []
+    end, unreadable = None, 0
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n") or len(rows) == most_rows:
+                break
+            offset += len(line)
+            try:
+                found = json.loads(line)
+            except ValueError:
+                unreadable += 1
+                continue
+            if "end" in found:
+                end = found
+                break
+            if "step" in found:
+                rows.append(found)
+    return Part(rows=rows, end=end, offset=offset, unreadable=unreadable)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Spools of processes that are gone, oldest first."""
+    return [path for path in sorted(folder.glob(f"*{SUFFIX}")) if not _is_held(path)]
+
+
+def remove(path: Path) -> None:
+    """Delete a spool that the server has, with what was remembered of it."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(".sent").unlink(missing_ok=True)
+
+
+def known_epoch(folder: Path) -> int:
+    """The newest attempt of the run that was made from this folder; 0 before the first."""
+    try:
+        return int((folder / "epoch").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
+def know_epoch(folder: Path, epoch: int) -> None:
+    """Remember an attempt that was made from this folder."""
+    if epoch > known_epoch(folder):
+        write_whole(folder / "epoch", str(epoch))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a small file at once."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def _is_held(path: Path) -> bool:
+    if fcntl is None:
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
