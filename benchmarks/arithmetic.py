@@ -23,7 +23,8 @@ from training import device, loop
 from training.data import Corpus
 from training.formats import E2M1
 from training.quantize import Quantizer, to_bfloat16
-from training.spec import Data, Model, Recipe, RunSpec, Schedule
+from training.rules import Recipe
+from training.spec import Data, Model, RunSpec, Schedule
 
 BARS: Mapping[str, float] = {"fp8_current": 1.04, "mxfp8": 1.12, "nvfp4": 1.18}
 RECIPES: tuple[Recipe, ...] = ("f32", "bf16", "fp8_current", "mxfp8", "nvfp4")

@@ -25,7 +25,8 @@ import numpy as np
 from scipy import stats
 
 from training import data, loop
-from training.spec import Data, Model, Recipe, RunSpec, Schedule
+from training.rules import Recipe
+from training.spec import Data, Model, RunSpec, Schedule
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "nvfp4")

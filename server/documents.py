@@ -16,7 +16,8 @@ from server.database import clock
 from server.database.models import Arm, Attempt, AttemptState, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
 from server.database.states import JOB_ENDED
 from server.forecast import seconds_left
-from training.spec import CAPABILITY_IN_WORDS, Model
+from training.rules import CAPABILITY_IN_WORDS
+from training.spec import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

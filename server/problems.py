@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from server.errors import FieldProblem, InvalidError, ServiceError
-from training.spec import SpecError
+from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
@@ -53,12 +53,20 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def describe(openapi: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the shape of refusals, in place of the framework's own, which is never sent."""
+    """The OpenAPI document with the shape of refusals, in place of the framework's own, which is never sent.
+
+    A parameter that may be left out is not one that may be null: an address and a header hold text only.
+    """
     schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
     schemas |= problem.pop("$defs") | {"Problem": problem}
+    for operations in openapi["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
+                parameter["schema"] |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
     return openapi
 
 

@@ -21,7 +21,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from training.spec import RECIPES
+from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
 # The first of these that the processor has decides which matrix kernels XLA picks, and so the order of summation.

@@ -36,7 +36,8 @@ from training.checkpoint import Checkpointing, Checkpoints
 from training.data import Corpus
 from training.linear import quiet_channel
 from training.model import Decoder
-from training.spec import Recipe, RunSpec
+from training.rules import Recipe
+from training.spec import RunSpec
 from training.statistics import StepStats
 
 _CAPACITY = 64  # steps in a block, at most

@@ -32,7 +32,8 @@ import numpy.typing as npt
 from training import formats, random_bits
 from training.linear import Channel, linear
 from training.recipes import LinearRecipe, linear_recipe
-from training.spec import LayerPolicy, Model, Recipe
+from training.rules import LayerPolicy, Recipe
+from training.spec import Model
 
 Parameters = dict[str, Any]
 _EPSILON = 1e-5

@@ -16,7 +16,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
     | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32                 |
 
 `nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
-its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`spec.NOT_TE_PARITY`).
+its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`rules.NOT_TE_PARITY`).
 
 `fp8_delayed` scales by the amaxes of earlier steps (`training.delayed`), `fp8_current` by the tensor's own.
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
@@ -30,12 +30,13 @@ Source: Transformer Engine 2.20.2, common/recipe/__init__.py and jax/quantize/he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from training.formats import E2M1, E4M3, E5M2
 from training.quantize import Quantizer
-from training.spec import RECIPES, Recipe
+from training.rules import RECIPES, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +58,32 @@ class LinearRecipe:
     wgrad_g: Quantizer | None = None
 
     @property
+    def operands(self) -> tuple[Quantizer | None, ...]:
+        """The six operands, GEMM by GEMM."""
+        return (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
+
+    @property
     def delayed(self) -> bool:
         """Whether the recipe needs the amaxes of earlier steps."""
-        return self.fprop_x is not None and self.fprop_x.delayed
+        return any(operand is not None and operand.delayed for operand in self.operands)
 
     @property
     def quantized(self) -> bool:
-        operands = (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
-        return any(operand is not None for operand in operands)
+        """Whether any operand is quantized."""
+        return any(operand is not None for operand in self.operands)
 
 
 _FP8_FORWARD = Quantizer(format=E4M3, scaling="tensor")
 _FP8_BACKWARD = Quantizer(format=E5M2, scaling="tensor")
-_MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
-_NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
-_MXFP4 = Quantizer(format=E2M1, scaling="mx", block=32)
+_BLOCKS: Mapping[str, Quantizer] = {
+    "mxfp8": Quantizer(format=E4M3, scaling="mx", block=32),
+    "nvfp4": Quantizer(format=E2M1, scaling="nvfp4", block=16),
+    "mxfp4": Quantizer(format=E2M1, scaling="mx", block=32),
+}
 
 
-def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
-    """The recipe of that name. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
+def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: bool) -> LinearRecipe:
+    """The recipe of that name with its switches. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
     products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
     plain = LinearRecipe(name=name, products=products)
     if name == "f32":
@@ -85,29 +93,31 @@ def linear_recipe(name: Recipe, *, fast_bf16: bool) -> LinearRecipe:
     if name in ("fp8_current", "fp8_delayed"):
         delayed = name == "fp8_delayed"
         return _same_everywhere(plain, replace(_FP8_FORWARD, delayed=delayed), replace(_FP8_BACKWARD, delayed=delayed))
-    if name == "mxfp8":
-        return _same_everywhere(plain, _MXFP8, _MXFP8)
-    if name in ("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights"):
-        weight = _NVFP4 if name == "nvfp4_1d_weights" else replace(_NVFP4, two_dimensional=True)
-        return _fp4(plain, _NVFP4, weight, rotated=name != "nvfp4_no_rht", stochastic=name != "nvfp4_no_sr")
-    if name in ("mxfp4", "mxfp4_rht_sr"):
-        full = name == "mxfp4_rht_sr"
-        return _fp4(plain, _MXFP4, _MXFP4, rotated=full, stochastic=full)
-    raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
+    found = features(name, switches)
+    if found is None:
+        raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
+    return _blocks(plain, found)
+
+
+def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:
+    """The recipe with fprop unquantized, as in the last part of a precision schedule; the backward products stay as they are."""
+    return replace(recipe, fprop_x=None, fprop_w=None)
 
 
 def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantizer) -> LinearRecipe:
     return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
 
 
-def _fp4(plain: LinearRecipe, data: Quantizer, weight: Quantizer, *, rotated: bool, stochastic: bool) -> LinearRecipe:
-    gradient = replace(data, stochastic=stochastic)
+def _blocks(plain: LinearRecipe, found: Features) -> LinearRecipe:
+    data = replace(_BLOCKS[found.family], block=found.block_size)
+    weight = replace(data, two_dimensional=found.weight_scaling == "2d")
+    gradient = replace(data, stochastic=found.stochastic_rounding)
     return replace(
         plain,
         fprop_x=data,
         fprop_w=weight,
         dgrad_g=gradient,
         dgrad_w=weight,
-        wgrad_x=replace(data, rotated=rotated),
-        wgrad_g=replace(gradient, rotated=rotated),
+        wgrad_x=replace(data, rotated=found.rht),
+        wgrad_g=replace(gradient, rotated=found.rht),
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from training.device import Device, can_run, describe, instruction_set, main
-from training.spec import RECIPES
+from training.rules import RECIPES
 
 H100 = Device(
     platform="gpu",

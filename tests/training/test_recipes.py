@@ -4,7 +4,7 @@ import pytest
 
 from training.formats import E2M1, E4M3, E5M2
 from training.recipes import linear_recipe
-from training.spec import NOT_TE_PARITY, RECIPES, STOCHASTIC_RECIPES, refusal
+from training.rules import NOT_TE_PARITY, RECIPES, STOCHASTIC_RECIPES, refusal
 
 SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")
 

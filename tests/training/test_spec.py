@@ -1,10 +1,12 @@
 """What a specification refuses, and the sentences it refuses with."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule, SpecError, capability
+from training.presets import PRESETS
+from training.rules import SpecError
+from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule, capability
 
 JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
 
@@ -41,6 +43,15 @@ def model(**changes):
         (lambda: Data(validation_fraction=1.0), "a share of at least 0 and below 1"),
         (lambda: Schedule(steps=10, warmup_steps=10), "fewer than steps = 10"),
         (lambda: Schedule(learning_rate=0.0), "a finite number above 0"),
+        (lambda: Model(preset="gpt2"), r"model\.preset is 'gpt2', expected one of llama3-0\.3m"),
+        (lambda: Model(preset="llama3-1b", d_model=0), r"model\.d_model is 0, expected a number from 1"),
+        (changed(gradient_accumulation=3), r"data\.batch_size is 8, expected a multiple of gradient_accumulation x devices = 3 x 1"),
+        (changed(devices=0), "devices is 0, expected a number from 1"),
+        (
+            changed(devices=2, data=Data(batch_size=2, sequence_length=40)),
+            r"\(gradient_accumulation x devices\) is 40, expected a multiple of 16.*the nearest is 32",
+        ),
+        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it and brings its own tokenizer"),
     ],
 )
 def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message):
@@ -78,3 +89,21 @@ def test_capability_follows_engine_and_recipe():
     native = replace(JOB, engine="transformer_engine", model=replace(Model(), d_model=96))
     assert capability(native)[0] == "sm100"
     assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
+
+
+def test_a_preset_is_a_way_to_write_a_shape():
+    written = Model(preset="llama3-1b", n_layers=4)
+    assert (written.d_model, written.n_layers, written.vocab_size, written.tied_embeddings) == (2048, 4, 128_256, True)
+    assert replace(written, n_layers=16) == Model(preset="llama3-1b")
+    assert Model(**asdict(written)) == written
+    assert Model(preset="llama3-0.3m") == Model()
+    assert not Model(preset="llama3-8b").tied_embeddings
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
+    model = Model(preset=preset)
+    size = preset.removeprefix("llama3-")
+    named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
+    assert model.parameters == pytest.approx(named, rel=0.25)
+    replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")

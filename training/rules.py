@@ -1,0 +1,208 @@
+"""What a specification may say: the closed words, the recipes' demands on shapes, and which engine runs what.
+
+What it answers: can this combination be trained at all, and if not, what is the nearest one that can? Only what the
+specification alone can prove is checked here: whether a path exists or a machine has enough memory is found out by the
+worker. Standard library only, like `training.spec`, whose values call these rules when they are made.
+
+Sources: recipe and shape rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`) and
+MaxText e591f30c (`layers/quantizations.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
+Recipe = Literal[
+    "f32",
+    "bf16",
+    "fp8_current",
+    "fp8_delayed",
+    "mxfp8",
+    "nvfp4",
+    "nvfp4_no_rht",
+    "nvfp4_no_sr",
+    "nvfp4_1d_weights",
+    "mxfp4",
+    "mxfp4_rht_sr",
+]
+LayerPolicy = Literal["all_linears", "mlp_only"]
+Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
+Capability = Literal["cpu", "sm90", "sm100", "external"]
+
+RECIPES: tuple[Recipe, ...] = get_args(Recipe)
+STOCHASTIC_RECIPES: frozenset[str] = frozenset({"nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr"})
+"""Recipes that round gradients stochastically; their run-to-run floor is wider (docs/method.md)."""
+
+# Elements that share a scale along the contracting axis: 16 for NVFP4, 32 for MXFP8.
+_BLOCK: Mapping[str, int] = {
+    "mxfp8": 32,
+    "nvfp4": 16,
+    "nvfp4_no_rht": 16,
+    "nvfp4_no_sr": 16,
+    "nvfp4_1d_weights": 16,
+    "mxfp4": 32,
+    "mxfp4_rht_sr": 32,
+}
+# What cuBLASLt asks of a contracting size on a real device.
+_NATIVE_MULTIPLE: Mapping[str, int] = {
+    "fp8_current": 16,
+    "fp8_delayed": 16,
+    "mxfp8": 32,
+    "nvfp4": 32,
+    "nvfp4_no_rht": 32,
+    "nvfp4_no_sr": 32,
+}
+# What only our emulation runs, and why; a job on a real engine that asks for it is refused.
+NOT_TE_PARITY: Mapping[str, str] = {
+    "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
+    "mxfp4": "Transformer Engine has no MXFP4 recipe",
+    "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
+}
+MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
+OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # made on the worker, from nothing that a path could name
+CAPABILITY_IN_WORDS: Mapping[str, str] = {
+    "cpu": "a worker for emulated runs",
+    "sm90": "a worker with SM 8.9 or later",
+    "sm100": "a worker with SM 10.0 or 10.3",
+    "external": "curves that the user brings",
+}
+
+_LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
+
+
+class SpecError(ValueError):
+    """A value in a specification that cannot be: names the field, the value, what was expected and the remedy."""
+
+    def __init__(self, field: str, value: object, expected: str, remedy: str = "") -> None:
+        self.field = field
+        self.value = value
+        self.expected = expected
+        self.remedy = remedy
+        shown = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
+        super().__init__(f"{field} is {shown}, expected {expected}" + (f"; {remedy}" if remedy else ""))
+
+
+def check_at_least(field: str, value: float, least: float) -> None:
+    """Raises SpecError where a number is below `least`, too large to be exact, or none."""
+    if not least <= value <= _LARGEST:
+        raise SpecError(field, value, f"a number from {least:g} to {_LARGEST:g}")
+
+
+def check_share(field: str, value: float) -> None:
+    """Raises SpecError where a number is not in [0, 1)."""
+    if not 0.0 <= value < 1.0:
+        raise SpecError(field, value, "a share of at least 0 and below 1")
+
+
+def check_recipe(field: str, recipe: str) -> None:
+    """Raises SpecError where there is no such recipe."""
+    if recipe not in RECIPES:
+        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}")
+
+
+def check_seed(seed: int) -> None:
+    """Raises SpecError where a seed is no 31-bit number."""
+    if not 0 <= seed < 2**31:
+        raise SpecError("seed", seed, "a whole number from 0 to 2147483647")
+
+
+def check_source(engine: str, source: str) -> None:
+    """Raises SpecError where this engine cannot read that source of tokens."""
+    if engine == "emulated" and source in MAXTEXT_SOURCES:
+        raise SpecError(
+            "data.source",
+            source,
+            "python_stdlib, text, tokens or markov under engine emulated",
+            "or use engine: maxtext, which reads it and brings its own tokenizer",
+        )
+    if engine == "maxtext" and source not in MAXTEXT_SOURCES:
+        raise SpecError("data.source", source, f"one of {', '.join(sorted(MAXTEXT_SOURCES))} under engine maxtext")
+
+
+def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> None:
+    """Raises SpecError where the blocks that stay in bf16, from the front and the back, leave none to quantize."""
+    check_at_least("job.keep_first", keep_first, 0)
+    check_at_least("job.keep_last", keep_last, 0)
+    kept = keep_first + keep_last
+    if kept and engine not in ("emulated", "external"):
+        raise SpecError("keep_first + keep_last", kept, f"0 under engine {engine}", "it quantizes every block; use engine: emulated")
+    if kept >= n_layers:
+        raise SpecError("keep_first + keep_last", kept, f"fewer than model.n_layers = {n_layers}")
+
+
+def check_switch(engine: str, recipe: str, step: int, steps: int) -> None:
+    """Raises SpecError where a run cannot switch to bf16 at `step`."""
+    if engine not in ("emulated", "external"):
+        raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch in mid-run needs engine: emulated")
+    if recipe in ("f32", "bf16"):
+        raise SpecError("arm.bf16_from_step", step, f"nothing for recipe {recipe}", "only a quantized recipe can switch to bf16")
+    if not 0 < step < steps:
+        raise SpecError("arm.bf16_from_step", step, f"a step after the first and before schedule.steps = {steps}")
+
+
+def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None:
+    """Raises SpecError where a batch cannot be cut into equal pieces for accumulation and for the devices."""
+    check_at_least("gradient_accumulation", pieces, 1)
+    check_at_least("devices", devices, 1)
+    if engine == "emulated" and batch_size % (pieces * devices):
+        raise SpecError(
+            "data.batch_size",
+            batch_size,
+            f"a multiple of gradient_accumulation x devices = {pieces} x {devices}",
+            "change one of the three",
+        )
+
+
+def check_shapes(engine: str, recipe: str, sizes: Mapping[str, int]) -> None:
+    """Raises SpecError where a size (name: elements along a contracting axis) is no whole number of the recipe's blocks."""
+    if engine == "external":
+        return
+    multiple = (_BLOCK if engine == "emulated" else _NATIVE_MULTIPLE).get(recipe, 1)
+    for name, size in sizes.items():
+        if size % multiple:
+            nearest = max(multiple, round(size / multiple) * multiple)
+            raise SpecError(
+                name,
+                size,
+                f"a multiple of {multiple}: recipe {recipe} scales blocks of it along the contracting axis of a GEMM",
+                f"the nearest is {nearest}",
+            )
+
+
+def check_runnable(engine: str, recipe: str, layer_policy: str) -> None:
+    """Raises SpecError where `refusal` has a reason."""
+    reason = refusal(engine, recipe, layer_policy)
+    if reason:
+        raise SpecError("recipe", recipe, f"a recipe that engine {engine} can run with layer_policy {layer_policy}", reason)
+
+
+def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
+    """Why this engine cannot run this recipe under this layer policy, or None when it can."""
+    if recipe == "f32" and engine == "maxtext":
+        return "MaxText's arms may differ in `quantization` alone, and f32 would change `dtype` as well; use bf16 as the unquantized arm"
+    if recipe == "f32" and engine == "transformer_engine":
+        return "Transformer Engine has no f32 recipe; use bf16 as the unquantized arm"
+    if engine in ("maxtext", "transformer_engine") and recipe in NOT_TE_PARITY:
+        return f"{NOT_TE_PARITY[recipe]}; use engine: emulated"
+    if recipe == "nvfp4_no_sr" and engine == "maxtext":
+        return "MaxText has no flag that turns stochastic rounding off; use engine: emulated or transformer_engine"
+    if layer_policy == "mlp_only" and engine == "maxtext":
+        return (
+            "MaxText quantizes every DenseGeneral of the layer stack and has no flag that leaves attention projections out; "
+            "use layer_policy: all_linears, or engine: emulated"
+        )
+    return None
+
+
+def needs(engine: str, recipes: tuple[str, ...]) -> tuple[Capability, str]:
+    """Which kind of worker can run all of these recipes on this engine, and why."""
+    if engine == "external":
+        return "external", "the curves are brought by the user"
+    if engine == "emulated":
+        return "cpu", "engine emulated runs exact codes on any device"
+    for recipe in recipes:
+        if recipe in _BLOCK:
+            return "sm100", f"recipe {recipe} on engine {engine} needs SM 10.0 or 10.3 (Blackwell)"
+    return "sm90", f"engine {engine} needs an NVIDIA GPU of SM 8.9 or later"
