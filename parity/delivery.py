@@ -120,16 +120,21 @@ def patiently(what: Callable[[], Any], wait: Callable[[float], bool], complain: 
 def batches(rows: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str], NDArray[np.float64]]]:
     """Rows as what the server takes: kind, names and a table (names, n), `step` first; NaN where a row lacks a column."""
     found = []
-    train = [{key: value for key, value in row.items() if key != VALIDATION} for row in rows if any(name in row for name in LOSSES)]
-    # `loss` alone is the judged one, and where both are given it is the total: the two must not meet in one batch.
-    for both in (False, True):
-        alike = [row for row in train if all(name in row for name in LOSSES) == both]
-        if alike:
-            names = ["step", *sorted({name for row in alike for name in row} - {"step"})]
-            found.append(("train", names, np.array([[row.get(name, np.nan) for row in alike] for name in names])))
+    train = [_judged(row) for row in rows if any(name in row for name in LOSSES)]
+    if train:
+        names = ["step", *sorted({name for row in train for name in row} - {"step"})]
+        found.append(("train", names, np.array([[row.get(name, np.nan) for row in train] for name in names])))
     validated = [row for row in rows if VALIDATION in row]
     if validated:
         found.append(("validation", ["step", "loss"], np.array([[row[name] for row in validated] for name in ("step", VALIDATION)])))
+    return found
+
+
+def _judged(row: Mapping[str, float]) -> dict[str, float]:
+    """A row of training with its judged loss under the record's name: `loss` alone is that one, beside `lm_loss` it is the total."""
+    found = {name: value for name, value in row.items() if name != VALIDATION}
+    if "lm_loss" not in found:
+        found["lm_loss"] = found.pop("loss")
     return found
 
 

@@ -1,9 +1,10 @@
 """Do both arms train with gradients of the same size? Mean log-ratio of the gradient norms in the window, and the ratio of their tails.
 
 r_t = ln ||g||_candidate - ln ||g||_baseline;  interval of mean r inside -+ ln 1.10 is parity;  p99 ratio = p99(candidate) / p99(baseline)
+clipped share = steps of the window whose norm after clipping is below the norm before, over all steps that have both
 The run term is the spread of the runs' own mean logs where both arms have 2 or more, else 0 (said in `basis`).
 
-Can fail: norms recorded after clipping are all 1; no public gradient norms were at hand, so this advises and never decides.
+Can fail: norms recorded after clipping are all 1; no public gradient norms were at hand, so this advises unless the policy says otherwise.
 """
 
 import math
@@ -16,14 +17,18 @@ from parity.curve import Curve, FloatArray, IntArray
 from parity.gap import t_quantile
 from parity.noise import mean_se
 
-GRAD_NORM = "grad_norm"
+GRAD_NORM, CLIPPED_GRAD_NORM = "grad_norm", "clipped_grad_norm"
+CLIPPED_BELOW = 1.0 - 1e-5  # of the norm before clipping: both may be stored as float32
 LIMIT = math.log(1.10)
 MIN_POINTS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientParity:
-    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th percentiles, and what that says."""
+    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th percentiles, and what that says.
+
+    `clipped_share` is the share of clipped steps of baseline and candidate, None where a run did not record the clipped norm.
+    """
 
     ratio: float
     lo: float
@@ -32,6 +37,7 @@ class GradientParity:
     n: int
     state: Literal["inside", "outside", "open"]
     basis: str
+    clipped_share: tuple[float | None, float | None]
 
 
 def gradient_parity(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], steps: IntArray, confidence: float) -> GradientParity | None:
@@ -57,7 +63,19 @@ def gradient_parity(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], s
         n=int(good.sum()),
         state="inside" if lo > -LIMIT and hi < LIMIT else "outside" if lo > LIMIT or hi < -LIMIT else "open",
         basis=basis,
+        clipped_share=(_clipped_share(baseline, steps), _clipped_share(candidate, steps)),
     )
+
+
+def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
+    """Share of clipped steps over all runs of an arm at (n,) steps."""
+    if not all(CLIPPED_GRAD_NORM in run.columns for run in arm):
+        return None
+    before, after = (
+        np.concatenate([run.columns[name][np.searchsorted(run.steps, steps)] for run in arm]) for name in (GRAD_NORM, CLIPPED_GRAD_NORM)
+    )
+    both = np.isfinite(before) & np.isfinite(after)
+    return float(np.mean(after[both] < CLIPPED_BELOW * before[both])) if both.any() else None
 
 
 def _between_runs(left: FloatArray, right: FloatArray, within_df: float) -> tuple[float, float, str]:

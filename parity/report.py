@@ -201,7 +201,11 @@ def _advisory_facts(document: Document) -> list[tuple[str, str]]:
     if gain := document.get("worth"):
         facts.append(("worth", gain["sentence"]))
     if norm := document.get("grad_norm"):
-        facts.append(("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x; {norm['basis']}"))
+        base, cand = norm.get("clipped_share") or (None, None)
+        clipped = "" if base is None or cand is None else f", clipped {percent(cand)} of the steps against {percent(base)}"
+        facts.append(
+            ("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}")
+        )
     return facts
 
 

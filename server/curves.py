@@ -10,7 +10,7 @@ from server.database import store
 from server.database.models import Arm, Run
 
 # What the judge reads beside the judged loss: the store's name -> the judge's.
-_COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "learning_rate", "step_seconds", "tokens")}
+_COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")}
 
 
 def curve(session: Session, run: Run) -> Curve:

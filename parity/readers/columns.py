@@ -27,6 +27,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         "value",
     ),
     "grad_norm": ("learning/raw_grad_norm", "raw_grad_norm", "grad_norm", "learning/grad_norm", "train/grad_norm", "grad-norm"),
+    "clipped_grad_norm": ("clipped_grad_norm", "learning/grad_norm"),
     "learning_rate": ("learning/current_learning_rate", "learning_rate", "lr", "train/learning_rate", "learning-rate"),
     "step_seconds": ("perf/step_time_seconds", "step_seconds", "step_time_seconds", "step_time", "iteration-time"),
     "tokens": ("tokens", "perf/per_device_tokens", "tokens_per_step"),
@@ -46,6 +47,8 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
     for quantity, known in KNOWN_NAMES.items():
         if quantity not in found and (guess := _first_known(names, known, source)) is not None:
             found[quantity] = guess
+    if found.get("clipped_grad_norm") == found.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
+        found.pop("clipped_grad_norm", None)
     for quantity in (STEP, LOSS):
         if quantity not in found:
             raise ReadError(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")

@@ -1,8 +1,12 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from parity import Verdict
 from parity.curve import Curve, curve_from_arrays
 from parity.gradients import gradient_parity
+from parity.report import render_markdown
 
 STEPS = np.arange(800, 1000)
 
@@ -43,3 +47,16 @@ def test_missing_zero_and_nan_norms() -> None:
     assert gradient_parity((run(1.0, 1),), (holes,), STEPS, 0.95).n == 190
     zeros = curve_from_arrays(np.arange(1000), np.ones(1000), columns={"grad_norm": np.zeros(1000)})
     assert gradient_parity((run(1.0, 1),), (zeros,), STEPS, 0.95) is None
+
+
+def test_the_share_of_clipped_steps(make_run: Callable[..., Curve], judge_pair: Callable[..., Verdict]) -> None:
+    def clipped(run: Curve, limit: float) -> Curve:
+        norm = np.exp(np.random.default_rng(0).normal(0, 0.1, len(run.steps)))
+        columns = {"grad_norm": norm, "clipped_grad_norm": np.minimum(norm, limit).astype(np.float32)}
+        return curve_from_arrays(run.steps, run.loss, columns=columns)
+
+    document = judge_pair(clipped(make_run(), 9.0), clipped(make_run(seed=2), 1.0)).document()
+    base, cand = document["grad_norm"]["clipped_share"]
+    assert base == 0.0
+    assert cand == pytest.approx(0.5, abs=0.08)
+    assert "of the steps against 0 %" in render_markdown([document])
