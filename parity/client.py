@@ -49,13 +49,17 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._http.close()
 
-    def submit(self, job: Mapping[str, Any], criteria: Mapping[str, Any]) -> dict[str, Any]:
+    def submit(
+        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> dict[str, Any]:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
+        `order` may hold `priority` and `max_run_seconds`; with a `key` the same call may be made again and gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
-        body = json.dumps({"job": job, "criteria": criteria}, allow_nan=False)
-        document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
         return document
 
     def job(self, job_id: str) -> dict[str, Any]:

