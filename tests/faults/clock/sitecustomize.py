@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 _PATH = os.environ.get("PARITY_TEST_CLOCK")
 _true = time.time
@@ -9,8 +10,7 @@ _true = time.time
 
 def _wrong() -> float:
     try:
-        with open(_PATH) as stream:
-            return _true() + float(stream.read() or 0)
+        return _true() + float(Path(str(_PATH)).read_text() or 0)
     except (OSError, ValueError):
         return _true()
 
