@@ -75,13 +75,18 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     x_scale, w_scale, g_scale = channel.scale
     x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
-    nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
-    saved = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    if recipe.fprop_x is None:  # the forward product may be left unquantized alone: then the backward copies speak
+        amaxes = saved_x.amax, saved_w.amax
+        nonfinite = _nonfinite(recipe.wgrad_x, x_MK, saved_x) + _nonfinite(recipe.dgrad_w, w_KN, saved_w)
+    else:
+        amaxes = x.amax, w.amax
+        nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
     seen = (
         sampled_statistics(channel.sampled, recipe.fprop_x, x_MK, x, 1, x_scale),
         sampled_statistics(channel.sampled, recipe.fprop_w, w_KN, w, 0, w_scale),
     )
-    return y_MN, (saved, (x.amax, w.amax), seed, channel._replace(scale=g_scale), nonfinite, seen)
+    return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, seen)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:

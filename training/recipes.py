@@ -37,6 +37,7 @@ from typing import Literal
 from training.formats import E2M1, E4M3, E5M2
 from training.quantize import Quantizer
 from training.rules import RECIPES, Recipe
+from training.switches import NO_SWITCHES, Features, Switches, features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,9 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     """The recipe of that name with its switches. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
     products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
     plain = LinearRecipe(name=name, products=products)
+    found = features(name, switches)
+    if found is not None:
+        return _blocks(plain, found)
     if name == "f32":
         return replace(plain, activations="float32", products="float32")
     if name == "bf16":
@@ -93,10 +97,7 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     if name in ("fp8_current", "fp8_delayed"):
         delayed = name == "fp8_delayed"
         return _same_everywhere(plain, replace(_FP8_FORWARD, delayed=delayed), replace(_FP8_BACKWARD, delayed=delayed))
-    found = features(name, switches)
-    if found is None:
-        raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
-    return _blocks(plain, found)
+    raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
 
 
 def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:

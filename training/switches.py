@@ -1,0 +1,134 @@
+"""Ablations by named switches: one part of a recipe taken away, added or changed, and what that does to parity with others.
+
+What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does anybody else have it?
+
+    stochastic_rounding   gradients are rounded at random instead of to the nearest value (both copies, dgrad's and wgrad's)
+    rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.hadamard)
+    weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and dgrad see two quantizations of it;
+                          2d: one scale for a square of block_size x block_size, the same in both
+    block_size            how many numbers share a scale
+
+A switch that is left out stays as the recipe has it. The named variants are the same thing said in one word: nvfp4_no_rht is
+nvfp4 with rht: false. Standard library only, because the web process reads this file.
+
+The assumption that can fail: that a recipe's parts act one by one. They don't quite: without rotation an outlier needs the
+finer scale of a smaller block more. An ablation says what a part is worth beside the others, not alone.
+
+Source: Transformer Engine 2.20.2, NVFP4BlockScaling (disable_rht, disable_stochastic_rounding, disable_2d_quantization) and
+jax/quantize/helper.py for what it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+from training.rules import SpecError
+
+WeightScaling = Literal["1d", "2d"]
+BLOCK_SIZES = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """What an arm changes in its recipe; None leaves a part as the recipe has it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    stochastic_rounding: bool | None = None
+    rht: bool | None = None
+    weight_scaling: WeightScaling | None = None
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None and self.block_size not in BLOCK_SIZES:
+            raise SpecError("switches.block_size", self.block_size, f"one of {', '.join(map(str, BLOCK_SIZES))}")
+        if self.weight_scaling not in (None, "1d", "2d"):
+            raise SpecError("switches.weight_scaling", self.weight_scaling, "1d or 2d")
+
+    def given(self) -> dict[str, bool | str | int]:
+        """The switches that are set, by name."""
+        return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) is not None}
+
+
+NO_SWITCHES = Switches()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """A block-scaled recipe, resolved: its family and every switchable part."""
+
+    family: Literal["mxfp8", "nvfp4", "mxfp4"]
+    stochastic_rounding: bool = False
+    rht: bool = False
+    weight_scaling: WeightScaling = "1d"
+    block_size: int = 32
+
+
+_NVFP4 = Features(family="nvfp4", stochastic_rounding=True, rht=True, weight_scaling="2d", block_size=16)
+_MXFP4 = Features(family="mxfp4")
+_FEATURES: Mapping[str, Features] = {
+    "mxfp8": Features(family="mxfp8"),
+    "nvfp4": _NVFP4,
+    "nvfp4_no_rht": replace(_NVFP4, rht=False),
+    "nvfp4_no_sr": replace(_NVFP4, stochastic_rounding=False),
+    "nvfp4_1d_weights": replace(_NVFP4, weight_scaling="1d"),
+    "mxfp4": _MXFP4,
+    "mxfp4_rht_sr": replace(_MXFP4, rht=True, stochastic_rounding=True),
+}
+
+
+def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
+    """What a recipe with these switches consists of; None for one without block scales, which has nothing to switch.
+
+    Raises SpecError where a switch is set on such a recipe.
+    """
+    given: dict[str, Any] = switches.given()
+    found = _FEATURES.get(recipe)
+    if found is None and given:
+        name, value = next(iter(given.items()))
+        raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
+    return replace(found, **given) if found is not None else None
+
+
+def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
+    """Whether the recipe rounds gradients at random, so that its run-to-run floor is wider (docs/method.md)."""
+    found = features(recipe, switches)
+    return found is not None and found.stochastic_rounding
+
+
+def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
+    """Why Transformer Engine has no such arithmetic, or None where its JAX path has it."""
+    found = features(recipe, switches)
+    if found is None:
+        return None
+    if found.family == "mxfp4":
+        return "Transformer Engine has no MXFP4 recipe"
+    block = _FEATURES[found.family].block_size
+    if found.block_size != block:
+        return f"Transformer Engine scales {found.family.upper()} in blocks of {block}, not of {found.block_size}"
+    if found.family == "mxfp8":
+        if found != _FEATURES["mxfp8"]:
+            return "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding nor 2D scales"
+    elif found.rht and found.weight_scaling == "1d":
+        return "Transformer Engine refuses 1D weight scales together with the Hadamard rotation"
+    return None
+
+
+def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
+    """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32".
+
+    The judge reads from it whether an arm rounds stochastically: "no_sr" and "stochastic_rounding" say so.
+    """
+    found = features(recipe, switches)
+    if found is None or not switches.given():
+        return recipe
+    plain = _FEATURES[found.family]
+    parts: list[str] = [found.family]
+    if found.stochastic_rounding != plain.stochastic_rounding:
+        parts.append("stochastic_rounding" if found.stochastic_rounding else "no_sr")
+    if found.rht != plain.rht:
+        parts.append("rht" if found.rht else "no_rht")
+    parts += [f"{name}={getattr(found, name)}" for name in ("weight_scaling", "block_size") if getattr(found, name) != getattr(plain, name)]
+    return "+".join(parts)
