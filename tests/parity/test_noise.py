@@ -142,3 +142,32 @@ def test_long_series_are_averaged_in_blocks_without_losing_the_error() -> None:
     assert len(blocks) == 200_000 // size
     assert blocks[-1] == pytest.approx(series[-size:].mean())
     assert mean_se(series).value == pytest.approx(1 / math.sqrt(200_000), rel=0.5)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_newey_west_agrees_with_archs_bartlett_kernel(rho: float) -> None:
+    from arch.covariance.kernel import Bartlett
+
+    series = ar1(np.random.default_rng(int(10 * rho)), 600, rho)
+    centred = series - series.mean()
+    n, own = len(centred), lag1(centred)
+    own += (1 + 3 * own) / n
+    white = centred[1:] - own * centred[:-1]
+    left = lag1(white)
+    lags = math.floor(1.1447 * (4 * left**2 / ((1 - left) ** 2 * (1 + left) ** 2) * n) ** (1 / 3))
+    long_run = float(np.squeeze(Bartlett(white, bandwidth=lags, center=False, force_int=True).cov.long_run))
+    assert newey_west_prewhitened(centred) == pytest.approx(long_run * (n - 1) / n / (1 - own) ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_the_error_is_not_below_archs_stationary_bootstrap(rho: float) -> None:
+    """Another method of another author, random and slower: the same size, and ours the careful one of the two."""
+    from arch.bootstrap import StationaryBootstrap, optimal_block_length
+
+    ratios = []
+    for seed in range(6):
+        series = ar1(np.random.default_rng((seed, int(10 * rho))), 1000, rho)
+        block = max(1.0, float(optimal_block_length(series)["stationary"].iloc[0]))
+        drawn = StationaryBootstrap(block, series, seed=np.random.default_rng(seed)).apply(np.mean, 300)
+        ratios.append(mean_se(series).value / float(np.std(drawn)))
+    assert 0.95 < np.mean(ratios) < 1.5
