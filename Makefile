@@ -8,7 +8,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test check audit lock clean
+.PHONY: demo serve test check audit fuzz lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -28,6 +28,9 @@ check: .venv/.installed-dev ## style, types, import contracts
 audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI's advisories, so it needs the real one
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-audit.lock
 	@for lock in requirements*.lock; do echo $$lock; $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
+
+fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own description, for a quarter of an hour
+	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
 lock: $(UV) ## compile the locks anew from pyproject.toml
 	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o requirements.lock

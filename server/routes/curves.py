@@ -7,6 +7,7 @@ from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 
 from parity import criteria_from_mapping
 from parity.gap import binned_gap
@@ -51,7 +52,7 @@ class GapDocument:
     nonfinite_count: int
     margin_nats: float | None
     level_nats: float | None
-    window: tuple[int, int] | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
     planned_steps: int
     common_steps: int
 
@@ -90,7 +91,7 @@ def gap(
         nonfinite_count=len(found.nonfinite_baseline) + len(found.nonfinite_candidate),
         margin_nats=found.margin_nats,
         level_nats=found.level,
-        window=found.window,
+        window=None if found.window is None else [*found.window],
         planned_steps=planned,
         common_steps=int(np.sum(found.n)),
     )

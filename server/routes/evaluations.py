@@ -18,6 +18,7 @@ from server.auth import Principal, requires
 from server.buckets import Number
 from server.context import InContext
 from server.errors import FieldProblem, InvalidError
+from server.exact import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 
@@ -73,7 +74,7 @@ class Evaluation:
 
 
 @router.post("/evaluations", dependencies=[Depends(requires("view"))])
-def evaluate(request: EvaluationRequest) -> Evaluation:
+def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
     """Judge curves that the caller brings: the same engine and the same verdict, no GPU, nothing stored."""
     if not request.candidates:
         raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
@@ -91,7 +92,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
 
 @router.post("/jobs/{job_id}:rejudge")
 def rejudge(
-    job_id: str, request: RejudgeRequest, context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
+    job_id: str, request: Exact[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
 ) -> Evaluation:
     """What another policy would say of a job's finished runs. The job's own verdict stays as it is."""
     criteria = criteria_of(request.criteria)

@@ -19,6 +19,7 @@ from server.context import InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
 from server.errors import ForbiddenError, InvalidError, NotFoundError
+from server.exact import Exact
 from server.routes.evaluations import criteria_of
 from training.spec import JobSpec
 
@@ -62,7 +63,7 @@ class VerdictPage:
 
 @router.post("/jobs", status_code=202)
 def submit(
-    request: JobRequest,
+    request: Exact[JobRequest],
     response: Response,
     context: InContext,
     submitter: Submitter,

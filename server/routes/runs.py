@@ -21,6 +21,7 @@ from server.context import InContext
 from server.coverage import Coverage
 from server.database.models import Run, RunState
 from server.errors import InvalidError
+from server.exact import Exact
 from server.external import Batch, Kind, Outcome
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -113,7 +114,7 @@ def show(run_id: str, context: InContext) -> RunRecord:
 
 
 @router.post("/runs/{run_id}:attach", dependencies=[_trainer])
-def attach(run_id: str, request: AttachRequest, context: InContext) -> RunRecord:
+def attach(run_id: str, request: Exact[AttachRequest], context: InContext) -> RunRecord:
     """Begin an attempt of a run of engine external: the answer's `epoch` goes with everything that is sent. Fences older attempts."""
     with context.database.write() as session:
         run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after)
@@ -164,7 +165,7 @@ def append(
 
 
 @router.post("/runs/{run_id}:finish", dependencies=[_trainer])
-def finish(run_id: str, request: FinishRequest, context: InContext) -> RunRecord:
+def finish(run_id: str, request: Exact[FinishRequest], context: InContext) -> RunRecord:
     """Say how the attempt ended. After the last run of a job it is judged before the answer; saying it twice changes nothing."""
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)

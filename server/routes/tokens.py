@@ -14,6 +14,7 @@ from server.auth import Scope, requires
 from server.context import InContext
 from server.database.models import Token
 from server.documents import time_text
+from server.exact import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])
 
@@ -53,7 +54,7 @@ class NewToken:
 
 
 @router.post("/tokens", status_code=201)
-def create(request: TokenRequest, response: Response, context: InContext) -> NewToken:
+def create(request: Exact[TokenRequest], response: Response, context: InContext) -> NewToken:
     """Make a token. Its text can't be had again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:

@@ -1,0 +1,35 @@
+"""What was sent as one kind is not read as another."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("pointer", "change"),
+    [
+        ("/job/schedule/steps", {"schedule": {"steps": "400"}}),
+        ("/job/schedule/learning_rate", {"schedule": {"learning_rate": True}}),
+        ("/job/candidates/0/replicates", {"candidates": [{"recipe": "nvfp4", "replicates": True}]}),
+        ("/job/remat", {"remat": 1}),
+    ],
+)
+def test_a_job_with_a_value_of_another_kind_is_refused(api, request_body, pointer, change):
+    answer = api.post("/api/v1/jobs", json=request_body | {"job": request_body["job"] | change})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+def test_whole_numbers_may_be_written_with_a_point(api, request_body):
+    job = request_body["job"] | {"schedule": {"steps": 400.0, "learning_rate": 1}}
+    assert api.post("/api/v1/jobs", json=request_body | {"job": job}).status_code == 202
+
+
+def test_a_loss_is_a_number_or_the_name_of_what_is_none(api):
+    def evaluation(loss):
+        run = {"steps": list(range(len(loss))), "loss": loss}
+        return {"baseline": [run], "candidates": {"nvfp4": [run]}, "criteria": {"margin": "1%"}}
+
+    good = [1.5] * 40
+    assert api.post("/api/v1/evaluations", json=evaluation([*good, "nan"])).status_code == 200
+    refused = api.post("/api/v1/evaluations", json=evaluation([*good, "1.5"]))
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/baseline/0/loss/40"

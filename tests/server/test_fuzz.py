@@ -1,0 +1,47 @@
+"""Schemathesis against the application in a real uvicorn: every check, stateful, with a token, with and without known ids.
+
+A bounded run; `PARITY_FUZZ_SECONDS=900 pytest tests/server/test_fuzz.py -s` (`make fuzz`) is the long one.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from server import auth
+from server.conclusion import conclude
+from server.database.models import Job
+from server.settings import CHECKOUT, Settings
+
+SECONDS = float(os.environ.get("PARITY_FUZZ_SECONDS", "8"))
+
+
+@pytest.fixture
+def settings(settings) -> Settings:
+    return settings.model_copy(update={"require_tokens": True, "requests_per_minute": 10**9})
+
+
+@pytest.mark.parametrize("known_ids", [False, True])
+def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(served, database, recorded, tmp_path, known_ids):
+    job_id = recorded({"nvfp4": 0.001}, steps=60)
+    with database.write() as session:
+        run_id = session.get_one(Job, job_id).runs[0].id
+        _, token = auth.create_token(session, "fuzz", ["admin"], None)
+    conclude(database, job_id)
+    config = (CHECKOUT / "tests" / "server" / "schemathesis.toml").read_text()
+    if known_ids:
+        config = f'[parameters]\n"path.job_id" = "{job_id}"\n"path.run_id" = "{run_id}"\n' + config
+    (tmp_path / "schemathesis.toml").write_text(config)
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(tmp_path / "schemathesis.toml")),
+        *("run", f"{served}/api/v1/openapi.json", "--header", f"Authorization: Bearer {token}", "--checks", "all"),
+        *("--max-time", f"{SECONDS:g}", "--continue-on-failure", "--no-color"),
+    ]
+    told = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=2 * SECONDS + 60)
+    generated = re.search(r"([\d,]+) generated", told.stdout)
+    assert told.returncode == 0, told.stdout[-20_000:]
+    assert generated, told.stdout
+    assert int(generated[1].replace(",", "")) > 50
+    print(told.stdout)
