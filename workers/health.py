@@ -1,0 +1,34 @@
+"""Is this machine's worker alive? `python -m workers.health` exits 0 when a worker of this host beat within a lease, else 1."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from server.database.engine import Database
+from server.documents import live_workers
+from server.settings import Settings
+
+
+def main() -> int:
+    """Look for this host's heartbeat in the record; the exit status."""
+    settings, host = Settings(), socket.gethostname()
+    database = Database(settings.database)
+    try:
+        with database.read() as session:
+            names = [worker.name for worker in live_workers(session, settings.lease_seconds)]
+    except SQLAlchemyError as error:
+        print(f"the database does not answer: {type(error).__name__}", file=sys.stderr)
+        return 1
+    finally:
+        database.close()
+    if any(name.rpartition(":")[0] == host for name in names):
+        return 0
+    print(f"no worker of {host} beat in the last {settings.lease_seconds:g} s; alive are: {', '.join(names) or 'none'}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
