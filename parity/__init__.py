@@ -2,6 +2,7 @@
 
 from parity.criteria import Criteria, criteria_from_mapping
 from parity.curve import Curve, curve_from_arrays
+from parity.run import Run
 from parity.verdict import Verdict, judge
 
-__all__ = ["Criteria", "Curve", "Verdict", "criteria_from_mapping", "curve_from_arrays", "judge"]
+__all__ = ["Criteria", "Curve", "Run", "Verdict", "criteria_from_mapping", "curve_from_arrays", "judge"]

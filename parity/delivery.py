@@ -21,10 +21,6 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
 _MAY_PASS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class RefusedError(Exception):
-    """The server will never take the rest of a spool; the message is its sentence and where the rest is kept."""
-
-
 class Delivery:
     """One spool and how far the server has it. A newer trainer is never fenced by what an older one left (`attach … after`)."""
 
@@ -70,10 +66,14 @@ class Delivery:
         self._progress.save()
         return True
 
-    def send_rest(self) -> None:
-        """Send all of a spool whose process is gone; one that ended without a word broke off."""
+    def send_all(self) -> None:
+        """Send all that the spool has by now."""
         while self.send_some():
             pass
+
+    def send_rest(self) -> None:
+        """Send all of a spool whose process is gone; one that ended without a word broke off."""
+        self.send_all()
         if self.path.exists():
             if self._progress.epoch is not None:
                 try:
@@ -83,11 +83,11 @@ class Delivery:
                         raise
             spool.remove(self.path)
 
-    def set_aside(self, error: ClientError) -> RefusedError:
-        """Keep what the server will not take out of the way of the next process; the error that says so."""
+    def set_aside(self, error: Exception) -> str:
+        """Keep what the server will not take out of the way of the next process; the sentence that says so."""
         kept = self.path.with_suffix(spool.REFUSED)
         self.path.rename(kept)
-        return RefusedError(f"{error}. What is not at the server is kept in {kept}")
+        return f"{error}. What the server did not take is kept in {kept}"
 
     def _described(self) -> dict[str, Any]:
         if self._header is None:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # not a POSIX system: two processes of one run on one machine then send each other's steps, which changes nothing
-    fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
@@ -71,10 +70,15 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{time.time_ns():020d}-{os.getpid()}{SUFFIX}"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        if fcntl is not None:
+        if sys.platform != "win32":
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._bytes = 0
-        self.write([{"parity_spool": SCHEMA, **header}])
+        try:
+            self.write([{"parity_spool": SCHEMA, **header}])
+        except OSError:
+            os.close(self._file)
+            self.path.unlink()
+            raise
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add lines; OSError (a full disk) leaves the file as it was, so that the same lines can be written again."""
@@ -161,8 +165,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _is_held(path: Path) -> bool:
-    if fcntl is None:
-        return False
+    if sys.platform == "win32":
+        return False  # a second process of a run on this machine then sends the first one's steps too, which changes nothing
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
