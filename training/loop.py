@@ -36,14 +36,14 @@ from training.checkpoint import Checkpointing, Checkpoints
 from training.data import Corpus
 from training.linear import quiet_channel
 from training.model import Decoder
-from training.rules import Recipe
 from training.spec import RunSpec
 from training.statistics import StepStats
+from training.switches import NO_SWITCHES, label, not_te_parity
 
 _CAPACITY = 64  # steps in a block, at most
 _BLOCK_SECONDS = 0.4  # a live page wants news twice a second
 _ROUNDING, _BATCHES = 1, 2  # what a seed is used for
-_ARMS_OWN = ("recipe", "bf16_from_step", "seed", "replicate")  # what may differ between the runs of a pair
+_ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "replicate")  # what may differ between the runs of a pair
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
 
 
@@ -151,9 +151,9 @@ class Run:
 
     def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
         self._spec = spec
-        self._model = self._decoder(spec.recipe, fast_bf16)
+        self._model = self._decoder(fast_bf16)
         self._switch = spec.bf16_from_step if spec.bf16_from_step is not None else spec.schedule.steps
-        self._last_model = self._decoder("bf16", fast_bf16) if spec.bf16_from_step is not None else self._model
+        self._last_model = self._decoder(fast_bf16, late=True) if spec.bf16_from_step is not None else self._model
         self._inputs = _Inputs(
             corpus=jax.device_put(corpus.train),
             data_seed=jnp.uint32(random_bits.integer_fold(_BATCHES, spec.seed)),
@@ -168,10 +168,20 @@ class Run:
         if spec.schedule.validation_every and len(corpus.validation):
             self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
 
-    def _decoder(self, recipe: Recipe, fast_bf16: bool) -> Decoder:
+    def _decoder(self, fast_bf16: bool, *, late: bool = False) -> Decoder:
+        """The model of the run, or that of the steps after its switch to bf16."""
         spec = self._spec
+        bf16_all = late and spec.bf16_scope == "all"
         return model_module.decoder(
-            spec.model, recipe, spec.layer_policy, fast_bf16=fast_bf16, keep_first=spec.keep_first, keep_last=spec.keep_last
+            spec.model,
+            "bf16" if bf16_all else spec.recipe,
+            spec.layer_policy,
+            fast_bf16=fast_bf16,
+            switches=NO_SWITCHES if bf16_all else spec.switches,
+            keep_first=spec.keep_first,
+            keep_last=spec.keep_last,
+            projections=spec.projections,
+            bf16_forward=late and spec.bf16_scope == "forward",
         )
 
     def _model_at(self, step: int) -> Decoder:
@@ -300,6 +310,9 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
         "threads": str(device.threads),
         "trainer_version": _trainer_version(),
     }
+    reason = not_te_parity(spec.recipe, spec.switches)
+    if reason is not None:  # a key of the recipe's own: what only one arm says can't confound a pair
+        facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason
     facts |= {f"version.{name}": version for name, version in device.versions.items()}
     facts |= {f"env.{name}": value for name, value in os.environ.items() if _decides_bits(name)}
     return dict(sorted(facts.items()))

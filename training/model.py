@@ -31,9 +31,10 @@ import numpy.typing as npt
 
 from training import formats, random_bits
 from training.linear import Channel, linear
-from training.recipes import LinearRecipe, linear_recipe
+from training.recipes import LinearRecipe, forward_in_bf16, linear_recipe
 from training.rules import LayerPolicy, Recipe
-from training.spec import Model
+from training.spec import NO_OVERRIDES, Model, Projections
+from training.switches import NO_SWITCHES, Switches
 
 Parameters = dict[str, Any]
 _EPSILON = 1e-5
@@ -48,7 +49,7 @@ class Decoder:
     shape: Model
     quantized: LinearRecipe
     plain: LinearRecipe
-    layer_policy: LayerPolicy
+    quantized_layers: frozenset[str]
     keep_first: int = 0
     keep_last: int = 0
 
@@ -65,18 +66,31 @@ class Decoder:
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
         """The recipe of one linear layer of one block: the policy leaves projections out, the kept blocks all of theirs."""
         kept = not self.keep_first <= block < self.shape.n_layers - self.keep_last
-        return self.plain if kept or (self.layer_policy == "mlp_only" and name in _ATTENTION) else self.quantized
+        return self.plain if kept or name not in self.quantized_layers else self.quantized
 
 
 def decoder(
-    shape: Model, recipe: Recipe, layer_policy: LayerPolicy, *, fast_bf16: bool, keep_first: int = 0, keep_last: int = 0
+    shape: Model,
+    recipe: Recipe,
+    layer_policy: LayerPolicy,
+    *,
+    fast_bf16: bool,
+    switches: Switches = NO_SWITCHES,
+    keep_first: int = 0,
+    keep_last: int = 0,
+    projections: Projections = NO_OVERRIDES,
+    bf16_forward: bool = False,
 ) -> Decoder:
-    """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32)."""
+    """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32).
+
+    bf16_forward: the forward products are left unquantized, as in the last part of a precision schedule.
+    """
+    quantized = linear_recipe(recipe, switches, fast_bf16=fast_bf16)
     return Decoder(
         shape=shape,
-        quantized=linear_recipe(recipe, fast_bf16=fast_bf16),
+        quantized=forward_in_bf16(quantized) if bf16_forward else quantized,
         plain=linear_recipe("f32" if recipe == "f32" else "bf16", fast_bf16=fast_bf16),
-        layer_policy=layer_policy,
+        quantized_layers=projections.quantized(layer_policy),
         keep_first=keep_first,
         keep_last=keep_last,
     )

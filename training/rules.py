@@ -32,19 +32,8 @@ Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tf
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
-STOCHASTIC_RECIPES: frozenset[str] = frozenset({"nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr"})
-"""Recipes that round gradients stochastically; their run-to-run floor is wider (docs/method.md)."""
 
-# Elements that share a scale along the contracting axis: 16 for NVFP4, 32 for MXFP8.
-_BLOCK: Mapping[str, int] = {
-    "mxfp8": 32,
-    "nvfp4": 16,
-    "nvfp4_no_rht": 16,
-    "nvfp4_no_sr": 16,
-    "nvfp4_1d_weights": 16,
-    "mxfp4": 32,
-    "mxfp4_rht_sr": 32,
-}
+_BLOCK_SCALED = frozenset({"mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
 # What cuBLASLt asks of a contracting size on a real device.
 _NATIVE_MULTIPLE: Mapping[str, int] = {
     "fp8_current": 16,
@@ -155,11 +144,11 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
         )
 
 
-def check_shapes(engine: str, recipe: str, sizes: Mapping[str, int]) -> None:
-    """Raises SpecError where a size (name: elements along a contracting axis) is no whole number of the recipe's blocks."""
+def check_shapes(engine: str, recipe: str, block: int, sizes: Mapping[str, int]) -> None:
+    """Raises SpecError where a size (name: elements along a contracting axis) is no whole number of the recipe's blocks of `block`."""
     if engine == "external":
         return
-    multiple = (_BLOCK if engine == "emulated" else _NATIVE_MULTIPLE).get(recipe, 1)
+    multiple = block if engine == "emulated" else _NATIVE_MULTIPLE.get(recipe, 1)
     for name, size in sizes.items():
         if size % multiple:
             nearest = max(multiple, round(size / multiple) * multiple)
@@ -203,6 +192,6 @@ def needs(engine: str, recipes: tuple[str, ...]) -> tuple[Capability, str]:
     if engine == "emulated":
         return "cpu", "engine emulated runs exact codes on any device"
     for recipe in recipes:
-        if recipe in _BLOCK:
+        if recipe in _BLOCK_SCALED:
             return "sm100", f"recipe {recipe} on engine {engine} needs SM 10.0 or 10.3 (Blackwell)"
     return "sm90", f"engine {engine} needs an NVIDIA GPU of SM 8.9 or later"

@@ -7,12 +7,16 @@ when it is made, by the rules of `training.rules`; an error names the field, the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 from training import rules
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
+from training.switches import NO_SWITCHES, Switches, check_engine, features, label
+
+Scope = Literal["all", "forward"]
+Precision = Literal["quantized", "bf16"]
 
 
 def _of_the_preset(what: str) -> Any:
@@ -136,10 +140,40 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Projections:
+    """Linear layers that depart from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    query: Precision | None = None
+    key: Precision | None = None
+    value: Precision | None = None
+    out: Precision | None = None
+    gate: Precision | None = None
+    up: Precision | None = None
+    down: Precision | None = None
+
+    def __post_init__(self) -> None:
+        for own in fields(self):
+            if getattr(self, own.name) not in (None, "quantized", "bf16"):
+                raise SpecError(f"projections.{own.name}", getattr(self, own.name), "quantized or bf16")
+
+    def quantized(self, layer_policy: LayerPolicy) -> frozenset[str]:
+        """The names of the layers of a block that take the arm's recipe."""
+        chosen = {own.name: getattr(self, own.name) for own in fields(self)}
+        by_policy = {"gate", "up", "down"} if layer_policy == "mlp_only" else set(chosen)
+        return frozenset(name for name, choice in chosen.items() if choice == "quantized" or (choice is None and name in by_policy))
+
+
+NO_OVERRIDES = Projections()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One side of a comparison: a recipe and how many replicates of it are trained.
 
-    `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for the last 18 %.
+    `switches` change single parts of the recipe. `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the
+    NVFP4 paper does for the last 18 %; with `bf16_scope: forward` the forward product alone.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -147,14 +181,17 @@ class Arm:
     recipe: Recipe
     replicates: int = 1
     name: str = ""
+    switches: Switches = NO_SWITCHES
     bf16_from_step: int | None = None
+    bf16_scope: Scope = "all"
 
     def __post_init__(self) -> None:
         rules.check_recipe("arm.recipe", self.recipe)
+        features(self.recipe, self.switches)  # refuses a switch that the recipe has not
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            object.__setattr__(self, "name", self.recipe)
+            object.__setattr__(self, "name", label(self.recipe, self.switches).replace("+", ".").replace("=", "-"))
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
 
@@ -174,7 +211,10 @@ class RunSpec:
     devices: int
     keep_first: int = 0
     keep_last: int = 0
+    projections: Projections = NO_OVERRIDES
+    switches: Switches = NO_SWITCHES
     bf16_from_step: int | None = None
+    bf16_scope: Scope = "all"
     gradient_accumulation: int = 1
     remat: bool = False
 
@@ -182,7 +222,7 @@ class RunSpec:
         rules.check_recipe("recipe", self.recipe)
         rules.check_at_least("run.replicate", self.replicate, 0)
         _check_common(self)
-        _check_arm(self, self.recipe, self.bf16_from_step)
+        _check_arm(self, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +247,7 @@ class JobSpec:
     devices: int = 1
     keep_first: int = 0
     keep_last: int = 0
+    projections: Projections = NO_OVERRIDES
     gradient_accumulation: int = 1
     remat: bool = False
 
@@ -223,7 +264,7 @@ class JobSpec:
                 raise SpecError("candidates.name", name, "a name of its own for every arm", "set `name` where a recipe appears twice")
         _check_common(self)
         for arm in self.arms:
-            _check_arm(self, arm.recipe, arm.bf16_from_step)
+            _check_arm(self, arm)
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -235,10 +276,11 @@ class JobSpec:
         shared = {name: getattr(self, name) for name in _SHARED}
         for arm in self.arms:
             for replicate in range(arm.replicates):
-                yield arm, RunSpec(recipe=arm.recipe, replicate=replicate, bf16_from_step=arm.bf16_from_step, **shared)
+                yield arm, RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
 
 
-# What a job fixes for all of its runs.
+# What an arm gives its runs, and what a job fixes for all of them.
+_OF_THE_ARM = ("recipe", "switches", "bf16_from_step", "bf16_scope")
 _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
 
 
@@ -252,13 +294,21 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_source(spec.engine, spec.data.source)
     rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
+    if spec.projections != NO_OVERRIDES and spec.engine not in ("emulated", "external"):
+        raise SpecError("projections", asdict(spec.projections), f"nothing under engine {spec.engine}", "use engine: emulated")
+    if not spec.projections.quantized(spec.layer_policy):
+        raise SpecError("projections", asdict(spec.projections), "a layer that is quantized", "leave one out of the list")
 
 
-def _check_arm(spec: JobSpec | RunSpec, recipe: Recipe, bf16_from_step: int | None) -> None:
-    rules.check_runnable(spec.engine, recipe, spec.layer_policy)
-    rules.check_shapes(spec.engine, recipe, _contracting_sizes(spec))
-    if bf16_from_step is not None:
-        rules.check_switch(spec.engine, recipe, bf16_from_step, spec.schedule.steps)
+def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
+    rules.check_runnable(spec.engine, arm.recipe, spec.layer_policy)
+    check_engine(spec.engine, arm.recipe, arm.switches)
+    found = features(arm.recipe, arm.switches)
+    rules.check_shapes(spec.engine, arm.recipe, found.block_size if found else 1, _contracting_sizes(spec))
+    if arm.bf16_from_step is not None:
+        rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps)
+    elif arm.bf16_scope != "all":
+        raise SpecError("arm.bf16_scope", arm.bf16_scope, "all where nothing switches", "name the step: bf16_from_step")
 
 
 def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
@@ -267,6 +317,6 @@ def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
     pieces = spec.gradient_accumulation * spec.devices if spec.engine == "emulated" else 1
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
     sizes = {"model.d_model": model.d_model, "model.d_ff": model.d_ff, tokens: data.tokens_per_step // pieces}
-    if spec.layer_policy == "all_linears":
+    if spec.projections.quantized(spec.layer_policy) & {"key", "value"}:
         sizes["model.n_kv_heads x head size"] = model.n_kv_heads * model.head_dim
     return sizes

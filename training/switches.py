@@ -116,6 +116,17 @@ def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
     return None
 
 
+def check_engine(engine: str, recipe: str, switches: Switches) -> None:
+    """Raises SpecError where the engine cannot train the recipe with these switches."""
+    if engine not in ("transformer_engine", "maxtext") or not switches.given():
+        return
+    reason = not_te_parity(recipe, switches)
+    if reason is None and engine == "maxtext":
+        reason = "MaxText chooses a recipe by its name and has no switches; name a recipe, such as nvfp4_no_rht"
+    if reason is not None:
+        raise SpecError("switches", switches.given(), f"switches that engine {engine} has", f"{reason}; or use engine: emulated")
+
+
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
     """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32".
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from training.spec import Data, Model, RunSpec, Schedule
+from training.spec import Data, Model, Projections, RunSpec, Schedule
+from training.switches import Switches
 
 CRASHED = 70
 
@@ -71,7 +72,8 @@ def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:
-    parts = {"model": Model(**values["model"]), "data": Data(**values["data"]), "schedule": Schedule(**values["schedule"])}
+    kinds = {"model": Model, "data": Data, "schedule": Schedule, "switches": Switches, "projections": Projections}
+    parts = {name: kind(**values[name]) for name, kind in kinds.items()}
     return RunSpec(**{**values, **parts})
 
 

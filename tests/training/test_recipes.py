@@ -5,7 +5,7 @@ import pytest
 from parity import run_floor
 from training.formats import E2M1, E4M3, E5M2
 from training.recipes import forward_in_bf16, linear_recipe
-from training.rules import NOT_TE_PARITY, RECIPES, STOCHASTIC_RECIPES, SpecError, refusal
+from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
 from training.switches import Switches, label, not_te_parity, rounds_stochastically
 
 SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")
@@ -19,7 +19,7 @@ def operands(name, **switches):
 @pytest.mark.parametrize("name", RECIPES)
 def test_stochastic_rounding_meets_gradients_only_and_both_of_them(name):
     stochastic = {side for side, quantizer in operands(name).items() if quantizer is not None and quantizer.stochastic}
-    assert stochastic == ({"dgrad_g", "wgrad_g"} if name in STOCHASTIC_RECIPES else set())
+    assert stochastic == ({"dgrad_g", "wgrad_g"} if rounds_stochastically(name) else set())
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -52,6 +52,7 @@ def test_products_follow_the_processor_and_f32_is_float32_throughout():
 @pytest.mark.parametrize("name", sorted(NOT_TE_PARITY))
 def test_what_only_we_run_is_refused_on_a_real_engine(name):
     assert refusal("emulated", name, "all_linears") is None
+    assert not_te_parity(name) == NOT_TE_PARITY[name]
     for engine in ("transformer_engine", "maxtext"):
         assert NOT_TE_PARITY[name] in refusal(engine, name, "all_linears")
 

@@ -6,7 +6,8 @@ import pytest
 
 from training.presets import PRESETS
 from training.rules import SpecError
-from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule, capability
+from training.spec import Arm, Data, JobSpec, Model, Projections, RunSpec, Schedule, capability
+from training.switches import Switches
 
 JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
 
@@ -107,3 +108,28 @@ def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
     named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
     assert model.parameters == pytest.approx(named, rel=0.25)
     replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")
+
+
+def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
+    arm = Arm(recipe="nvfp4", switches=Switches(rht=False, block_size=32))
+    assert arm.name == "nvfp4.no_rht.block_size-32"
+    job = replace(JOB, candidates=(arm, Arm(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward")))
+    runs = {arm.name: run for arm, run in job.runs()}
+    assert runs[arm.name].switches == arm.switches
+    assert (runs["late"].bf16_from_step, runs["late"].bf16_scope) == (900, "forward")
+    with pytest.raises(SpecError, match=r"model\.d_ff is 272, expected a multiple of 32"):
+        replace(job, model=Model(d_ff=272))
+    with pytest.raises(SpecError, match=r"blocks of 16, not of 32; or use engine: emulated"):
+        replace(job, candidates=(arm,), engine="transformer_engine", layer_policy="all_linears")
+    with pytest.raises(SpecError, match=r"arm\.bf16_scope is 'forward', expected all where nothing switches"):
+        replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_scope="forward"),))
+
+
+def test_projections_depart_from_the_layer_policy():
+    assert Projections().quantized("mlp_only") == {"gate", "up", "down"}
+    assert Projections(out="quantized", down="bf16").quantized("mlp_only") == {"gate", "up", "out"}
+    assert Projections(query="bf16", key="bf16").quantized("all_linears") == {"value", "out", "gate", "up", "down"}
+    with pytest.raises(SpecError, match="expected a layer that is quantized"):
+        replace(JOB, layer_policy="mlp_only", projections=Projections(gate="bf16", up="bf16", down="bf16"))
+    with pytest.raises(SpecError, match=r"projections\.up is 'fp8', expected quantized or bf16"):
+        Projections(up="fp8")
