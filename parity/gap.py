@@ -18,7 +18,7 @@ from parity.alignment import distinct
 from parity.criteria import Criteria
 from parity.curve import Curve, FloatArray, IntArray, usable
 from parity.margin import determine_margin
-from parity.noise import StandardError, lag1, mad_sd
+from parity.noise import StandardError, dot, lag1, mad_sd
 from parity.run_floor import RunFloor, RunTerm, prior_for, run_floor
 from parity.spikes import THRESHOLD_SDS as SPIKE_SDS
 from parity.window import Window, plan_window
@@ -207,7 +207,7 @@ def _bins(
     rho = min(max(lag1(residual), 0.0), 0.97)
     limit = SPIKE_SDS * mad_sd(residual) or math.inf
     residual = np.clip(residual, -limit, limit)  # a spike is shown in its bin, and widens no other
-    pooled = float(residual @ residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
+    pooled = dot(residual, residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
     v_within = pooled / n * (1.0 + rho) / (1.0 - rho)
     v_run = sum(floor.tau**2 / (np.add.reduceat(row, starts) / n) for floor, row in zip(floors, runs_2T, strict=True))
     df = min(floor.df for floor in floors)

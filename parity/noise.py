@@ -32,6 +32,11 @@ class StandardError:
     df: float
 
 
+def dot(left: FloatArray, right: FloatArray) -> float:
+    """Sum of products of (n,) values, on one thread: BLAS shares long vectors out, waits for busy cores, and sums in an order of theirs."""
+    return float(np.einsum("i,i->", left, right))
+
+
 def mad_sd(values: FloatArray) -> float:
     """Robust standard deviation of (n,) values: 1.4826 x the median absolute deviation; 0.0 for fewer than 2."""
     return MAD_TO_SD * float(np.median(np.abs(values - np.median(values)))) if len(values) > 1 else 0.0
@@ -52,8 +57,8 @@ def step_noise(series: FloatArray) -> float:
 def lag1(series: FloatArray) -> float:
     """Lag-1 autocorrelation of the demeaned series (n,); 0.0 for a constant one."""
     centred = series - series.mean() if len(series) else series
-    power = float(centred @ centred)
-    return float(centred[1:] @ centred[:-1]) / power if power > 0.0 else 0.0
+    power = dot(centred, centred)
+    return dot(centred[1:], centred[:-1]) / power if power > 0.0 else 0.0
 
 
 def mean_se(series: FloatArray) -> StandardError:
@@ -84,7 +89,7 @@ def _ewc(centred: FloatArray) -> tuple[float, int]:
     n = len(centred)
     count = min(max(math.floor(0.4 * n ** (2 / 3)), 4), 12, n - 1)
     coefficients = dct(centred, type=2, norm="ortho")[1 : count + 1]
-    return float(coefficients @ coefficients) / count, count
+    return dot(coefficients, coefficients) / count, count
 
 
 def newey_west_prewhitened(centred: FloatArray) -> float:
@@ -97,7 +102,7 @@ def newey_west_prewhitened(centred: FloatArray) -> float:
     left = min(max(left, -MAX_PREWHITENING_RHO), MAX_PREWHITENING_RHO)
     alpha = 4.0 * left**2 / ((1.0 - left) ** 2 * (1.0 + left) ** 2)
     lags = min(math.floor(1.1447 * (alpha * n) ** (1 / 3)), len(white) - 1)
-    variance = float(white @ white) / n
+    variance = dot(white, white) / n
     for lag in range(1, lags + 1):
-        variance += 2.0 * (1.0 - lag / (lags + 1)) * float(white[lag:] @ white[:-lag]) / n
+        variance += 2.0 * (1.0 - lag / (lags + 1)) * dot(white[lag:], white[:-lag]) / n
     return max(variance, 0.0) / (1.0 - rho) ** 2

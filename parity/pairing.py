@@ -10,7 +10,7 @@ at multi-million-token batches a correct pair can have 0.3; equal data digests t
 import numpy as np
 
 from parity.curve import FloatArray
-from parity.noise import mad_sd, second_differences
+from parity.noise import dot, mad_sd, second_differences
 
 SAME_ORDER, SURELY_SAME_ORDER = 0.5, 0.9
 CLIP_SDS = 6.0
@@ -29,8 +29,8 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
     if _size(a) <= 8 * floor and _size(b) <= 8 * floor:
         return None
     a, b = _clipped(a), _clipped(b)
-    power = float(a @ a) * float(b @ b)
-    return float(a @ b) / power**0.5 if power > 0.0 else 0.0
+    power = dot(a, a) * dot(b, b)
+    return dot(a, b) / power**0.5 if power > 0.0 else 0.0
 
 
 def worst_correlation(baseline_KT: FloatArray, candidate_KT: FloatArray, pairs: list[tuple[int, int]]) -> float | None:

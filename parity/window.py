@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from parity.curve import Curve, FloatArray, IntArray
-from parity.noise import mean_se
+from parity.noise import dot, mean_se
 
 PlanSource = Literal["declared", "assumed complete", "unknown"]
 
@@ -105,8 +105,8 @@ def _reached(run: Curve, window: Window) -> float:
 def ols_change(series: FloatArray, steps: IntArray) -> float:
     """Least-squares change of (n,) values from the first to the last of (n,) steps."""
     u = _unit_steps(steps)
-    power = float(u @ u)
-    return float(u @ (series - series.mean())) / power if power > 0.0 else 0.0
+    power = dot(u, u)
+    return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
 
 
 def decline_limit(first_loss: float, level: float) -> float:
@@ -117,11 +117,11 @@ def decline_limit(first_loss: float, level: float) -> float:
 def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:
     """C2: change g of the gap (n,) over the window and its standard error, both in nats."""
     u = _unit_steps(steps)
-    power = float(u @ u)
+    power = dot(u, u)
     if len(gap) < 8 or power == 0.0:
         return 0.0, 0.0
     centred = gap - gap.mean()
-    change = float(u @ centred) / power
+    change = dot(u, centred) / power
     score = mean_se(u * (centred - change * u))
     return change, score.value * len(gap) / power
 
