@@ -41,8 +41,8 @@ def _compare(sent: object, parsed: object, pointer: str) -> None:
         if not set(map(type, sent)) <= {int, float}:
             for index, (value, read) in enumerate(zip(sent, parsed, strict=False)):
                 _compare(value, read, f"{pointer}/{index}")
-    elif _kind(sent) != _kind(parsed):
-        detail = f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent)}; expected a {_kind(parsed)}"
+    elif _kind(sent) != _kind(parsed) and _kind(parsed):  # a field may also have been replaced, as a preset's name is by its parts
+        detail = f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent) or 'value'}; expected a {_kind(parsed)}"
         raise InvalidError(detail, [FieldProblem(pointer=pointer, detail=detail)])
 
 
@@ -51,4 +51,4 @@ def _kind(value: object) -> str:
         return "truth value"
     if isinstance(value, int | float):
         return "number"
-    return "text" if isinstance(value, str) else "value"
+    return "text" if isinstance(value, str) else ""

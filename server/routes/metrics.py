@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from typing import Any
 
 import redis
 from fastapi import APIRouter, Depends, Response
@@ -12,8 +13,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from server.auth import requires
 from server.context import Context, InContext
-from server.database.models import Event, Job, Run, Verdict, Worker
-from server.database.states import JOB_MOVES, RUN_MOVES
+from server.database import clock
+from server.database.models import Attempt, Event, Job, Run, Verdict, Worker
+from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
 from server.documents import live_workers
 from server.queue import queue_name
 from server.readiness import redis_client
@@ -25,41 +27,71 @@ _OUTCOMES = ("pass", "fail", "inconclusive")
 
 @router.get("/metrics", response_class=Response)
 def metrics(context: InContext) -> Response:
-    """Jobs, runs, verdicts, workers, crashes, doorbells and the recorder's lag, in Prometheus' text format."""
+    """Jobs, runs, attempts, verdicts, workers, queues and the recorder's lag, in Prometheus' text format."""
     registry = CollectorRegistry()
     with context.database.read() as session:
         _by_label(registry, session, "parity_jobs", "Jobs by status", Job.status, tuple(JOB_MOVES))
         _by_label(registry, session, "parity_runs", "Runs by state", Run.state, tuple(RUN_MOVES))
-        _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES)
-        crashes = session.scalar(select(func.coalesce(func.sum(Run.crashes), 0)))
-        _gauge(registry, "parity_run_crashes", "Attempts that broke off or lost their lease").set(float(crashes or 0))
+        attempts = "Attempts by state: `lost` fell silent until the lease ended, `crashed` broke off by themselves"
+        _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
+        _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
         _gauge(registry, "parity_recorder_lag_seconds", "Oldest last write among the runs that train").set(_lag(session))
-        live = live_workers(session, context.settings.lease_seconds)
-        _gauge(registry, "parity_worker_slots", "Slots of live workers").set(sum(worker.slots for worker in live))
-        capabilities = sorted(set(session.scalars(select(Worker.capability))))
-    _queues(registry, context, capabilities)
+        capabilities = _workers(registry, session, context.settings.lease_seconds)
+        _waiting(registry, session, capabilities)
+    _doorbells(registry, context, capabilities)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _by_label(
-    registry: CollectorRegistry, session: Session, name: str, meaning: str, column: InstrumentedAttribute[str], labels: tuple[str, ...]
+    registry: CollectorRegistry,
+    session: Session,
+    name: str,
+    meaning: str,
+    column: InstrumentedAttribute[Any],
+    values: tuple[str, ...],
+    label: str = "state",
 ) -> None:
     """One gauge with a value for each label, 0 where there is none: an alert can't watch a series that does not exist."""
-    gauge = Gauge(name, meaning, ["state"], registry=registry)
+    gauge = Gauge(name, meaning, [label], registry=registry)
     key: ColumnElement[str] = column.expression
     counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}
-    for label in labels:
-        gauge.labels(label).set(counted.get(label, 0))
+    for value in values:
+        gauge.labels(value).set(counted.get(value, 0))
 
 
 def _lag(session: Session) -> float:
     """Seconds since the last event of the job that has been silent for longest among those that train; 0 when none does."""
     running = select(Run.job_id).where(Run.state == "running").distinct()
     newest = select(func.max(Event.created_at)).where(Event.job_id.in_(running)).group_by(Event.job_id)
-    return max((time.time() - instant for instant in session.scalars(newest)), default=0.0)
+    return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
 
-def _queues(registry: CollectorRegistry, context: Context, capabilities: list[str]) -> None:
+def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float) -> list[str]:
+    """Live workers and their slots by capability; returns the capabilities that any worker ever had."""
+    alive = Gauge("parity_workers_alive", "Workers heard of within a lease", ["capability"], registry=registry)
+    slots = Gauge("parity_worker_slots", "Slots of live workers", ["capability"], registry=registry)
+    capabilities = sorted(set(session.scalars(select(Worker.capability).distinct())))
+    live = live_workers(session, lease_seconds)
+    for capability in capabilities:
+        able = [worker for worker in live if worker.capability == capability]
+        alive.labels(capability).set(len(able))
+        slots.labels(capability).set(sum(worker.slots for worker in able))
+    return capabilities
+
+
+def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequence[str]) -> None:
+    """Queued runs and the age of the oldest, also of capabilities that nobody has."""
+    depth = Gauge("parity_queued_runs", "Runs that wait for a worker", ["capability"], registry=registry)
+    age = Gauge("parity_oldest_queued_seconds", "Age of the run that has waited for longest", ["capability"], registry=registry)
+    oldest = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
+    found = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
+    for capability in {*capabilities, *found}:
+        count, seconds = found.get(capability, (0, 0.0))
+        depth.labels(capability).set(count)
+        age.labels(capability).set(seconds)
+
+
+def _doorbells(registry: CollectorRegistry, context: Context, capabilities: Sequence[str]) -> None:
     gauge = Gauge("parity_doorbells", "Doorbells that no worker has answered", ["capability"], registry=registry)
     up = _gauge(registry, "parity_broker_up", "1 while the broker answers")
     try:

@@ -1,10 +1,13 @@
 """What Prometheus scrapes."""
 
+import time
+
 import pytest
 from fastapi.testclient import TestClient
 
 from server.app import create_app
-from server.database.models import Run
+from server.database.models import Run, Worker
+from server.database.states import begin_attempt, end_attempt
 
 pytestmark = pytest.mark.both_databases
 
@@ -18,20 +21,43 @@ def _values(answer):
 def test_an_idle_service_has_every_series(api):
     values = _values(api.get("/metrics"))
     assert values['parity_jobs{state="queued"}'] == 0
-    assert values['parity_verdicts{state="inconclusive"}'] == 0
+    assert values['parity_verdicts{outcome="inconclusive"}'] == 0
+    assert values['parity_attempts{state="lost"}'] == 0
     assert values["parity_recorder_lag_seconds"] == 0
     assert values["parity_broker_up"] == 1
 
 
-def test_states_crashes_and_lag_are_counted(api, database, recorded):
+def test_states_losses_and_lag_are_counted(api, database, recorded):
     job = recorded({"nvfp4": 0.0}, done=10, state="running")
     with database.write() as session:
-        session.query(Run).where(Run.job_id == job).first().crashes = 2
+        run_id = session.query(Run).where(Run.job_id == job).first().id
+        for epoch, end in ((1, "lost"), (2, "crashed"), (3, "lost")):
+            begin_attempt(session, run_id, epoch, None)
+            session.flush()
+            end_attempt(session, run_id, epoch, end)
     values = _values(api.get("/metrics"))
     assert values['parity_jobs{state="running"}'] == 1
     assert values['parity_runs{state="running"}'] == 4
-    assert values["parity_run_crashes"] == 2
+    assert values['parity_attempts{state="lost"}'] == 2
+    assert values['parity_attempts{state="crashed"}'] == 1
     assert 0 < values["parity_recorder_lag_seconds"] < 60
+
+
+def test_what_waits_and_who_could_train_it(api, database, recorded):
+    waiting = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    now = time.time()
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == waiting):
+            run.capability, run.created_at = "sm100", now - 100
+        for worker_id, capability, beat in (("w1", "cpu", now), ("w2", "cpu", now), ("w3", "sm90", 1.0)):
+            session.add(Worker(id=worker_id, name="h:1", capability=capability, slots=2, device={}, started_at=1.0, heartbeat_at=beat))
+    values = _values(api.get("/metrics"))
+    assert values['parity_queued_runs{capability="sm100"}'] == 4
+    assert 99 < values['parity_oldest_queued_seconds{capability="sm100"}'] < 200
+    assert values['parity_workers_alive{capability="cpu"}'] == 2
+    assert values['parity_worker_slots{capability="cpu"}'] == 4
+    assert values['parity_workers_alive{capability="sm90"}'] == 0
+    assert values['parity_queued_runs{capability="cpu"}'] == 0
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database):
