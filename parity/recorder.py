@@ -51,7 +51,7 @@ class Recorder:
         self._rows: deque[dict[str, Any]] = deque()
         self._pending: list[dict[str, Any]] = []
         self._spool: Spool | None = None
-        self._paths: deque[Path] = deque()
+        self._unsent: deque[Spool] = deque()  # ours, locked until the server has them
         self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
         self.folder = self._writable(folder)
         self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
@@ -92,7 +92,7 @@ class Recorder:
             try:
                 if self._spool is None:
                     self._spool = Spool(self.folder, about)
-                    self._paths.append(self._spool.path)
+                    self._unsent.append(self._spool)
                 while (self._rows or self._pending) and self._drain(self._spool):
                     pass
             except OSError as error:
@@ -111,7 +111,6 @@ class Recorder:
         self._pending = []
         if "end" not in last:
             return True
-        to.close()
         self._spool = None
         if last is not _WENT_BACK:
             self._spooled.set()
@@ -131,8 +130,8 @@ class Recorder:
                 for path in spool.leftovers(self.folder):
                     self._deliver(Delivery(path, client), "send_rest")
                 while not self._over.is_set():
-                    if self._paths:
-                        self._follow(Delivery(self._paths[0], client, live=True))
+                    if self._unsent:
+                        self._follow(Delivery(self._unsent[0].path, client, live=True))
                     elif self._spooled.is_set():
                         self._over.set()
                     else:
@@ -148,7 +147,7 @@ class Recorder:
             if delivery.path.exists():
                 self._closing.wait(self._flush_seconds) if not self._closing.is_set() else time.sleep(_SPOOL_SECONDS)
         if going:
-            self._paths.popleft()
+            self._unsent.popleft().close()
 
     def _deliver(self, delivery: Delivery, what: Literal["attach", "send_all", "send_rest"]) -> bool:
         """Do it until it works; False where the server refuses for good, or when nobody waits any more."""
@@ -156,7 +155,7 @@ class Recorder:
             return patiently(getattr(delivery, what), self._pause, lambda problem: self._complain("network", problem))
         except (ClientError, SpoolError) as error:
             refusal = delivery.set_aside(error)
-            if delivery.path in self._paths:
+            if any(delivery.path == own.path for own in self._unsent):
                 self._give_up(refusal)
             else:
                 self._complain(str(delivery.path), refusal)

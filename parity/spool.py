@@ -69,15 +69,18 @@ class Spool:
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{time.time_ns():020d}-{os.getpid()}{SUFFIX}"
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        if sys.platform != "win32":
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        new = self.path.with_suffix(".new")
+        self._file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._bytes = 0
         try:
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_EX)
             self.write([{"parity_spool": SCHEMA, **header}])
+            # Under its own name only now, when it is locked: another process must not take it for a leftover.
+            new.rename(self.path)
         except OSError:
             os.close(self._file)
-            self.path.unlink()
+            new.unlink()
             raise
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:

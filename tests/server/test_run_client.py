@@ -1,0 +1,292 @@
+"""parity.Run against a real server, over a real socket: outages, kills and second trainers included."""
+
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import parity
+from parity import cli
+from parity.client import Client
+from parity.run import RunError
+from server import jobs
+from server.database import store
+from server.database.models import Attempt
+from server.database.models import Run as RunRow
+from training.spec import Arm
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
+
+
+@pytest.fixture
+def run(database, make_job):
+    """The id of a run that awaits its trainer."""
+    spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    with database.write() as session:
+        return jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+
+
+def _read(database, run, kind="train"):
+    with database.read() as session:
+        return store.read(session, run, kind)
+
+
+def _state(database, run):
+    with database.read() as session:
+        row = session.get_one(RunRow, run)
+        return row.state, row.epoch, row.code
+
+
+class _JaxLike:
+    """An array that is read late, as a jax array is."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def block_until_ready(self):
+        return self
+
+    def __float__(self):
+        if self._value is None:
+            raise RuntimeError("Array has been deleted")
+        return self._value
+
+
+def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
+    losses = [3.0, math.nan, math.inf, np.float32(0.1), np.array(2.5), _JaxLike(1.5), 1]
+    with parity.Run(run, server=served, recipe="fp8_current", manifest={"gpu": 8}, folder=tmp_path, strict=True, **FAST) as logger:
+        for step, loss in enumerate(losses):
+            logger.log(step=step, loss=loss, grad_norm=0.5, tokens=None)
+        logger.log(step=3, validation_loss=2.0)
+        logger.log(np.int64(7), loss=1.0, validation_loss=1.9)
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(8))
+    assert columns["lm_loss"].tobytes() == np.array([*map(float, losses), 1.0]).tobytes()
+    assert columns["grad_norm"][:7].tolist() == [0.5] * 7
+    assert math.isnan(columns["grad_norm"][7])
+    steps, validation = _read(database, run, "validation")
+    assert (steps.tolist(), validation["loss"].tolist()) == ([3, 7], [2.0, 1.9])
+    assert _state(database, run) == ("finished", 1, None)
+    with database.read() as session:
+        manifest = session.get_one(RunRow, run).manifest
+    assert manifest["gpu"] == "8"
+    assert manifest["version.python"] == sys.version.split()[0]
+    assert not list((tmp_path / run).glob("*.jsonl"))
+
+
+def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
+    """The server is away at first and breaks off twice in the middle; even an answer that was lost is no loss."""
+    from parity import delivery
+    from parity.client import ClientError, UnreachableError
+
+    monkeypatch.setattr(delivery, "_FIRST_WAIT_SECONDS", 0.02)
+    append, attach, calls = Client.append, Client.attach, []
+
+    def flaky(call):
+        def once_in_a_while(self, *arguments, **more):
+            calls.append(call.__name__)
+            if len(calls) % 3 == 1:
+                raise UnreachableError("the cable is out")
+            answer = call(self, *arguments, **more)
+            if len(calls) % 3 == 2:
+                raise ClientError(503, "served, but the answer was lost", retry_after=0.01)
+            return answer
+
+        return once_in_a_while
+
+    monkeypatch.setattr(Client, "append", flaky(append))
+    monkeypatch.setattr(Client, "attach", flaky(attach))
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        for step in range(200):
+            logger.log(step=step, loss=1.0 / (step + 1))
+            time.sleep(0.002)
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(200))
+    assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(200)]
+    assert len(calls) > 10
+
+
+_SCRIPT = """
+import sys, time, parity
+run = parity.Run(sys.argv[1], server=sys.argv[2], folder=sys.argv[3], flush_seconds=0.05)
+for step in range(int(sys.argv[4]), 100):
+    run.log(step=step, loss=float(sys.argv[5]))
+    print(step, flush=True)
+    time.sleep(0.01)
+run.finish()
+"""
+
+
+def _killed(run, server, folder, first, loss, after):
+    """A training process that is killed when it has said that it logged step `after`; the steps that it logged."""
+    script = [sys.executable, "-c", _SCRIPT, run, server, str(folder), str(first), str(loss)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if int(line) == after:
+                time.sleep(0.1)  # some rows are in memory for 20 ms before they are on disk
+                process.send_signal(signal.SIGKILL)
+                break
+        rest = [int(line) for line in process.stdout]
+    return rest[-1] if rest else after
+
+
+def test_a_killed_script_is_resumed_by_the_next(served, database, run, tmp_path):
+    _killed(run, served, tmp_path, 0, 1.0, 40)
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        for step in range(30, 100):
+            logger.log(step=step, loss=2.0)
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(100))
+    assert columns["lm_loss"].tolist() == [1.0] * 30 + [2.0] * 70
+    assert _state(database, run)[:2] == ("finished", 2)
+    with database.read() as session:
+        first = session.get_one(Attempt, (run, 1))
+        assert (first.state, first.message) == ("crashed", "the process ended without a word")
+
+
+def test_what_was_logged_without_a_server_is_resent(served, database, run, tmp_path, capsys):
+    away = "http://127.0.0.1:9"
+    last = _killed(run, away, tmp_path, 0, 1.0, 20)
+    assert _state(database, run)[0] == "awaiting_data"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resend", str(tmp_path), "--server", served])
+    assert ended.value.code == 0, capsys.readouterr().err
+    steps = _read(database, run)[0].tolist()
+    assert steps[:21] == list(range(21))
+    assert last - 10 <= steps[-1] <= last
+    assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
+    # A spool that is older than another machine's attempt must not take the run over.
+    _killed(run, away, tmp_path, 0, 5.0, 5)
+    with parity.Run(run, server=served, folder=tmp_path / "elsewhere", strict=True, **FAST) as logger:
+        logger.log(step=50, loss=2.0)
+        time.sleep(0.3)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["resend", str(tmp_path / run), "--server", served])
+        assert ended.value.code == 4
+        assert "a newer trainer has taken over" in capsys.readouterr().err
+    assert 5.0 not in _read(database, run)[1]["lm_loss"]
+    assert len(list((tmp_path / run).glob("*.refused"))) == 1
+
+
+def test_going_back_to_a_checkpoint_is_a_new_attempt(served, database, run, tmp_path):
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        for first, loss in ((0, 1.0), (5, 2.0), (3, 3.0)):
+            for step in range(first, 10):
+                logger.log(step=step, loss=loss)
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(10))
+    assert columns["lm_loss"].tolist() == [1.0] * 3 + [3.0] * 7
+    assert _state(database, run)[:2] == ("finished", 3)
+
+
+def test_a_second_trainer_takes_over_and_the_first_is_told_once(served, database, run, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "parity")
+    first = parity.Run(run, server=served, folder=tmp_path / "a", **FAST)
+    first.log(step=0, loss=1.0)
+    while _state(database, run)[1] < 1:
+        time.sleep(0.02)
+    with parity.Run(run, server=served, folder=tmp_path / "b", strict=True, **FAST) as second:
+        second.log(step=0, loss=2.0)
+        while _state(database, run)[1] < 2:
+            time.sleep(0.02)
+        for step in range(1, 4):
+            first.log(step=step, loss=1.0)
+            time.sleep(0.1)
+        first.finish()
+    assert _read(database, run)[1]["lm_loss"].tolist() == [2.0]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2  # while it logged, and at its end
+    assert "attempt 2 has taken over" in told[0]
+
+
+def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_path):
+    def train():
+        with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+            logger.log(step=0, loss=1.0)
+            logger.log(step=1, loss=1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
+
+
+def test_mistakes_are_told_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "parity")
+    bad = [
+        {"step": 0},
+        {"step": 0, "grad_norm": 1.0},
+        {"step": -1, "loss": 1.0},
+        {"step": 0.5, "loss": 1.0},
+        {"step": 0, "loss": "low"},
+        {"step": 0, "loss": [1.0, 2.0]},
+        {"step": 0, "loss": 1.0, "a b": 1.0},
+        {"step": 0, "loss": 1.0, **{f"value_{index}": 1.0 for index in range(70)}},
+    ]
+    with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
+        for values in bad:
+            logger.log(**values)
+        logger.log(step=0, loss=_JaxLike(None))
+        logger.log(step=1, loss=1.0)
+        logger.log(step=1, loss=1.0)
+    assert _read(database, run)[0].tolist() == [1]
+    assert len(caplog.records) == 2
+    strict = parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST)
+    for values in bad:
+        with pytest.raises(RunError):
+            strict.log(**values)
+    with pytest.raises(RunError, match="has ended"):
+        strict.finish()
+    with pytest.raises(RunError, match="expected the id of a run"):
+        parity.Run("mine", strict=True)
+
+
+def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
+    from parity import recorder
+
+    monkeypatch.setattr(recorder, "_DISK_SECONDS", 0.02)
+    write, full = os.write, []
+
+    def half(file, content):
+        if content.startswith(b'{"lm_loss"') and len(full) < 4:
+            full.append(1)
+            if len(full) % 2:
+                return write(file, content[: len(content) // 2])
+            raise OSError(28, "No space left on device")
+        return write(file, content)
+
+    monkeypatch.setattr(os, "write", half)
+    with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
+        for step in range(50):
+            logger.log(step=step, lm_loss=1.0)
+    assert full
+    assert _read(database, run)[0].tolist() == list(range(50))
+
+
+def test_a_spool_with_a_torn_line_is_sent_up_to_it(served, database, run, tmp_path):
+    folder = tmp_path / run
+    folder.mkdir()
+    header = {"parity_spool": 1, "run": run, "server": served, "recipe": None, "manifest": {}}
+    lines = [json.dumps(header), '{"step": 0, "loss": NaN}', "\x00\x00garbage", '{"step": 1, "loss": 1.0}', '{"step": 2, "lo']
+    (folder / "1-1.jsonl").write_text("\n".join(lines))
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        logger.log(step=2, loss=1.0)
+    assert _read(database, run)[0].tolist() == [0, 1, 2]
+
+
+def test_a_forked_child_logs_nothing(served, database, run, tmp_path):
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        logger.log(step=0, loss=1.0)
+        logger._pid = -1  # what a forked data loader sees
+        logger.log(step=1, loss=1.0)
+        logger.finish()
+        logger._pid = os.getpid()
+    assert _read(database, run)[0].tolist() == [0]
