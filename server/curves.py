@@ -28,7 +28,7 @@ def curve(session: Session, run: Run) -> Curve:
         label=f"{run.arm.name} replicate {run.replicate}",
         seed=run.seed,
         replicate=run.replicate,
-        recipe=run.arm.recipe,
+        recipe=run.arm.stated_recipe,
         context={key: str(value) for key, value in (run.manifest or {}).items()},
     )
 

@@ -65,7 +65,7 @@ def _observed(session: Session, known: Mapping[str, Any], baseline: Run, candida
     seen: Look | None = None
     for step, loss, other_loss in islice(losses, _STEPS_A_LOOK):
         state, next_step = observe(state, loss, other_loss), int(step) + 1
-        seen = look(state, criteria, baseline_recipe=baseline.arm.recipe, candidate_recipe=candidate.arm.recipe)
+        seen = look(state, criteria, baseline_recipe=baseline.arm.stated_recipe, candidate_recipe=candidate.arm.stated_recipe)
         if seen is not None and seen.hopeless:
             break
     hopeless = seen.sentence if seen is not None and seen.hopeless else None

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from training.switches import Switches, label
+
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
@@ -83,6 +85,12 @@ class Arm(Base):
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="arm")
+
+    @property
+    def stated_recipe(self) -> str:
+        """The recipe with its switches, from whose name the judge reads whether the arm rounds stochastically."""
+        asked = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
+        return label(self.recipe, Switches(**asked.get("switches", {})))
 
 
 class Run(Base):

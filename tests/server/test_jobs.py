@@ -2,9 +2,12 @@
 
 import pytest
 
+from parity import Criteria
 from server import jobs
 from server.database import events
 from server.database.models import Job, Run
+from training.spec import Arm, JobSpec
+from training.switches import Switches
 
 pytestmark = pytest.mark.both_databases
 
@@ -89,3 +92,17 @@ def test_cancel_ends_what_has_not_ended(database, recorded, state):
         assert job.status == "cancelled"
         assert {run.state for run in job.runs} == {"finished" if state == "finished" else "cancelled"}
     assert not _conclude(database, job_id)
+
+
+def test_the_judge_reads_the_switches_in_the_recipe(database):
+    stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
+    spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
+    with database.write() as session:
+        job_id = jobs.submit(session, spec, Criteria(margin="1%")).id
+    with database.read() as session:
+        arms = session.get_one(Job, job_id).arms
+        assert {arm.name: arm.stated_recipe for arm in arms} == {
+            "fp8_current": "fp8_current",
+            "mxfp4.stochastic_rounding": "mxfp4+stochastic_rounding",
+            "nvfp4": "nvfp4",
+        }

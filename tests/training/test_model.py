@@ -9,7 +9,7 @@ import pytest
 
 from training.linear import quiet_channel
 from training.model import PROJECTIONS, decoder, initial_parameters, loss_and_lm_loss, matmul
-from training.spec import Model
+from training.spec import Model, Projections
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
 TOKENS = np.random.default_rng(0).integers(0, 64, (2, 9)).astype(np.int32)
@@ -134,3 +134,20 @@ def test_bfloat16_matmul_has_bfloat16_operands_in_both_directions():
     assert da.dtype == db.dtype == jnp.bfloat16
     expected = np.broadcast_to(np.asarray(b, np.float32).sum(-1)[:, None], da.shape)
     np.testing.assert_allclose(np.asarray(da, np.float32), expected, rtol=2**-7)
+
+
+def test_projections_and_the_late_forward_pass_decide_which_products_are_quantized():
+    model = decoder(SHAPE, "nvfp4", "mlp_only", fast_bf16=True, projections=Projections(out="quantized", down="bf16"), keep_last=1)
+    quantized = {name for name in PROJECTIONS if model.recipe_of(0, name).quantized}
+    assert quantized == {"out", "gate", "up"}
+    assert not any(model.recipe_of(1, name).quantized for name in PROJECTIONS)
+    parameters = jax.device_put(initial_parameters(replace(SHAPE, d_ff=64), 1, 0))
+    bf16, late = (
+        decoder(replace(SHAPE, d_ff=64), recipe, "all_linears", fast_bf16=True, bf16_forward=recipe == "nvfp4")
+        for recipe in ("bf16", "nvfp4")
+    )
+    (plain, plain_gradient), (forward, gradient) = (
+        jax.jit(jax.value_and_grad(lambda p, model=model: loss(model, p)[0]))(parameters) for model in (bf16, late)
+    )
+    assert float(plain) == float(forward)
+    assert np.any(np.asarray(plain_gradient["blocks"][0]["down"]) != np.asarray(gradient["blocks"][0]["down"]))
