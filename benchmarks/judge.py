@@ -45,7 +45,7 @@ def judged(n: int, limit: float) -> bool:
     def work() -> object:
         return judge([base], {"candidate": [cand]}, POLICY, planned_steps=n)
 
-    seconds = best_of(7, work)
+    seconds = best_of(25, work)
     gap = cand.loss - base.loss
     median = best_of(5, lambda: np.median(gap))
     tracemalloc.start()

@@ -4,6 +4,10 @@ Every 10 paired steps from 10 % of the plan on, over the trailing 20 block means
   lower = mean - 1.5 t(1 - 0.01/looks) SE - 3 sqrt(2) tau0 L;   hopeless where lower > 3 x margin
 t has 19 degrees of freedom and is split over all planned looks (Bonferroni); 1.5 allows for what blocks of 10 leave correlated.
 
+Use: `state = early_stop(planned)` before the first step; at every paired step `state = observe(state, baseline, candidate)`, then
+`found = look(state, criteria, ...)`, which is None where no look is due; keep `state.document()` (under 2 kB) and go on from it with
+`early_stop_from_mapping`. Feed each pair of losses once and in order; `planned` counts them, so a pair logged every 10th step has a tenth.
+
 State is 20 block means of gap and baseline and two running sums, so a call costs the same at step 100 and at step 1,000,000.
 Can fail: early transients shrink (real NVFP4 gaps of +0.019 nats early drifted to 0), hence 3 margins; tested with constant gaps only.
 """
@@ -65,7 +69,7 @@ class Look:
 
 
 def early_stop(planned_steps: int) -> EarlyStop:
-    """A fresh state for a pair of `planned_steps` (at least 1) steps."""
+    """A fresh state for a pair that is planned to give `planned_steps` (at least 1) pairs of losses."""
     if planned_steps < 1:
         raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
     return EarlyStop(planned_steps=planned_steps)

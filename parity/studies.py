@@ -108,6 +108,8 @@ def _calibration_text(found: Calibration) -> Group:
         f"{percent(tau.rel)} of the loss. The interval covers 0 in {percent(found.covers_zero, 3)} of the pairs; "
         f"without the between-run term {percent(found.naive_rejects, 3)} would be called different."
     )
+    codes = ", ".join(f"{code} {count}" for code, count in found.codes.items())
+    head += f" What decided at {percent(found.margins[0]['margin_rel'])}: {codes}."
     rows: list[Mapping[str, Any]] = [{"gap_in_margins": 0.0, **entry} for entry in found.margins]
     rows += found.injected
     table = _table("margin", "true gap", "pass", "inconclusive", "fail")
