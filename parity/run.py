@@ -12,6 +12,8 @@ import logging
 import operator
 import os
 import re
+import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -68,9 +70,8 @@ class Run:
         self._strict = strict
         self._finish_seconds = finish_seconds
         self._told: set[str] = set()
-        self._known: set[tuple[str, ...]] = set()
+        self._known: dict[tuple[str, ...], bool] = {}
         self._last_step = self._last_validation = -1
-        self._pid = os.getpid()
         self._recorder: Recorder | None = None
         if not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
             self._complain("run", f"run is {self.run!r}, expected the id of a run (argument run, or PARITY_RUN); nothing is recorded")
@@ -86,6 +87,10 @@ class Run:
             complain=self._complain,
         )
         atexit.register(self._at_exit)
+        if sys.platform != "win32":
+            # Threads do not survive a fork: a forked data loader has nothing to log, and must not write to its parent's spool.
+            mine = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _forget(mine()))
 
     def log(self, step: SupportsIndex, **values: SupportsFloat | None) -> None:
         """Log one step of training, or its validation; takes some microseconds, and never waits.
@@ -99,22 +104,19 @@ class Run:
         A jax array is read in the background. Any other array is read here, because it could change: one on a GPU makes this wait
         for the GPU.
         """
-        if self._recorder is None or self._pid != os.getpid():
+        if self._recorder is None:
             return
         try:
-            row = self._row(operator.index(step), values)
-            self._keep_order(self._recorder, row)
+            self._recorder.add(self._row(self._recorder, operator.index(step), values))
         except (TypeError, ValueError, RunError) as error:
             self._complain("log", f"step {step!r:.40} is not recorded: {error}")
-            return
-        self._recorder.add(row)
 
     def finish(self, outcome: Literal["finished", "failed", "broke_off"] = "finished", message: str | None = None) -> None:
         """End the run and wait until the server has everything, for at most `finish_seconds`.
 
         `failed` ends the run without a curve for the judge; `broke_off` leaves it to the next Run.
         """
-        if self._recorder is None or self._pid != os.getpid():
+        if self._recorder is None:
             return
         recorder, self._recorder = self._recorder, None
         if not recorder.end(outcome, message and message[:_MESSAGE_CHARACTERS], self._finish_seconds):
@@ -131,34 +133,31 @@ class Run:
             self._strict = False  # the script's own error is the one to be seen
             self.finish("broke_off", f"{kind.__name__}: {error}")
 
-    def _row(self, step: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, recorder: Recorder, step: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A row in its place: one a step of training, and a smaller step than before is a new attempt."""
         if not 0 <= step <= 2**53:
             raise RunError(f"expected a step from 0 to {2**53}")
-        row = {name: _number(value) for name, value in values.items() if value is not None}
+        row = {name: value if type(value) is float else _number(value) for name, value in values.items() if value is not None}
         names = tuple(row)
-        if names not in self._known:
-            _check_names(names)
-            self._known.add(names)
-        row["step"] = step
-        return row
-
-    def _keep_order(self, recorder: Recorder, row: Mapping[str, Any]) -> None:
-        """One row a step; a smaller step of training than before is a new attempt."""
-        step = row["step"]
-        if not any(name in row for name in LOSSES):
+        trains = self._known.get(names)
+        if trains is None:
+            trains = self._known[names] = _check_names(names)
+        if trains:
+            if step <= self._last_step:
+                if step == self._last_step:
+                    raise RunError("it was logged before; log all values of a step in one call")
+                recorder.go_back()
+            self._last_step = step
+        else:
             if step == self._last_validation:
                 raise RunError("its validation loss was logged before")
             self._last_validation = step
-            return
-        if step == self._last_step:
-            raise RunError("it was logged before; log all values of a step in one call")
-        if step < self._last_step:
-            recorder.go_back()
-        self._last_step = step
+        row["step"] = step
+        return row
 
     def _at_exit(self) -> None:
         """The script ends without a word: the spool at least has everything."""
-        if self._recorder is not None and self._pid == os.getpid():
+        if self._recorder is not None:
             self._recorder.wait_for_disk(_EXIT_SECONDS)
 
     def _complain(self, about: str, problem: str) -> None:
@@ -171,20 +170,26 @@ class Run:
             _log.warning("%s", problem)
 
 
+def _forget(run: Run | None) -> None:
+    if run is not None:
+        run._recorder = None
+
+
 def _number(value: Any) -> Any:
     """A float, or a jax array as it is: that can't change, and reading it now would wait for the device."""
-    if type(value) is float:
-        return value
     if isinstance(value, str | bytes):
         raise TypeError(f"{value!r:.40} is no number")
     return value if hasattr(value, "block_until_ready") else float(value)
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def _check_names(names: tuple[str, ...]) -> bool:
+    """Whether a row of these names is one of training, not of validation alone; RunError where it can't be recorded."""
     for name in names:
         if not _NAME.fullmatch(name) or name in _RESERVED:
             raise RunError(f"value {name!r:.80} has no name that can be recorded, expected letters, digits and _ . / -, at most 64")
     if len(names) > _MOST_COLUMNS:
         raise RunError(f"it has {len(names)} values, expected at most {_MOST_COLUMNS}")
-    if not any(name in LOSSES for name in names) and names != (VALIDATION,):
+    trains = any(name in LOSSES for name in names)
+    if not trains and names != (VALIDATION,):
         raise RunError(f"it has {', '.join(names) or 'nothing'}, expected loss (or lm_loss) among the values, or {VALIDATION} alone")
+    return trains

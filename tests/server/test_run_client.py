@@ -112,7 +112,7 @@ def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     steps, columns = _read(database, run)
     assert steps.tolist() == list(range(200))
     assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(200)]
-    assert len(calls) > 10
+    assert len(calls) > 6
 
 
 _SCRIPT = """
@@ -282,11 +282,21 @@ def test_a_spool_with_a_torn_line_is_sent_up_to_it(served, database, run, tmp_pa
     assert _read(database, run)[0].tolist() == [0, 1, 2]
 
 
+_FORKS = """
+import os, sys, warnings, parity
+warnings.simplefilter("ignore")  # Python's own about forks beside threads, which is what is looked at
+with parity.Run(sys.argv[1], server=sys.argv[2], folder=sys.argv[3], strict=True) as run:
+    run.log(step=0, loss=1.0)
+    if os.fork() == 0:
+        run.log(step=1, loss=1.0)
+        run.finish()
+        sys.exit(0)
+    os.wait()
+    run.log(step=2, loss=1.0)
+"""
+
+
 def test_a_forked_child_logs_nothing(served, database, run, tmp_path):
-    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
-        logger.log(step=0, loss=1.0)
-        logger._pid = -1  # what a forked data loader sees
-        logger.log(step=1, loss=1.0)
-        logger.finish()
-        logger._pid = os.getpid()
-    assert _read(database, run)[0].tolist() == [0]
+    subprocess.run([sys.executable, "-c", _FORKS, run, served, str(tmp_path)], check=True, timeout=60)
+    assert _read(database, run)[0].tolist() == [0, 2]
+    assert _state(database, run)[0] == "finished"
