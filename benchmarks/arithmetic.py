@@ -19,11 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from training import device, loop
+from training import device
 from training.data import Corpus
 from training.formats import E2M1
 from training.quantize import Quantizer, to_bfloat16
 from training.rules import Recipe
+from training.run import Run
 from training.spec import Data, Model, RunSpec, Schedule
 
 BARS: Mapping[str, float] = {"fp8_current": 1.04, "mxfp8": 1.12, "nvfp4": 1.18}
@@ -53,7 +54,7 @@ def fastest(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, 
 def step_of(recipe: Recipe, shape: Model, data: Data) -> Callable[[], Any]:
     """A function that trains three steps and waits for them."""
     random = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
-    corpus = Corpus(train=random, validation=random[:0], digest="", description="random bytes")
+    corpus = Corpus(train=random, validation=random[:0], largest=255, digest="", description="random bytes")
     spec = RunSpec(
         recipe=recipe,
         engine="emulated",
@@ -65,8 +66,8 @@ def step_of(recipe: Recipe, shape: Model, data: Data) -> Callable[[], Any]:
         replicate=0,
         devices=1,
     )
-    run = loop.Run(spec, corpus, fast_bf16=device.describe().fast_bf16)
-    return lambda: run.advance(0, 3).block_until_ready()
+    run = Run(spec, corpus, fast_bf16=device.describe().fast_bf16)
+    return lambda: jax.block_until_ready(run.advance(0, 3))
 
 
 def steps(name: str, seconds: float) -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from training import data, loop
+from training import data, fingerprint, loop
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
 
@@ -116,7 +116,7 @@ def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Re
         replicate=replicate,
         devices=1,
     )
-    facts = loop.manifest(spec, corpus)
+    facts = fingerprint.manifest(spec, corpus)
     loss = np.array([step.lm_loss for step in loop.train(spec, corpus)])
     late = loss[int(_LATE * cell.steps) :]
     return Record(

@@ -6,7 +6,8 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
 of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.markov`, whose entropy is known).
-The corpus lies on the device in its own type and batches are cut there, so no loader can fall behind or lose its place.
+There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
+stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
 versions, so the digest of the bytes is in the record of every run.
@@ -21,8 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -31,6 +30,7 @@ from training.spec import Data
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 _VALIDATION_SEQUENCES = 256
+_CHUNK = 1 << 24  # tokens that are looked at together
 
 
 class DataNotFoundError(Exception):
@@ -45,6 +45,12 @@ class DataNotTokensError(Exception):
     code = "DATA_NOT_TOKENS"
 
 
+class DataTooLargeError(Exception):
+    """The data holds more tokens than a 32-bit offset reaches."""
+
+    code = "DATA_TOO_LARGE"
+
+
 class DataTooSmallError(Exception):
     """The data of a specification holds fewer tokens than training needs."""
 
@@ -57,12 +63,19 @@ class VocabularyTooSmallError(Exception):
     code = "VOCABULARY_TOO_SMALL"
 
 
+Tokens = npt.NDArray[np.integer]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Tokens (unsigned integers) of a training and a validation part, the digest of all bytes, and a sentence for the reader."""
+    """Tokens (integers) of a training and a validation part, the largest of them, the digest of all, and a sentence for the reader.
 
-    train: npt.NDArray[np.unsignedinteger]
-    validation: npt.NDArray[np.unsignedinteger]
+    The digest is that of the ids in the narrowest unsigned type that holds the largest, whatever type the file has.
+    """
+
+    train: Tokens
+    validation: Tokens
+    largest: int
     digest: str
     description: str
 
@@ -71,20 +84,44 @@ def load(data: Data) -> Corpus:
     """The corpus that `data` names: the last `validation_fraction` of the tokens is held out.
 
     Raises DataNotFoundError where the path is not there or holds no text, DataNotTokensError where a token array is none,
-    and DataTooSmallError where a part that is needed is shorter than one sequence and its last target.
+    DataTooLargeError from 2^32 tokens on, and DataTooSmallError where a part that is needed is shorter than one sequence and its
+    last target.
     """
     tokens, what = _tokens(data)
+    smallest, largest = _extremes(tokens)
+    if smallest < 0:
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {smallest}")
+    if len(tokens) >= 2**32:
+        raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; name a file of a part of them")
     held_out = int(len(tokens) * data.validation_fraction)
     train, validation = tokens[: len(tokens) - held_out], tokens[len(tokens) - held_out :]
     _check_length(data, "training", train)
     if held_out:
         _check_length(data, "validation", validation)
-    kind = "byte tokens" if tokens.dtype == np.uint8 else "tokens"
+    kind = "byte tokens" if data.source in ("text", "python_stdlib") else "tokens"
     description = f"{what}: {len(tokens):,} {kind}, of which the last {held_out:,} are held out"
-    return Corpus(train=train, validation=validation, digest=hashlib.sha256(tokens.tobytes()).hexdigest(), description=description)
+    return Corpus(train=train, validation=validation, largest=largest, digest=_digest(tokens, largest), description=description)
 
 
-def _tokens(data: Data) -> tuple[npt.NDArray[np.unsignedinteger], str]:
+def _chunks(tokens: Tokens) -> Iterator[Tokens]:
+    return (tokens[start : start + _CHUNK] for start in range(0, len(tokens), _CHUNK))
+
+
+def _extremes(tokens: Tokens) -> tuple[int, int]:
+    """The smallest and the largest token; zeros of an empty array."""
+    found = [(int(chunk.min()), int(chunk.max())) for chunk in _chunks(tokens)]
+    return min((low for low, _ in found), default=0), max((high for _, high in found), default=0)
+
+
+def _digest(tokens: Tokens, largest: int) -> str:
+    narrowest = np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32
+    digest = hashlib.sha256()
+    for chunk in _chunks(tokens):
+        digest.update(chunk.astype(narrowest).tobytes())
+    return digest.hexdigest()
+
+
+def _tokens(data: Data) -> tuple[Tokens, str]:
     """All tokens of a source, and what they are in words."""
     if data.source == "markov":
         return markov.tokens(), f"a Markov chain of order 2 with {markov.entropy_rate():.5f} nats a token"
@@ -100,20 +137,24 @@ def _tokens(data: Data) -> tuple[npt.NDArray[np.unsignedinteger], str]:
     return np.frombuffer(b"".join(path.read_bytes() for path in files), np.uint8), what
 
 
-def _token_array(data: Data) -> npt.NDArray[np.unsignedinteger]:
-    """One-dimensional ids from a file, in the narrowest unsigned type that holds them."""
+def _token_array(data: Data) -> Tokens:
+    """One-dimensional ids of a file, which stays where it is and is mapped into memory."""
     path = Path(data.path or "").expanduser()
     if not path.is_file():
         raise DataNotFoundError(_missing(data, "a file of token ids"))
+    if path.suffix not in (".npy", ".bin"):
+        raise DataNotTokensError(
+            f"data.path is {data.path!r}, expected the name of an .npy or .bin file of token ids; there is no tokenizer here: "
+            "write the ids with yours, or read the text byte by byte with data.source: text"
+        )
     try:
-        ids = np.load(path) if path.suffix == ".npy" else np.fromfile(path, "<u2")
+        ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
     except (ValueError, EOFError) as error:
         raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian uint16: {error}") from error
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or (ids.size and int(ids.min()) < 0):
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         found = f"{ids.dtype} of shape {ids.shape}"
         raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {found}")
-    largest = int(ids.max()) if ids.size else 0
-    return ids.astype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32)
+    return ids
 
 
 def _missing(data: Data, what: str) -> str:
@@ -144,7 +185,7 @@ def _text_files(data: Data) -> list[Path]:
     return files
 
 
-def _check_length(data: Data, part: str, tokens: npt.NDArray[np.unsignedinteger]) -> None:
+def _check_length(data: Data, part: str, tokens: Tokens) -> None:
     needed = data.sequence_length + 2
     if len(tokens) < needed:
         raise DataTooSmallError(
@@ -155,23 +196,23 @@ def _check_length(data: Data, part: str, tokens: npt.NDArray[np.unsignedinteger]
 
 def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
     """Raises VocabularyTooSmallError where a token of the corpus is not below `vocab_size`."""
-    largest = int(max(part.max() for part in (corpus.train, corpus.validation) if len(part)))
-    if largest >= vocab_size:
+    if corpus.largest >= vocab_size:
         raise VocabularyTooSmallError(
-            f"model.vocab_size is {vocab_size}, expected more than {largest}, the largest token of {corpus.description}; "
-            f"set model.vocab_size: {largest + 1} or more"
+            f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest token of {corpus.description}; "
+            f"set model.vocab_size: {corpus.largest + 1} or more"
         )
 
 
-def batch(train: jax.Array, seed: jax.Array, step: jax.Array, batch_size: int, sequence_length: int) -> jax.Array:
-    """int32 tokens (batch_size, sequence_length + 1) of a step: inputs and, shifted by one, targets.
+def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> npt.NDArray[np.int32]:
+    """int32 tokens (count, batch_size, sequence_length + 1) of `count` steps from step `first`: inputs and, shifted by one, targets.
 
-    train: tokens on the device; seed: uint32 scalar; step: int32 scalar.
+    seed: the uint32 that the data order of a run starts from.
     """
-    key = random_bits.fold(seed, step)
-    starts = random_bits.counter_bits(key, (batch_size,)) % jnp.uint32(train.shape[0] - sequence_length)
-    offsets = jnp.arange(sequence_length + 1, dtype=jnp.uint32)
-    return train[starts[:, None] + offsets[None, :]].astype(jnp.int32)
+    keys = np.array([random_bits.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32)
+    starts = random_bits.host_bits(keys, data.batch_size) % np.uint32(len(tokens) - data.sequence_length)
+    offsets = np.arange(data.sequence_length + 1)
+    cut: npt.NDArray[np.int32] = tokens[starts[..., None] + offsets].astype(np.int32)
+    return cut
 
 
 def validation_batches(corpus: Corpus, data: Data) -> npt.NDArray[np.int32]:

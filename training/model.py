@@ -5,12 +5,13 @@ What it answers: what is the loss of these parameters on these tokens under this
     x = embed[tokens]
     per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
                x += down(silu(gate(n)) * up(n))
-    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) embed^T
+    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
 
 What a recipe never touches: embedding, logits, norms, rotary positions, softmax and the two products inside attention run
 in bfloat16 products with float32 sums (all float32 under recipe f32). `mlp_only` leaves the four attention projections in
 bfloat16 too; `all_linears` quantizes all seven; the first `keep_first` and the last `keep_last` blocks stay out of either.
-Master weights and the residual stream are float32; what enters and leaves a linear layer is bfloat16.
+Master weights and the residual stream are float32; what enters and leaves a linear layer is bfloat16. With `remat` the
+backward pass computes a block again from its input instead of keeping what it needs: the same numbers from less memory.
 
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
 F d_ff, V vocabulary, M = B T tokens.
@@ -34,12 +35,11 @@ from training.linear import Channel, linear
 from training.recipes import LinearRecipe, forward_in_bf16, linear_recipe
 from training.rules import LayerPolicy, Recipe
 from training.spec import NO_OVERRIDES, Model, Projections
+from training.statistics import PROJECTIONS
 from training.switches import NO_SWITCHES, Switches
 
 Parameters = dict[str, Any]
 _EPSILON = 1e-5
-_ATTENTION = ("query", "key", "value", "out")
-PROJECTIONS = (*_ATTENTION, "gate", "up", "down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class Decoder:
     quantized_layers: frozenset[str]
     keep_first: int = 0
     keep_last: int = 0
+    remat: bool = False
 
     @property
     def dtype(self) -> Any:
@@ -80,6 +81,7 @@ def decoder(
     keep_last: int = 0,
     projections: Projections = NO_OVERRIDES,
     bf16_forward: bool = False,
+    remat: bool = False,
 ) -> Decoder:
     """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32).
 
@@ -93,6 +95,7 @@ def decoder(
         quantized_layers=projections.quantized(layer_policy),
         keep_first=keep_first,
         keep_last=keep_last,
+        remat=remat,
     )
 
 
@@ -133,8 +136,9 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
             narrower = np.sqrt(2 * shape.n_layers) if name in ("out", "down") else 1.0
             block[name] = normal(f"{index}/{name}", size, float(1 / (np.sqrt(size[0]) * narrower)))
         blocks.append(block)
-    embed = normal("embed", (shape.vocab_size, shape.d_model), float(shape.d_model**-0.5))
-    return {"embed": embed, "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
+    table, deviation = (shape.vocab_size, shape.d_model), float(shape.d_model**-0.5)
+    parameters = {"embed": normal("embed", table, deviation), "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
+    return parameters if shape.tied_embeddings else {**parameters, "unembed": normal("unembed", table, deviation)}
 
 
 def loss_and_lm_loss(
@@ -157,15 +161,32 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: 
     batch, length = tokens_BT.shape
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
-    for index, block in enumerate(parameters["blocks"]):
-        layer = partial(_projection, model, index, block, random_bits.fold(seed, index), channels)
-        n_MD = _rms_norm(x_MD, block["attention_norm"], model.dtype)
-        mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
-        x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
-        n_MD = _rms_norm(x_MD, block["mlp_norm"], model.dtype)
-        x_MD = x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
+    for index, weights in enumerate(parameters["blocks"]):
+        block = partial(_block, model, index, angles, batch)
+        run = jax.checkpoint(block) if model.remat else block
+        x_MD = run(weights, x_MD, random_bits.fold(seed, index), channels)
     n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
-    return matmul(model.products, n_MD, _narrow(parameters["embed"], model.dtype).T)
+    embedding = parameters["embed" if model.shape.tied_embeddings else "unembed"]
+    return matmul(model.products, n_MD, _narrow(embedding, model.dtype).T)
+
+
+def _block(
+    model: Decoder,
+    index: int,
+    angles: tuple[Any, Any],
+    batch: int,
+    weights: Parameters,
+    x_MD: jax.Array,
+    seed: jax.Array,
+    channels: Channel,
+) -> jax.Array:
+    """One block: what attention and the MLP add to the residual stream."""
+    layer = partial(_projection, model, index, weights, seed, channels)
+    n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
+    mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
+    x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
+    n_MD = _rms_norm(x_MD, weights["mlp_norm"], model.dtype)
+    return x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
 
 
 def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
 _GOLDEN = 0x9E3779B9
 _MASK = 0xFFFFFFFF
@@ -56,12 +58,20 @@ def centred_uniform(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return one_to_two - 1.5
 
 
-def integer_fold(*numbers: int) -> int:
+def integer_fold(*numbers: int, start: int = 0) -> int:
     """`fold` for Python integers: the uint32 hash of a sequence, for salts that are made on the host."""
-    h = 0
+    h = start
     for number in numbers:
         h = _finalize_integer(h ^ _finalize_integer((number + _GOLDEN) & _MASK))
     return h
+
+
+def host_bits(seeds: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
+    """`counter_bits` on the host: uint32 (seeds, count), for what must not wait for the device."""
+    h = np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN) + seeds[:, None]
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
 
 
 def _finalize_integer(h: int) -> int:

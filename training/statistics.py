@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
+LayerStatistics = tuple[tuple[tuple[float, ...], ...], ...]
+
+
+def layer_names(n_layers: int) -> tuple[str, ...]:
+    """The linear layers in the order of everything that is told by layer: "0.query", "0.key", ..., "1.query", ..."""
+    return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
@@ -11,8 +19,13 @@ class StepStats:
 
     step counts from 0; loss includes z-loss; lm_loss is the cross entropy in nats per token and is what is judged;
     norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the update; tokens is the
-    number of tokens trained on up to and including this step; nonfinite_inputs counts the NaN and infinite values that
+    number of tokens trained on up to and including this step; data_wait_seconds is the host's time for cutting and handing over
+    its tokens (while the device works on earlier steps); nonfinite_inputs counts the NaN and infinite values that
     reached a quantizer; validation_loss is there only for steps after which it was evaluated.
+
+    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on steps that were watched
+    (`schedule.statistics_every`) layers (layers, operands, statistics) of `training.layer_statistics`, NaN for an operand that
+    is not quantized.
     """
 
     step: int
@@ -25,5 +38,8 @@ class StepStats:
     update_norm: float
     tokens: int
     step_seconds: float
+    data_wait_seconds: float
     nonfinite_inputs: float
+    layer_grad_norms: tuple[float, ...]
+    layers: LayerStatistics | None = None
     validation_loss: float | None = None

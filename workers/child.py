@@ -37,7 +37,7 @@ def main() -> int:
 
 def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
     # Imported here: the core must be chosen before jax counts the processors.
-    from training import data, loop  # noqa: PLC0415
+    from training import data, fingerprint, loop  # noqa: PLC0415
     from training.checkpoint import Checkpointing, CheckpointRefusedError  # noqa: PLC0415
 
     folder = Path(checkpoints["folder"])
@@ -49,7 +49,7 @@ def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
 
     try:
         corpus = data.load(spec.data)
-        tell("manifest", {"manifest": loop.manifest(spec, corpus)})
+        tell("manifest", {"manifest": fingerprint.manifest(spec, corpus)})
         try:
             for step in loop.train(spec, corpus, checkpointing=plan):
                 tell("step", dataclasses.asdict(step))

@@ -2,7 +2,7 @@
 
 The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently makes another recipe of nvfp4. So a
 training process gets the variables that are named here and no others, those that decide bits are recorded with the run
-(`training.loop.manifest`), and no secret of the service ever reaches it.
+(`training.fingerprint.manifest`), and no secret of the service ever reaches it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 import hashlib
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training import random_bits
 from training.data import (
     DataNotFoundError,
     DataNotTokensError,
     DataTooSmallError,
     VocabularyTooSmallError,
-    batch,
+    batches,
     check_vocabulary,
     load,
     validation_batches,
@@ -74,21 +74,32 @@ def test_a_vocabulary_must_hold_every_token(text):
         check_vocabulary(load(text), 122)
 
 
+CUT = Data(source="text", path="given", sequence_length=16, batch_size=4)
+
+
 def test_a_batch_is_a_pure_function_of_seed_and_step():
-    train = jnp.arange(200, dtype=jnp.uint8)
-    cut = jax.jit(lambda seed, step: batch(train, seed, step, 4, 16))
-    first = np.asarray(cut(jnp.uint32(1), jnp.int32(5)))
-    assert first.shape == (4, 17)
-    np.testing.assert_array_equal(first, np.asarray(batch(train, jnp.uint32(1), jnp.int32(5), 4, 16)))
-    np.testing.assert_array_equal(np.diff(first, axis=1), 1)  # consecutive tokens of the corpus
-    assert np.any(first != np.asarray(cut(jnp.uint32(1), jnp.int32(6))))
-    assert np.any(first != np.asarray(cut(jnp.uint32(2), jnp.int32(5))))
+    train = np.arange(200, dtype=np.uint8)
+    first = batches(train, CUT, 1, 5, 3)
+    assert first.shape == (3, 4, 17)
+    assert first.dtype == np.int32
+    np.testing.assert_array_equal(first[2], batches(train, CUT, 1, 7, 1)[0])
+    np.testing.assert_array_equal(np.diff(first, axis=-1), 1)  # consecutive tokens of the corpus
+    assert np.any(first != batches(train, CUT, 1, 6, 3))
+    assert np.any(first != batches(train, CUT, 2, 5, 3))
+
+
+def test_batches_start_where_the_hash_says():
+    train = np.arange(200, dtype=np.uint8)
+    for step in (0, 1, 2**31 - 1):
+        key = random_bits.fold(jnp.uint32(2**32 - 1), jnp.int32(step))
+        starts = random_bits.counter_bits(key, (4,)) % jnp.uint32(200 - 16)
+        np.testing.assert_array_equal(batches(train, CUT, 2**32 - 1, step, 1)[0, :, 0], np.asarray(starts))
 
 
 def test_batches_reach_the_whole_corpus():
-    train = jnp.arange(60, dtype=jnp.uint8)
-    starts = np.concatenate([np.asarray(batch(train, jnp.uint32(0), jnp.int32(step), 16, 16))[:, 0] for step in range(40)])
-    assert set(starts.tolist()) == set(range(60 - 16))
+    train = np.arange(60, dtype=np.uint8)
+    starts = batches(train, replace(CUT, batch_size=16), 0, 0, 40)[..., 0]
+    assert set(starts.ravel().tolist()) == set(range(60 - 16))
 
 
 def test_validation_batches_are_even_and_complete(text):
@@ -100,16 +111,28 @@ def test_validation_batches_are_even_and_complete(text):
     np.testing.assert_array_equal(flat[-1], corpus.validation[-17:])
 
 
-@pytest.mark.parametrize(("largest", "dtype"), [(200, np.uint8), (50_000, np.uint16), (130_000, np.uint32)])
-def test_token_arrays_keep_their_ids_in_the_narrowest_type(tmp_path, largest, dtype):
+@pytest.mark.parametrize("largest", [200, 50_000, 130_000])
+def test_a_token_array_stays_on_disk_and_its_digest_does_not_depend_on_its_type(tmp_path, largest):
     ids = np.random.default_rng(0).integers(0, largest + 1, 400)
     ids[7] = largest
-    np.save(tmp_path / "ids.npy", ids)
-    corpus = load(Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0))
-    assert corpus.train.dtype == dtype
-    np.testing.assert_array_equal(corpus.train, ids)
-    with pytest.raises(VocabularyTooSmallError):
-        check_vocabulary(corpus, largest)
+    digests = set()
+    for dtype in (np.int64, np.uint32, ">i4"):
+        np.save(tmp_path / "ids.npy", ids.astype(dtype))
+        corpus = load(Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0))
+        assert isinstance(corpus.train, np.memmap)
+        assert corpus.largest == largest
+        np.testing.assert_array_equal(corpus.train, ids)
+        np.testing.assert_array_equal(batches(corpus.train, CUT, 0, 0, 1)[0, :, 0] < 2**31, True)
+        digests.add(corpus.digest)
+        with pytest.raises(VocabularyTooSmallError):
+            check_vocabulary(corpus, largest)
+    assert len(digests) == 1
+
+
+def test_a_long_corpus_is_read_in_pieces(text, monkeypatch):
+    whole = load(text)
+    monkeypatch.setattr("training.data._CHUNK", 7)
+    assert (load(text).digest, load(text).largest) == (whole.digest, whole.largest) == (hashlib.sha256(TEXT).hexdigest(), 122)
 
 
 def test_a_bin_file_is_little_endian_uint16(tmp_path):
@@ -122,7 +145,17 @@ def test_a_token_array_that_is_none_is_refused(tmp_path):
     np.save(tmp_path / "float.npy", np.zeros(400))
     np.save(tmp_path / "square.npy", np.zeros((20, 20), np.int64))
     (tmp_path / "text.npy").write_text("not an array")
-    for name, message in (("float.npy", "found float64"), ("square.npy", r"of shape \(20, 20\)"), ("text.npy", "expected a NumPy")):
+    np.save(tmp_path / "negative.npy", np.arange(-1, 400))
+    (tmp_path / "odd.bin").write_bytes(b"123")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for name, message in (
+        ("negative.npy", "of at least 0, found -1"),
+        ("odd.bin", "little-endian uint16"),
+        ("tokenizer.json", "there is no tokenizer here"),
+        ("float.npy", "found float64"),
+        ("square.npy", r"of shape \(20, 20\)"),
+        ("text.npy", "expected a NumPy"),
+    ):
         with pytest.raises(DataNotTokensError, match=message):
             load(Data(source="tokens", path=str(tmp_path / name), sequence_length=16))
     with pytest.raises(DataNotFoundError, match="a file of token ids"):

@@ -9,11 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from training import loop, model
+from training import model, run, step
 from training.data import Corpus, VocabularyTooSmallError
-from training.loop import DivergedError, RecipeRefusedError, manifest, rounding_salt, train
-from training.model import PROJECTIONS
+from training.fingerprint import manifest
+from training.layer_statistics import OPERANDS, STATISTICS
+from training.loop import DevicesMissingError, DivergedError, OutOfMemoryError, RecipeRefusedError, train
+from training.run import Run, rounding_salt
 from training.spec import Data, Model, RunSpec, Schedule
+from training.statistics import PROJECTIONS, layer_names
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -27,7 +30,7 @@ SPEC = RunSpec(
     devices=1,
 )
 TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
-CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], digest="d1", description="a ramp")
+CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,6 +53,7 @@ def test_every_step_is_reported_once_and_in_order(steps):
     assert all(step.loss > step.lm_loss for step in steps)
     assert all(step.clipped_grad_norm <= 1.0001 for step in steps)
     assert all(step.nonfinite_inputs == 0 for step in steps)
+    assert all(step.data_wait_seconds >= 0 for step in steps)
     assert steps[1].learning_rate == pytest.approx(1e-2)
 
 
@@ -58,8 +62,32 @@ def test_validation_comes_when_it_is_due_and_after_the_last_step(steps):
     assert steps[11].validation_loss < steps[4].validation_loss
 
 
+def test_gradient_norms_by_layer_are_those_of_their_matrices(steps):
+    """The layers' norms and what is left of the whole: embedding and gains."""
+    names = layer_names(SPEC.model.n_layers)
+    assert names == tuple(f"0.{projection}" for projection in PROJECTIONS)
+    for told in steps:
+        assert len(told.layer_grad_norms) == len(names)
+        assert min(told.layer_grad_norms) > 0
+        assert 0 < sum(norm**2 for norm in told.layer_grad_norms) < told.grad_norm**2
+        assert told.layers is None
+
+
+def test_layers_are_watched_when_it_is_due_and_no_bit_moves(steps):
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, statistics_every=4))
+    watched = list(train(spec, CORPUS))
+    assert [step.step for step in watched if step.layers is not None] == [0, 4, 8]
+    table = np.array(watched[4].layers)
+    assert table.shape == (len(PROJECTIONS), len(OPERANDS), len(STATISTICS))
+    quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
+    assert np.isnan(table[~quantized]).all()
+    snr = table[quantized][:, :, STATISTICS.index("snr_db")]
+    assert ((snr > 8) & (snr < 30)).all()
+    assert [step.loss for step in watched] == [step.loss for step in steps]
+
+
 def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
-    monkeypatch.setattr(loop, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
+    monkeypatch.setattr(run, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
     again = list(train(SPEC, CORPUS))
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "validation_loss"):
         assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
@@ -82,7 +110,7 @@ def test_arms_start_from_the_same_point_and_see_the_same_tokens():
 
 
 def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
-    monkeypatch.setattr(loop, "rounding_salt", lambda *_: 12345)
+    monkeypatch.setattr(run, "rounding_salt", lambda *_: 12345)
     other = list(islice(train(SPEC, CORPUS), 3))
     assert other[0].loss == steps[0].loss  # the forward pass and the first weights are the same
     assert other[0].grad_norm != steps[0].grad_norm
@@ -98,41 +126,62 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
 
 
 def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
-    run = loop.Run(replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0)), CORPUS, fast_bf16=True)
-    first = list(run.steps())
+    trained = Run(replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0)), CORPUS, fast_bf16=True)
+    first = list(trained.steps())
     assert first[-1].lm_loss < first[0].lm_loss
-    scale = np.asarray(run._state.scales.scale)[0]
+    scale = np.asarray(trained._state.scales.scale)[0]
     quantized = [PROJECTIONS.index(name) for name in ("gate", "up", "down")]
     assert np.all(scale[quantized] != 1)
     assert np.all(np.delete(scale, quantized, axis=0) == 1)  # the attention projections are not quantized
-    again = loop.Run(run._spec, CORPUS, fast_bf16=True)
+    again = Run(trained._spec, CORPUS, fast_bf16=True)
     assert [step.loss for step in again.steps()] == [step.loss for step in first]
 
 
+def test_pieces_of_a_batch_are_a_batch():
+    """In float32 the mean gradient of two pieces is that of the batch to a rounding error; remat changes memory alone."""
+    spec = replace(SPEC, recipe="f32", model=replace(SPEC.model, tied_embeddings=False), schedule=replace(SPEC.schedule, steps=3))
+    whole, *others = (list(train(variant, CORPUS)) for variant in (spec, replace(spec, gradient_accumulation=2), replace(spec, remat=True)))
+    for other in others:
+        for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm"):
+            np.testing.assert_allclose([getattr(s, name) for s in other], [getattr(s, name) for s in whole], rtol=2e-5)
+
+
+def test_pieces_report_their_largest_amaxes_and_the_first_one_is_watched():
+    schedule = replace(SPEC.schedule, steps=2, warmup_steps=0, statistics_every=2, validation_every=0)
+    data = replace(SPEC.data, batch_size=4)
+    halves = Run(replace(SPEC, recipe="fp8_delayed", data=data, schedule=schedule, gradient_accumulation=2), CORPUS, fast_bf16=True)
+    whole = Run(replace(SPEC, recipe="fp8_delayed", data=data, schedule=schedule), CORPUS, fast_bf16=True)
+    (first, _), (expected, _) = list(halves.steps()), list(whole.steps())
+    gate = PROJECTIONS.index("gate")
+    amax = np.asarray(whole._state.scales.history)[0, gate, 0, -2:]
+    np.testing.assert_allclose(np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02)
+    assert 0 < first.layers[gate][0][0] <= expected.layers[gate][0][0]
+
+
 def test_seeds_salts_and_schedules_share_one_program(steps):
-    before = loop._block._cache_size()
+    before = step.block._cache_size()
     list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
-    assert loop._block._cache_size() == before
+    assert step.block._cache_size() == before
 
 
 def test_a_run_is_cancelled_by_not_pulling():
-    run = train(SPEC, CORPUS)
-    next(run)
-    run.close()
+    steps = train(SPEC, CORPUS)
+    next(steps)
+    steps.close()
     with pytest.raises(StopIteration):
-        next(run)
+        next(steps)
 
 
 def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     sick = model.initial_parameters(SPEC.model, 0, 0)
     sick["blocks"][0]["gate"][0, :3] = np.nan
     monkeypatch.setattr(model, "initial_parameters", lambda *_: sick)
-    run = train(SPEC, CORPUS)
-    first = next(run)
+    steps = train(SPEC, CORPUS)
+    first = next(steps)
     assert math.isnan(first.loss)
     assert first.nonfinite_inputs >= 3
     with pytest.raises(DivergedError, match="loss of step 0 is not finite") as raised:
-        next(run)
+        next(steps)
     assert (raised.value.step, raised.value.code) == (0, "DIVERGED")
 
 
@@ -140,16 +189,21 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
     def exhausted(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
 
-    monkeypatch.setattr(loop, "_block", exhausted)
-    with pytest.raises(loop.OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size") as raised:
+    monkeypatch.setattr(step, "block", exhausted)
+    with pytest.raises(OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size.*remat: true") as raised:
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
+    large = replace(SPEC, model=Model(preset="llama3-405b"), remat=True)  # refused before a byte of it is allocated
+    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* alone take 6047\.7\); reduce .*the model, or raise"):
+        next(train(large, CORPUS))
 
 
 def test_what_cannot_run_is_refused_before_the_first_step():
     with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
         next(train(replace(SPEC, engine="transformer_engine", model=replace(SPEC.model)), CORPUS))
     assert raised.value.code == "RECIPE_REFUSED"
+    with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1: this process sees no more of cpu"):
+        next(train(replace(SPEC, devices=2, data=replace(SPEC.data, batch_size=4)), CORPUS))
     with pytest.raises(VocabularyTooSmallError):
         next(train(replace(SPEC, model=replace(SPEC.model, vocab_size=16)), CORPUS))
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from training.linear import quiet_channel
-from training.model import PROJECTIONS, decoder, initial_parameters, loss_and_lm_loss, matmul
+from training.model import decoder, initial_parameters, loss_and_lm_loss, matmul
 from training.spec import Model, Projections
+from training.statistics import PROJECTIONS
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
 TOKENS = np.random.default_rng(0).integers(0, 64, (2, 9)).astype(np.int32)
