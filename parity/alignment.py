@@ -11,6 +11,8 @@ import numpy as np
 
 from parity.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
 
+COPY_NATS, COPY_POINTS, COPY_SHARE = 1e-4, 100, 0.9  # the least of real reruns: 0.0034 nats within their last 100 points
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nonfinite:
@@ -63,14 +65,37 @@ def same_series(left: Curve, right: Curve) -> bool:
     return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
 
 
+def same_run(left: Curve, right: Curve) -> bool:
+    """Whether two series are one run: equal, or copies of it that were stored with other digits or thinned out.
+
+    Copies end together, are finite together, and differ by at most 0.0001 nats at every common step; reruns differ by more than that.
+    """
+    if same_series(left, right):
+        return True
+    stride = max(left.completeness.stride or 1, right.completeness.stride or 1)
+    fewer = min(len(left.steps), len(right.steps))
+    if fewer < COPY_POINTS or abs(int(left.steps[-1]) - int(right.steps[-1])) >= stride:
+        return False
+    common = _common(left.steps, right.steps)
+    if len(common) < COPY_SHARE * fewer:
+        return False
+    a, b = (run.loss[positions(run.steps, common)] for run in (left, right))
+    late = slice(-COPY_POINTS, None)
+    return _copies(a[late], b[late]) and _copies(a, b)  # the end alone tells most reruns apart
+
+
+def _copies(left: FloatArray, right: FloatArray) -> bool:
+    finite = usable(left)
+    return np.array_equal(finite, usable(right)) and bool((np.abs(left[finite] - right[finite]) <= COPY_NATS).all())
+
+
 def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
-    """The runs without those whose series equals an earlier one, and how many were left out."""
-    if len(runs) < 2:
-        return tuple(runs), 0
-    seen: dict[str, Curve] = {}
+    """The runs without those that are an earlier one again, and how many were left out."""
+    found: list[Curve] = []
     for run in runs:
-        seen.setdefault(run.digest(), run)
-    return tuple(seen.values()), len(runs) - len(seen)
+        if not any(same_run(run, other) for other in found):
+            found.append(run)
+    return tuple(found), len(runs) - len(found)
 
 
 def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[Curve, ...], int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.alignment import Nonfinite, align, distinct, nonfinite, paired_by_seed
+from parity.alignment import Nonfinite, align, distinct, nonfinite, paired_by_seed, same_run
 from parity.criteria import Criteria
 from parity.curve import Curve, FloatArray
 from parity.pairing import SAME_ORDER, pair_correlation
@@ -76,13 +76,11 @@ def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> 
 def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
     """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, not equal."""
     reference = [run for run in baseline.runs if run.seed == min(run.seed for run in baseline.runs)]
-    seen = {run.digest() for run in baseline.runs} if controls else set()
     used, left_out, offsets = [], [], []
-    for control in controls:
+    for number, control in enumerate(controls):
         reason, offset = "equal to another run", 0.0
-        if (digest := control.digest()) not in seen:
+        if not any(same_run(control, other) for other in (*baseline.runs, *controls[:number])):
             reason, offset = _check_control(control, reference, criteria, window)
-        seen.add(digest)
         if reason:
             left_out.append(f"{control.label or 'control'}: {reason}")
         else:

@@ -26,11 +26,12 @@ def noise_assumed(m: Measurements) -> str | None:
 
 
 def identical(m: Measurements) -> str | None:
-    """Runs are equal value for value (S4)."""
+    """Runs are copies of another run (S4)."""
     total = m.arms.baseline.identical + m.arms.candidate.identical
     if total == 0:
         return None
-    return f"{count(total, 'run')} equal another run value for value and {'counts' if total == 1 else 'count'} for nothing."
+    word = "repeats" if total == 1 else "repeat"
+    return f"{count(total, 'run')} {word} another run (to 0.0001 nats at every step) and {'counts' if total == 1 else 'count'} for nothing."
 
 
 def arms_identical(m: Measurements) -> str | None:

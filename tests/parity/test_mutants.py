@@ -146,6 +146,16 @@ def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], t
     assert by_command(often, tmp_path, capsys) == by_command(once, tmp_path, capsys)
 
 
+def test_one_run_in_several_formats_changes_nothing(reruns: tuple[Curve, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def copies(run: Curve) -> list[Curve]:
+        return [run, with_loss(run, run.loss.astype(np.float32)), with_loss(run, run.loss.round(5)), kept(run, slice(None, None, 1))]
+
+    once = Pair(base=[reruns[0]], cand=[reruns[1]])
+    often = Pair(base=copies(reruns[0]), cand=copies(reruns[1]), controls=copies(reruns[0])[1:])
+    assert by_judge(often) == by_judge(once)
+    assert by_command(often, tmp_path, capsys) == by_command(once, tmp_path, capsys)
+
+
 def rejected(reruns: tuple[Curve, ...]) -> float:
     """Share of the ordered pairs of reruns whose interval does not hold 0."""
     pairs = list(itertools.permutations(reruns, 2))
