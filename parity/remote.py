@@ -91,6 +91,8 @@ def status(
             reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
             console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
             console.print(watching.table(document, {}))
+            if document["engine"] == "external":
+                _list_runs(console, document)
     return 0
 
 
@@ -137,6 +139,17 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
     show(document["verdicts"], as_json=as_json, markdown=markdown)
     return exit_code(document["verdicts"])
+
+
+def _list_runs(console: Console, document: Mapping[str, Any]) -> None:
+    """The runs that a user's own scripts train: each takes one id (PARITY_RUN)."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "arm", "replicate", "state", "why"):
+        table.add_column(heading, overflow="fold")
+    for arm in document["arms"]:
+        for run in arm["runs"]:
+            table.add_row(run["id"], arm["name"], str(run["replicate"]), run["state"].replace("_", " "), run["message"] or "")
+    console.print(table)
 
 
 def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:

@@ -1,0 +1,41 @@
+"""The examples for users' own training scripts, from the job file to the judged job, as a user runs them."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from parity import cli
+from parity.client import Client
+from server.settings import CHECKOUT
+
+
+def _parity(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "optax_loop.py",
+        pytest.param("torch_loop.py", marks=pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")),
+    ],
+)
+def test_a_loop_brings_its_curve(served, tmp_path, capsys, script):
+    job = _parity(capsys, "submit", str(CHECKOUT / "examples" / "external.yaml"), "--server", served).split()[0]
+    with Client(served) as client:
+        run = client.job(job)["arms"][0]["runs"][0]["id"]
+        assert run in _parity(capsys, "status", job, "--server", served)
+        environment = os.environ | {"PARITY_RUN": run, "PARITY_URL": served, "JAX_PLATFORMS": "cpu"}
+        script_path = str(CHECKOUT / "examples" / script)
+        said = subprocess.run([sys.executable, script_path], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+        assert (said.returncode, said.stderr) == (0, "")
+        found = client.run(run)
+        assert (found["state"], found["covered"]["recorded"], found["covered"]["missing"]) == ("finished", 200, 0)
+        assert "version.numpy" not in found["manifest"]
+        assert client.job(job)["arms"][0]["loss"] < 10
