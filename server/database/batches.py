@@ -43,21 +43,17 @@ def merge(
     """
     batch = _distinct({"step": steps.astype(np.float64), **columns})
     first, last = int(batch["step"][0]), int(batch["step"][-1])
-    touched = session.scalars(
-        select(Chunk)
-        .where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.last_step >= first, Chunk.first_step <= last)
-        .order_by(Chunk.first_step)
-    ).all()
+    touched = store.pieces(session, run_id, kind, first, last, epoch)
     if not touched:
         for start in range(0, len(batch["step"]), store.SEALED_STEPS):
             piece = {name: values[start : start + store.SEALED_STEPS] for name, values in batch.items()}
             store.append(session, run_id, kind, epoch, piece.pop("step").astype(np.int64), piece)
         return len(batch["step"])
-    recorded = store.join([store.table_of(chunk) for chunk in touched])
+    recorded = store.join(store.load(session, run_id, kind, touched))
     merged = _distinct(store.join([recorded, batch]))
     new = len(merged["step"]) - len(recorded["step"])
     if new:
-        store.replace(session, touched, merged)
+        store.replace(session, run_id, kind, touched, merged)
     return new
 
 

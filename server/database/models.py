@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Any, Literal
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from training.switches import Switches, label
@@ -146,7 +146,7 @@ class Attempt(Base):
 
 
 class Chunk(Base):
-    """Consecutive records of one run: float64 columns, zstd; `kind` is `train` or `validation`."""
+    """Consecutive records of one run, by columns; `kind` is `train` or `validation`. Their values are `ChunkColumn`s."""
 
     __tablename__ = "chunks"
 
@@ -158,6 +158,25 @@ class Chunk(Base):
     count: Mapped[int]
     columns: Mapped[list[str]]
     summary: Mapped[dict[str, Any]]
+
+
+class ChunkColumn(Base):
+    """One column of a chunk, as `codec.encode` writes it: a reader of one column touches no other."""
+
+    __tablename__ = "chunk_columns"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["run_id", "kind", "epoch", "first_step"],
+            ["chunks.run_id", "chunks.kind", "chunks.epoch", "chunks.first_step"],
+            ondelete="CASCADE",
+        ),
+    )
+
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    epoch: Mapped[int] = mapped_column(primary_key=True)
+    first_step: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
     payload: Mapped[bytes] = mapped_column(LargeBinary)
 
 

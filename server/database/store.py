@@ -1,27 +1,40 @@
-"""The metrics store: float64 columns in zstd chunks, keyed (run, kind, epoch, first step).
+"""The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
 
 A resumed run supersedes: where attempts overlap, the newest epoch wins from its first step on, and a curve never mixes
-two attempts on the same steps. NaN and Inf come back bit for bit.
+two attempts on the same steps. NaN and Inf come back bit for bit. Steps at equal distances are not stored: the first, the
+last and the count say them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from server.database.models import Chunk
+from server.database import codec
+from server.database.models import Chunk, ChunkColumn
 
 Columns = dict[str, NDArray[np.float64]]
 
 SEALED_STEPS = 4096
 _CHUNKS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A chunk without its values."""
+
+    epoch: int
+    first_step: int
+    last_step: int
+    count: int
 
 
 def append(
@@ -33,7 +46,8 @@ def append(
         steps: (n,) ascending, n >= 1.
         columns: name -> (n,) float64.
     """
-    session.merge(_chunk(run_id, kind, epoch, {"step": steps.astype(np.float64), **columns}))
+    _remove(session, run_id, kind, epoch, [int(steps[0])])
+    _insert(session, run_id, kind, epoch, {"step": steps.astype(np.float64), **columns})
 
 
 def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
@@ -44,47 +58,55 @@ def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     groups: list[list[Any]] = []
     size = 0
-    for chunk in session.execute(
-        select(Chunk.first_step, Chunk.count.label("steps"), Chunk.columns).where(*own).order_by(Chunk.first_step)
-    ):
-        size += chunk.steps
-        if groups and groups[-1][-1].columns == chunk.columns and size <= SEALED_STEPS:
-            groups[-1].append(chunk)
+    rows = session.execute(
+        select(Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), Chunk.columns).where(*own).order_by(Chunk.first_step)
+    )
+    for row in rows:
+        size += row.steps
+        if groups and groups[-1][-1].columns == row.columns and size <= SEALED_STEPS:
+            groups[-1].append(row)
         else:
-            groups.append([chunk])
-            size = chunk.steps
+            groups.append([row])
+            size = row.steps
     for group in groups:
         if len(group) > 1:
-            inside = Chunk.first_step.between(group[0].first_step, group[-1].first_step)
-            chunks = session.scalars(select(Chunk).where(*own, inside).order_by(Chunk.first_step)).all()
-            replace(session, chunks, join([table_of(chunk) for chunk in chunks]))
+            small = [Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in group]
+            replace(session, run_id, kind, small, join(load(session, run_id, kind, small)))
     return len(groups)
 
 
-def replace(session: Session, chunks: Sequence[Chunk], table: Columns) -> None:
+def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
     """Put one table (`step` first, ascending) in the place of chunks of one attempt, cut into chunks of up to 4,096 steps."""
-    run_id, kind, epoch = chunks[0].run_id, chunks[0].kind, chunks[0].epoch
-    for chunk in chunks:
-        session.delete(chunk)
-    session.flush()
+    epoch = old[0].epoch
+    _remove(session, run_id, kind, epoch, [piece.first_step for piece in old])
     for start in range(0, len(table["step"]), SEALED_STEPS):
-        session.add(_chunk(run_id, kind, epoch, {name: values[start : start + SEALED_STEPS] for name, values in table.items()}))
+        _insert(session, run_id, kind, epoch, {name: values[start : start + SEALED_STEPS] for name, values in table.items()})
 
 
-def _chunk(run_id: str, kind: str, epoch: int, columns: Mapping[str, NDArray[np.float64]]) -> Chunk:
-    """A row from its columns, `step` first."""
-    table = np.stack([np.asarray(values, np.float64) for values in columns.values()])
-    return Chunk(
-        run_id=run_id,
-        kind=kind,
-        epoch=epoch,
-        first_step=int(table[0, 0]),
-        last_step=int(table[0, -1]),
-        count=table.shape[1],
-        columns=list(columns),
-        summary={name: _summary(values) for name, values in zip(columns, table, strict=True)},
-        payload=zstandard.compress(table.tobytes(), 3),
-    )
+def _remove(session: Session, run_id: str, kind: str, epoch: int, first_steps: Sequence[int]) -> None:
+    """Delete chunks; their columns go with them."""
+    chosen = delete(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.first_step.in_(first_steps))
+    session.execute(chosen.execution_options(synchronize_session=False))
+
+
+def _insert(session: Session, run_id: str, kind: str, epoch: int, columns: Columns) -> None:
+    """Write a chunk from its columns, `step` first."""
+    columns = {name: np.asarray(values, np.float64) for name, values in columns.items()}
+    steps = columns["step"]
+    piece = Piece(epoch=epoch, first_step=int(steps[0]), last_step=int(steps[-1]), count=len(steps))
+    key = {"run_id": run_id, "kind": kind, "epoch": epoch, "first_step": piece.first_step}
+    summary = {name: _summary(values) for name, values in columns.items() if name != "step"}
+    rest = {"last_step": piece.last_step, "count": piece.count, "columns": list(columns), "summary": summary}
+    session.execute(insert(Chunk), [key | rest])
+    stored = {name: values for name, values in columns.items() if name != "step" or not np.array_equal(values, _even_steps(piece))}
+    if stored:
+        session.execute(insert(ChunkColumn), [{**key, "name": name, "payload": codec.encode(values)} for name, values in stored.items()])
+
+
+def _even_steps(piece: Piece) -> NDArray[np.float64]:
+    """The steps of a chunk if they are at equal distances, as float64."""
+    stride = (piece.last_step - piece.first_step) // max(piece.count - 1, 1)
+    return piece.first_step + stride * np.arange(piece.count, dtype=np.float64)
 
 
 def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None = None) -> tuple[NDArray[np.int64], Columns]:
@@ -93,29 +115,70 @@ def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None =
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    joined = join([*tables(session, run_id, kind)], names)
+    joined = join([*tables(session, run_id, kind, names=names)], names)
     return joined.pop("step").astype(np.int64), joined
 
 
-def tables(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> Iterator[Columns]:
+def names(session: Session, run_id: str, kind: str) -> list[str]:
+    """The columns that a run has recorded, in the order of the alphabet."""
+    found = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == run_id, ChunkColumn.kind == kind).distinct())
+    return sorted(set(found) - {"step"})
+
+
+def tables(
+    session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf, names: Sequence[str] | None = None
+) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
 
     An attempt counts up to where a newer one began; so the order of attempts is the order of steps.
     """
     limits = superseded_from(session, run_id, kind)
-    statement = select(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
+    wanted = [piece for piece in pieces(session, run_id, kind, first_step, last_step) if piece.first_step < limits[piece.epoch]]
+    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):
+        end = min(limits[piece.epoch], last_step + 1)
+        inside = (whole["step"] >= first_step) & (whole["step"] < end)
+        if inside.all():
+            yield whole
+        elif inside.any():
+            yield {name: values[inside] for name, values in whole.items()}
+
+
+def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
+    """The chunks of a run (or of one attempt) that reach into a range of steps, by attempt, ascending."""
+    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
+    statement = select(*columns).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
     if last_step < math.inf:
         statement = statement.where(Chunk.first_step <= last_step)
-    for chunk in session.scalars(statement.order_by(Chunk.epoch, Chunk.first_step).execution_options(yield_per=_CHUNKS_AT_ONCE)):
-        end = min(limits[chunk.epoch], last_step + 1)
-        if chunk.first_step >= end:
-            continue
-        table = table_of(chunk)
-        if chunk.last_step >= end or chunk.first_step < first_step:
-            inside = (table["step"] >= first_step) & (table["step"] < end)
-            table = {name: values[inside] for name, values in table.items()}
-        if len(table["step"]):
-            yield table
+    if epoch is not None:
+        statement = statement.where(Chunk.epoch == epoch)
+    rows = session.execute(statement.order_by(Chunk.epoch, Chunk.first_step))
+    return [Piece(epoch=row.epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
+
+
+def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:
+    """The tables of these chunks, all their columns, `step` first."""
+    return [*_load(session, run_id, kind, chosen)]
+
+
+def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None = None) -> Iterator[Columns]:
+    """The table of each chunk in turn, with the named columns that it has (default: all); some chunks at a time."""
+    for epoch, attempt in groupby(chosen, key=lambda piece: piece.epoch):
+        of_attempt = list(attempt)
+        for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
+            some = of_attempt[start : start + _CHUNKS_AT_ONCE]
+            statement = select(ChunkColumn.first_step, ChunkColumn.name, ChunkColumn.payload).where(
+                ChunkColumn.run_id == run_id,
+                ChunkColumn.kind == kind,
+                ChunkColumn.epoch == epoch,
+                ChunkColumn.first_step.between(some[0].first_step, some[-1].first_step),
+            )
+            if names is not None:
+                statement = statement.where(ChunkColumn.name.in_(["step", *names]))
+            found: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
+            for first, name, payload in session.execute(statement):
+                if first in found:
+                    found[first][name] = codec.decode(payload)
+            yield from (found[piece.first_step] for piece in some)
 
 
 def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
@@ -141,12 +204,6 @@ def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
     return np.concatenate([table.get(name, np.full(len(table["step"]), np.nan)) for table in parts])
-
-
-def table_of(chunk: Chunk) -> Columns:
-    """The columns of a chunk, (n,) float64 each, `step` first."""
-    flat = np.frombuffer(zstandard.decompress(chunk.payload), np.float64).reshape(len(chunk.columns), chunk.count)
-    return dict(zip(chunk.columns, flat, strict=True))
 
 
 def _summary(values: NDArray[np.float64]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -111,14 +112,11 @@ def metrics(
     with context.database.read() as session:
         if not is_id("r", run_id) or session.get(Run, run_id) is None:
             raise NotFoundError(f"there is no run {run_id!r}")
-        steps, columns = store.read(session, run_id, kind)
-    wanted = names.split(",")
-    unknown = [name for name in wanted if name not in columns]
-    if unknown and len(steps):
-        raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(columns)}")
-    inside = (steps >= (first_step or 0)) & (steps <= (last_step if last_step is not None else np.iinfo(np.int64).max))
-    return MetricsDocument(
-        run=run_id,
-        kind=kind,
-        series=[series(name, steps[inside], columns.get(name, np.empty(0))[inside], points) for name in wanted],
-    )
+        wanted, known = names.split(","), store.names(session, run_id, kind)
+        unknown = [name for name in wanted if name not in known]
+        if unknown and known:
+            raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(known)}")
+        last = math.inf if last_step is None else last_step
+        columns = store.join([*store.tables(session, run_id, kind, first_step or 0, last, wanted)], wanted)
+    steps = columns["step"].astype(np.int64)
+    return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])

@@ -1,12 +1,14 @@
 """The migrations make the tables that the models describe, and can be taken back."""
 
+import numpy as np
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
-from server.database.models import Base
+from server.database import store
+from server.database.models import Base, Run
 from server.readiness import alembic_config
 
 pytestmark = pytest.mark.both_databases
@@ -23,3 +25,23 @@ def test_down_and_up_again(database):
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert "chunks" in inspect(database.engine).get_table_names()
+
+
+def test_curves_survive_the_way_down_and_up(database, recorded):
+    config = alembic_config(database.url)
+    job = recorded({"nvfp4": 0.01}, steps=300)
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == job).first().id
+        store.append(session, run, "validation", 1, np.array([3, 7, 8]), {"loss": np.array([1.0, np.nan, -np.inf])})
+
+    def curves() -> list[bytes]:
+        with database.read() as session:
+            found = [store.read(session, run, kind) for kind in ("train", "validation")]
+        return [part.tobytes() for steps, columns in found for part in (steps, *columns.values())]
+
+    before = curves()
+    assert len(before) == 8
+    command.downgrade(config, "0003")
+    assert "chunk_columns" not in inspect(database.engine).get_table_names()
+    command.upgrade(config, "head")
+    assert curves() == before
