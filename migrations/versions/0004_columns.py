@@ -4,6 +4,8 @@ Revision ID: 0004
 Revises: 0003
 """
 
+from typing import Any
+
 import numpy as np
 import sqlalchemy as sa
 import zstandard
@@ -20,7 +22,7 @@ _KEY = ("run_id", "kind", "epoch", "first_step")
 
 
 def _chunks() -> sa.TableClause:
-    plain = (sa.column(name) for name in (*_KEY, "last_step", "count"))
+    plain: list[sa.ColumnClause[Any]] = [sa.column(name) for name in (*_KEY, "last_step", "count")]
     return sa.table("chunks", *plain, sa.column("columns", sa.JSON()), sa.column("payload", sa.LargeBinary()))
 
 
