@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 
 import redis
 from alembic.config import Config
@@ -32,7 +33,7 @@ def problems(settings: Settings, database: Database) -> list[str]:
 
 
 def _database_problem(database: Database) -> str | None:
-    expected = set(ScriptDirectory.from_config(alembic_config(database.url)).get_heads())
+    expected = _heads()
     try:
         with database.engine.connect() as connection:
             found = set(MigrationContext.configure(connection).get_current_heads())
@@ -43,6 +44,12 @@ def _database_problem(database: Database) -> str | None:
     if found != expected:
         return f"the database is at migration {', '.join(found) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
     return None
+
+
+@cache
+def _heads() -> frozenset[str]:
+    """The newest migrations of this version; read once, since a readiness check comes every few seconds."""
+    return frozenset(ScriptDirectory.from_config(alembic_config("")).get_heads())
 
 
 def _broker_problem(url: str) -> str | None:
