@@ -170,6 +170,7 @@ def _facts(document: Document) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run floors, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    facts.append(("series", "; ".join(_series_words(document, side) for side in ("baseline", "candidate"))))
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
     return facts + _advisory_facts(document)
@@ -223,6 +224,18 @@ def _ratio_words(ratio: Document, key: str = "value") -> str:
     return f"{ratio[key]:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})"
 
 
+def _series_words(document: Document, side: str) -> str:
+    """What the first run of an arm covers: the proof of completeness in short."""
+    runs, name = document["inputs"][side], document[side]["name"]
+    found = runs[0]["completeness"]
+    if not found["count"]:
+        return f"{name} empty"
+    stride = f" every {found['stride']:,}" if found["stride"] else ""
+    flaws = [count(found[key], word) for key, word in (("duplicates", "repeated step"), ("gaps", "gap")) if found[key]]
+    covered = f"{count(found['count'], 'step')} {found['first']:,} to {found['last']:,}{stride}"
+    return f"{name} {', '.join([covered, *flaws])}"
+
+
 def _noise_words(document: Document) -> str:
     noise, parts = document["noise"], document["se_parts"]
     pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
@@ -238,7 +251,13 @@ def _margin_fact(document: Document) -> str:
     margin, advice = document["margin"], document["advice"]
     if not margin:
         return "undetermined"
-    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {advice['margin_to_pass']:.4f} would pass"
+    detectable = advice["minimum_detectable_gap"]
+    reach = (
+        f"; with an interval of this width a gap up to {detectable:.4f} can pass"
+        if detectable > 0.0
+        else "; this interval is too wide to pass"
+    )
+    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {advice['margin_to_pass']:.4f} would pass{reach}"
 
 
 def render_markdown(documents: Sequence[Document]) -> str:

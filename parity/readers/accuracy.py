@@ -26,7 +26,7 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
         grouped.setdefault(str(task), []).append((number, row))
     if not grouped:
         raise ReadError(f"{name}: no results; expected one row an item, or one row a task")
-    return {task: _task(own, f"{name}, task {task}") for task, own in grouped.items()}
+    return {task: _task(own, f"{name}, task {task[:40]!r}") for task, own in grouped.items()}
 
 
 def _from_mapping(document: Mapping[str, Any]) -> list[Any]:

@@ -58,6 +58,7 @@ BAD = [
     ("a,b\n1,2\n", "no task"),
     ("task,correct\n", "no results"),
     ("task,correct\narc,maybe\n", "correct is 'maybe'"),
+    ('task,correct\n"a,1\na,[0{\n', "correct is None"),  # found by fuzzing: a quoted name over several lines
     ("task,accuracy\narc,0.7\n", "correct is None"),
     ("task,accuracy,n\narc,71,100\n", "expected a share from 0 to 1"),
     ("task,accuracy,n\narc,x,100\n", "accuracy is 'x'; expected a number"),

@@ -18,7 +18,7 @@ def test_every_code_means_one_thing():
 
 
 def test_an_error_of_ours_is_no_fail_verdict(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_read_arms", lambda *_: 1 / 0)
+    monkeypatch.setattr(cli, "read_arms", lambda *_: 1 / 0)
     with pytest.raises(SystemExit) as ended:
         cli.main(["compare", "a.csv", "b.csv"])
     assert ended.value.code == EXIT_CODES["infrastructure"]
