@@ -81,10 +81,10 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
 
 
 def _out_of_memory(spec: RunSpec, device: Device) -> OutOfMemoryError:
-    remedies = "" if spec.remat else ", set remat: true"
+    remat = ", set remat: true" if device.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
     return OutOfMemoryError(
         f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
         f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB; weights, gradients and moments alone take "
         f"{_BYTES_PER_PARAMETER * spec.model.parameters / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
-        f"{remedies}, or raise gradient_accumulation"
+        f"{remat}, or raise gradient_accumulation"
     )

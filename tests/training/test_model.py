@@ -1,6 +1,7 @@
 """The decoder against a plain numpy forward pass, and what a policy and a replicate change."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,7 @@ def plain_loss(shape, parameters, tokens):
             n = norm(x, block["mlp_norm"])
             gate = n @ block["gate"]
             x = x + (gate / (1 + np.exp(-gate)) * (n @ block["up"])) @ block["down"]
-        logits = norm(x, p["final_norm"]) @ p["embed"].T
+        logits = norm(x, p["final_norm"]) @ p["embed" if shape.tied_embeddings else "unembed"].T
         lse = np.log(np.exp(logits).sum(-1))
         losses += list(lse - logits[np.arange(len(logits)), row[1:]])
         squares += list(lse**2)
@@ -59,10 +60,12 @@ def loss(model, parameters, z=0.0):
     return loss_and_lm_loss(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), channels, jnp.float32(z))
 
 
-def test_f32_forward_equals_the_plain_formula():
-    parameters = initial_parameters(SHAPE, 1, 0)
-    expected, square = plain_loss(SHAPE, parameters, TOKENS)
-    total, lm_loss = loss(decoder(SHAPE, "f32", "mlp_only", fast_bf16=True), jax.device_put(parameters), 0.5)
+@pytest.mark.parametrize("tied", [True, False])
+def test_f32_forward_equals_the_plain_formula(tied):
+    shape = replace(SHAPE, tied_embeddings=tied)
+    parameters = initial_parameters(shape, 1, 0)
+    expected, square = plain_loss(shape, parameters, TOKENS)
+    total, lm_loss = loss(decoder(shape, "f32", "mlp_only", fast_bf16=True), jax.device_put(parameters), 0.5)
     assert float(lm_loss) == pytest.approx(expected, rel=1e-5)
     assert float(total) == pytest.approx(expected + 0.5 * square, rel=1e-5)
 
@@ -119,10 +122,24 @@ def test_replicates_start_a_millionth_apart_and_seeds_elsewhere():
     assert first["embed"].std() == pytest.approx(SHAPE.d_model**-0.5, rel=0.1)
 
 
-def test_number_of_parameters_is_what_the_specification_says():
-    leaves = jax.tree.leaves(initial_parameters(SHAPE, 0, 0))
-    assert sum(leaf.size for leaf in leaves) == SHAPE.parameters
+@pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, tied_embeddings=False)])
+def test_number_of_parameters_is_what_the_specification_says(shape):
+    leaves = jax.tree.leaves(initial_parameters(shape, 0, 0))
+    assert sum(leaf.size for leaf in leaves) == shape.parameters
     assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+
+
+def test_remat_computes_the_same_twice():
+    """Blocks are computed again in the backward pass: a quarter more operations, the same gradient."""
+    parameters = jax.device_put(initial_parameters(SHAPE, 1, 0))
+    results, operations = [], []
+    for remat in (False, True):
+        model = decoder(SHAPE, "f32", "mlp_only", fast_bf16=True, remat=remat)
+        program = jax.jit(jax.grad(lambda p, model=model: loss(model, p)[0])).lower(parameters).compile()
+        operations.append(program.cost_analysis()["flops"])
+        results.append(program(parameters))
+    assert 1.15 < operations[1] / operations[0] < 1.4
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *results)
 
 
 def test_bfloat16_matmul_has_bfloat16_operands_in_both_directions():
