@@ -200,7 +200,8 @@ def test_request_ids_are_echoed(api):
 
 def test_a_database_that_is_away_is_a_503_that_says_to_try_again(settings, request_body, database_kind):
     away = "sqlite:////no/such/folder/x.db" if database_kind == "sqlite" else "postgresql+psycopg://nobody@/none?host=/no/such"
-    with TestClient(create_app(settings.model_copy(update={"database_url": away})), raise_server_exceptions=False) as client:
+    app = create_app(settings.model_copy(update={"database_url": away}))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         answer = client.post("/api/v1/jobs", json=request_body)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     assert answer.json()["type"] == "urn:parity:problem:database-away"
