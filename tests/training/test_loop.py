@@ -183,7 +183,7 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
 
     monkeypatch.setattr(step, "block", exhausted)
-    with pytest.raises(OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size.*or raise gradient_accumulation") as raised:
+    with pytest.raises(OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size.*raise gradient_acc") as raised:
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
     large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
