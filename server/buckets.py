@@ -47,7 +47,7 @@ NONFINITE_LISTED = 1000
 
 def number(value: float) -> Number:
     """A float for JSON, which has no NaN: those become the words nan, inf and -inf."""
-    return float(value) if np.isfinite(value) else _kind(value)
+    return float(value) if np.isfinite(value) else kind_of(value)
 
 
 def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], points: int) -> Series:
@@ -80,7 +80,7 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
         minimum=listed(reduced(np.minimum, np.inf)),
         mean=listed(reduced(np.add, 0.0) / np.maximum(counts, 1)),
         maximum=listed(reduced(np.maximum, -np.inf)),
-        nonfinite=[NonFinite(step=int(steps[i]), kind=_kind(values[i])) for i in bad[:NONFINITE_LISTED]],
+        nonfinite=[NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]],
         nonfinite_count=len(bad),
     )
 
@@ -94,7 +94,8 @@ def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(True, bucket[1:] != bucket[:-1]))
 
 
-def _kind(value: float) -> Literal["nan", "inf", "-inf"]:
+def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:
+    """The word for a value that is not finite."""
     if np.isnan(value):
         return "nan"
     return "inf" if value > 0 else "-inf"

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 
 from parity import criteria_from_mapping
 from parity.gap import binned_gap
-from server import curves, jobs
+from server import curves, external, jobs
 from server.auth import requires
 from server.buckets import NONFINITE_LISTED, Number, Series, number, series
+from server.caching import entity_tag, not_modified, tagged
 from server.context import InContext
 from server.database import store
-from server.database.models import Run, is_id
 from server.errors import InvalidError, NotFoundError
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +59,23 @@ class GapDocument:
     common_steps: int
 
 
-@router.get("/jobs/{job_id}/gap")
+@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=_UNCHANGED)
 def gap(
     job_id: str,
     context: InContext,
+    response: Response,
     candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
     bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
     first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
     last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
-) -> GapDocument:
+    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+) -> Response | GapDocument:
     """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
+        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
         baseline, *candidates = job.arms
         name = candidate or candidates[0].name
         chosen = next((arm for arm in candidates if arm.name == name), None)
@@ -79,6 +85,7 @@ def gap(
         criteria = criteria_from_mapping(job.criteria)
         pair = curves.begun(session, baseline), curves.begun(session, chosen)
     found = binned_gap(*pair, criteria, bins=bins, planned_steps=planned, first_step=first_step, last_step=last_step)
+    response.headers.update(tagged(tag))
     return GapDocument(
         candidate=name,
         baseline=baseline.name,
@@ -98,20 +105,24 @@ def gap(
     )
 
 
-@router.get("/runs/{run_id}/metrics")
+@router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=_UNCHANGED)
 def metrics(
     run_id: str,
     context: InContext,
+    response: Response,
     names: Annotated[str, Query(description="columns, comma-separated")] = "lm_loss",
     kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
     first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
     last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
-) -> MetricsDocument:
+    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+) -> Response | MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
     with context.database.read() as session:
-        if not is_id("r", run_id) or session.get(Run, run_id) is None:
-            raise NotFoundError(f"there is no run {run_id!r}")
+        run = external.find(session, run_id)
+        tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
         wanted, known = names.split(","), store.names(session, run_id, kind)
         unknown = [name for name in wanted if name not in known]
         if unknown and known:
@@ -119,4 +130,5 @@ def metrics(
         last = math.inf if last_step is None else last_step
         columns = store.join([*store.tables(session, run_id, kind, first_step or 0, last, wanted)], wanted)
     steps = columns["step"].astype(np.int64)
+    response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])

@@ -1,0 +1,76 @@
+"""A run's steps as files: CSV and Arrow streams made piece by piece, so that a long run does not have to fit into memory.
+
+CSV spells every float64 so that it reads back to the same bits (NaN as nan). An Arrow stream has them as they are, payloads of NaN
+included; it is written with nanoarrow, which is 3 MB where pyarrow is 165.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+
+import nanoarrow
+import numpy as np
+import zstandard
+from nanoarrow.ipc import StreamWriter
+
+from server.database.store import Columns
+
+CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
+
+
+def csv(parts: Iterable[Columns], names: Sequence[str]) -> Iterator[bytes]:
+    """A header, then one line a step; a column that a part lacks is nan there."""
+    yield (",".join(("step", *names)) + "\n").encode()
+    for part in parts:
+        steps = part["step"].astype(np.int64).tolist()
+        columns = [map(repr, _column(part, name).tolist()) for name in names]
+        yield "".join(",".join((str(step), *row)) + "\n" for step, *row in zip(steps, *columns, strict=True)).encode()
+
+
+def arrow(parts: Iterable[Columns], names: Sequence[str]) -> Iterator[bytes]:
+    """An Arrow IPC stream: `step` int64, then the columns as float64; one record batch a part."""
+    schema = nanoarrow.struct({"step": nanoarrow.int64()} | dict.fromkeys(names, nanoarrow.float64()))
+    out = io.BytesIO()
+    with StreamWriter.from_writable(out) as writer:
+        written = 0
+        for part in parts:
+            count = len(part["step"])
+            columns = [nanoarrow.c_array_from_buffers(nanoarrow.int64(), count, [None, part["step"].astype(np.int64)])]
+            columns += [
+                nanoarrow.c_array_from_buffers(nanoarrow.float64(), count, [None, np.ascontiguousarray(_column(part, name))])
+                for name in names
+            ]
+            writer.write_array(nanoarrow.c_array_from_buffers(schema, count, [None], children=columns))
+            written += 1
+            yield _taken(out)
+        if not written:
+            empty = [nanoarrow.c_array_from_buffers(kind, 0, [None, b""]) for kind in _kinds(names)]
+            writer.write_array(nanoarrow.c_array_from_buffers(schema, 0, [None], children=empty))
+    yield _taken(out)
+
+
+def zstd(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in one zstd frame."""
+    compressor = zstandard.ZstdCompressor(level=3).compressobj()
+    for part in parts:
+        compressed = compressor.compress(part)
+        if compressed:
+            yield compressed
+    yield compressor.flush()
+
+
+def _kinds(names: Sequence[str]) -> list[object]:
+    return [nanoarrow.int64(), *(nanoarrow.float64() for _ in names)]
+
+
+def _column(part: Columns, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    found = part.get(name)
+    return np.full(len(part["step"]), np.nan) if found is None else found
+
+
+def _taken(out: io.BytesIO) -> bytes:
+    content = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return content

@@ -1,0 +1,135 @@
+"""Every step of a run over REST, nothing aggregated: JSON in pages, CSV and Arrow as streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from server import external, formats
+from server.auth import requires
+from server.buckets import kind_of
+from server.caching import entity_tag, not_modified, tagged
+from server.context import Context, InContext
+from server.database import store
+from server.database.store import Columns
+from server.errors import InvalidError
+from server.external import Kind
+
+router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
+
+Format = Literal["json", "csv", "arrow"]
+_STEPS_A_PAGE = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteValue:
+    """A value that JSON can't spell; it is null in its column."""
+
+    column: str
+    step: int
+    kind: Literal["nan", "inf", "-inf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsDocument:
+    """Steps in columns of one length. `next_from` asks for the page that follows; it is null on the last."""
+
+    run: str
+    kind: Kind
+    steps: list[int]
+    columns: dict[str, list[float | None]]
+    nonfinite: list[NonFiniteValue]
+    next_from: int | None
+
+
+@router.get(
+    "/runs/{run_id}/steps",
+    response_model=StepsDocument,
+    responses={
+        200: {"content": {formats.CSV: {}, formats.ARROW: {}}},
+        304: {"description": "What If-None-Match names is still right"},
+    },
+)
+def steps(
+    run_id: str,
+    context: InContext,
+    response: Response,
+    names: Annotated[str | None, Query(max_length=5000, description="columns, comma-separated; default: all")] = None,
+    kind: Annotated[Kind, Query(description="which records")] = "train",
+    first_step: Annotated[int, Query(alias="from", ge=0, le=2**53, description="first step")] = 0,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="last step")] = None,
+    limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps a page of JSON")] = _STEPS_A_PAGE,
+    form: Annotated[Format | None, Query(alias="format", description="default: what Accept asks for, else json")] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
+    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+) -> Response | StepsDocument:
+    """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold all steps asked for, JSON a page of them."""
+    chosen = form or _accepted(accept)
+    last = math.inf if last_step is None else last_step
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        tag = entity_tag(run, "steps", chosen, kind, names, first_step, last_step, limit)
+        headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=headers)
+        wanted = _wanted(store.names(session, run_id, kind), names)
+        if chosen == "json":
+            response.headers.update(headers)
+            return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), limit)
+    content, media_type = (formats.csv, formats.CSV) if chosen == "csv" else (formats.arrow, formats.ARROW)
+    parts = content(_parts(context, run_id, kind, first_step, last, wanted), wanted)
+    headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
+    if "zstd" in accept_encoding:
+        parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
+    return StreamingResponse(parts, media_type=media_type, headers=headers)
+
+
+def _parts(context: Context, run_id: str, kind: Kind, first_step: int, last_step: float, names: Sequence[str]) -> Iterator[Columns]:
+    """The curve in pieces, in a reading transaction of its own, which lasts as long as the answer."""
+    with context.database.read() as session:
+        yield from store.tables(session, run_id, kind, first_step, last_step, names)
+
+
+def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Columns], limit: int) -> StepsDocument:
+    read: list[Columns] = []
+    count = 0
+    for part in parts:
+        read.append(part)
+        count += len(part["step"])
+        if count > limit:
+            break
+    table = store.join(read, names)
+    at = table.pop("step").astype(np.int64)
+    return StepsDocument(
+        run=run_id,
+        kind=kind,
+        steps=at[:limit].tolist(),
+        columns={name: [value if math.isfinite(value) else None for value in column[:limit].tolist()] for name, column in table.items()},
+        nonfinite=[
+            NonFiniteValue(column=name, step=int(at[row]), kind=kind_of(column[row]))
+            for name, column in table.items()
+            for row in np.flatnonzero(~np.isfinite(column[:limit]))
+        ],
+        next_from=int(at[limit]) if len(at) > limit else None,
+    )
+
+
+def _accepted(accept: str) -> Format:
+    if formats.ARROW in accept:
+        return "arrow"
+    return "csv" if formats.CSV in accept else "json"
+
+
+def _wanted(recorded: Sequence[str], names: str | None) -> list[str]:
+    wanted = list(recorded) if names is None else names.split(",")
+    unknown = [name for name in wanted if name not in recorded]
+    if recorded and unknown:
+        raise InvalidError(f"names has {unknown[0]!r:.80}, expected some of {', '.join(recorded)}")
+    return list(dict.fromkeys(wanted))

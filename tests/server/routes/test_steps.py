@@ -1,0 +1,118 @@
+"""Every step over REST in three forms, and answers that need not be sent twice."""
+
+import csv
+import io
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from sqlalchemy import select
+
+from server.database import store
+from server.database.models import Run
+
+pytestmark = pytest.mark.both_databases
+
+# Ordinary numbers, the smallest and largest, signed zero, infinities, and NaNs with a sign and a payload.
+BITS = [0x3FF123456789ABCD, 1, 0x7FEFFFFFFFFFFFFF, 1 << 63, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000123, 0xFFF0000000000001]
+LOSS = np.array(BITS, np.uint64).view(np.float64)
+
+
+@pytest.fixture
+def run(database, recorded):
+    """A finished run of 30 steps in three chunks and two attempts, whose first eight losses are odd; `late` begins at step 20."""
+    job = recorded({"nvfp4": 0.0}, done=0)
+    loss = np.concatenate([LOSS, np.linspace(3, 2, 22)])
+    with database.write() as session:
+        row = session.scalars(select(Run).where(Run.job_id == job).order_by(Run.position)).first()
+        row.epoch, row.finished_at = 2, 1.0
+        store.append(session, row.id, "train", 1, np.arange(20), {"lm_loss": np.concatenate([loss[:10], np.full(10, 9.0)])})
+        store.append(session, row.id, "train", 2, np.arange(10, 20), {"lm_loss": loss[10:20]})
+        store.append(session, row.id, "train", 2, np.arange(20, 30), {"lm_loss": loss[20:], "late": np.arange(10.0)})
+        return row.id, loss
+
+
+def test_json_in_pages_with_what_is_not_finite_beside_it(api, run):
+    run_id, loss = run
+    steps, values, nonfinite, following = [], [], [], 0
+    while following is not None:
+        page = api.get(f"/api/v1/runs/{run_id}/steps", params={"from": following, "limit": 7, "names": "lm_loss"}).json()
+        assert len(page["steps"]) <= 7
+        steps += page["steps"]
+        values += page["columns"]["lm_loss"]
+        nonfinite += page["nonfinite"]
+        following = page["next_from"]
+    assert steps == list(range(30))
+    assert [one["step"] for one in nonfinite] == [4, 5, 6, 7]
+    assert [one["kind"] for one in nonfinite] == ["inf", "-inf", "nan", "nan"]
+    finite = [index for index in range(30) if np.isfinite(loss[index])]
+    assert struct.pack("<26d", *(values[index] for index in finite)) == loss[finite].tobytes()
+    assert [values[index] for index in (4, 5, 6, 7)] == [None] * 4
+
+
+def test_arrow_has_every_bit(api, run):
+    run_id, loss = run
+    for request in ({"params": {"format": "arrow"}}, {"headers": {"Accept": "application/vnd.apache.arrow.stream"}}):
+        answer = api.get(f"/api/v1/runs/{run_id}/steps", **request)
+        assert answer.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+        table = pa.ipc.open_stream(answer.content).read_all()
+        assert table.schema.names == ["step", "late", "lm_loss"]
+        assert table["step"].to_pylist() == list(range(30))
+        assert table["lm_loss"].to_numpy().tobytes() == loss.tobytes()
+        assert np.isnan(table["late"].to_numpy()[:20]).all()
+        assert table["late"].to_numpy()[20:].tolist() == list(range(10))
+    part = api.get(f"/api/v1/runs/{run_id}/steps", params={"format": "arrow", "from": 8, "to": 21, "names": "lm_loss"})
+    assert pa.ipc.open_stream(part.content).read_all()["lm_loss"].to_numpy().tobytes() == loss[8:22].tobytes()
+    empty = api.get(f"/api/v1/runs/{run_id}/steps", params={"format": "arrow", "from": 100})
+    assert pa.ipc.open_stream(empty.content).read_all().num_rows == 0
+
+
+def test_csv_reads_back_to_the_same_numbers(api, run):
+    run_id, loss = run
+    text = api.get(f"/api/v1/runs/{run_id}/steps", headers={"Accept": "text/csv"}).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["step"]) for row in rows] == list(range(30))
+    assert np.array_equal([float(row["lm_loss"]) for row in rows], loss, equal_nan=True)
+
+
+def test_answers_are_compressed_for_those_who_can_read_it(api, run):
+    run_id, _ = run
+    path, params = f"/api/v1/runs/{run_id}/steps", {"format": "csv"}
+    plain = api.get(path, params=params, headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    with api.stream("GET", path, params=params, headers={"Accept-Encoding": "zstd"}) as answer:
+        assert answer.headers["Content-Encoding"] == "zstd"
+        assert zstandard.ZstdDecompressor().decompressobj().decompress(b"".join(answer.iter_raw())) == plain.content
+    assert "Accept-Encoding" in plain.headers["Vary"]
+
+
+def test_an_answer_about_what_has_ended_is_sent_once(api, database, run):
+    run_id, _ = run
+    job_id = api.get(f"/api/v1/runs/{run_id}").json()["job"]
+    paths = [f"/api/v1/runs/{run_id}/steps", f"/api/v1/runs/{run_id}/steps?format=csv", f"/api/v1/runs/{run_id}/metrics"]
+    tags = []
+    for path in paths:
+        first = api.get(path)
+        again = api.get(path, headers={"If-None-Match": f'"other", {first.headers["ETag"]}'})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["ETag"] == first.headers["ETag"]
+        tags.append(first.headers["ETag"])
+    assert len(set(tags)) == len(paths)
+    gap = f"/api/v1/jobs/{job_id}/gap"
+    assert "ETag" not in api.get(gap).headers  # nobody has concluded the job yet
+    api.post(f"/api/v1/jobs/{job_id}:cancel")
+    assert api.get(gap, headers={"If-None-Match": api.get(gap).headers["ETag"]}).status_code == 304
+    with database.write() as session:
+        session.get_one(Run, run_id).state = "running"
+    for path in paths:
+        assert "ETag" not in api.get(path, headers={"If-None-Match": "*"}).headers
+
+
+def test_unknown_runs_and_columns_are_named(api, run):
+    assert api.get("/api/v1/runs/r-none/steps").status_code == 404
+    answer = api.get(f"/api/v1/runs/{run[0]}/steps", params={"names": "speed"})
+    assert answer.status_code == 422
+    assert "'speed'" in answer.json()["detail"]
+    assert api.get(f"/api/v1/runs/{run[0]}/steps", params={"kind": "validation", "format": "csv"}).text == "step\n"
