@@ -2,8 +2,9 @@
 
 It is started anew for every run (never forked: jax's threads do not survive a fork), in a process group of its own, with
 its environment set before jax is imported. It ends when its input closes, so it can't outlive its supervisor.
-Lines out: `{"kind": "manifest", …}` once, `{"kind": "step", …}` for each step (the first says from where the run goes on),
-`note` for what a reader of the attempt should know, then `end` or `error` with a code.
+Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
+step (the first says from where the run goes on), `note` for what a reader of the attempt should know, then `end` or `error`
+with a code.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.spec import Data, Model, Projections, RunSpec, Schedule
+from training.statistics import layer_names
 from training.switches import Switches
 
 CRASHED = 70
@@ -39,6 +41,7 @@ def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
     # Imported here: the core must be chosen before jax counts the processors.
     from training import data, fingerprint, loop  # noqa: PLC0415
     from training.checkpoint import Checkpointing, CheckpointRefusedError  # noqa: PLC0415
+    from training.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
 
     folder = Path(checkpoints["folder"])
     plan = Checkpointing(folder=folder, every_seconds=checkpoints["seconds"], resume_at_most=checkpoints["resume_at_most"])
@@ -50,6 +53,7 @@ def _train(spec: RunSpec, checkpoints: Mapping[str, Any], out: IO[str]) -> None:
     try:
         corpus = data.load(spec.data)
         tell("manifest", {"manifest": fingerprint.manifest(spec, corpus)})
+        tell("layers", {"layers": layer_names(spec.model.n_layers), "operands": OPERANDS, "statistics": STATISTICS})
         try:
             for step in loop.train(spec, corpus, checkpointing=plan):
                 tell("step", dataclasses.asdict(step))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,10 @@ _COLUMNS = (
     "update_norm",
     "tokens",
     "step_seconds",
+    "data_wait_seconds",
     "nonfinite_inputs",
 )
+KINDS = ("train", "validation", "layer_grad_norm", "layers")
 _SPEED_WINDOW_SECONDS = 10.0
 
 
@@ -47,6 +49,13 @@ class Recorder:
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = 0
         self._begun = False
+        self._layers: Sequence[str] = ()
+        self._layer_columns: Sequence[str] = ()
+
+    def name_layers(self, layers: Sequence[str], operands: Sequence[str], statistics: Sequence[str]) -> None:
+        """Say what the numbers by layer of every later step are called: columns `layer` and `layer/operand/statistic`."""
+        self._layers = layers
+        self._layer_columns = [f"{layer}/{operand}/{statistic}" for layer in layers for operand in operands for statistic in statistics]
 
     def add(self, step: Mapping[str, Any]) -> None:
         """Take one step's statistics (the fields of `training.statistics.StepStats`)."""
@@ -61,7 +70,6 @@ class Recorder:
             return
         last = steps[-1]
         speed = self._speed(last["step"])
-        validated = [step for step in steps if step["validation_loss"] is not None]
         with self._database.write() as session:
             lease.renew(
                 session,
@@ -72,9 +80,8 @@ class Recorder:
                 steps_per_second=speed,
             )
             store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in _COLUMNS})
-            if validated:
-                columns = {"loss": _column(validated, "validation_loss")}
-                store.append(session, held.run_id, "validation", held.epoch, _steps(validated), columns)
+            for kind, seen, columns in self._beside(steps):
+                store.append(session, held.run_id, kind, held.epoch, _steps(seen), columns)
             if not self._begun:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
                 session.execute(ours.values(first_step=steps[0]["step"]))
@@ -91,8 +98,21 @@ class Recorder:
             lease.renew(session, self._held, self._lease_seconds)
             self._seal(session)
 
+    def _beside(self, steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Sequence[Mapping[str, Any]], store.Columns]]:
+        """What else is recorded of these steps: (kind, the steps that have it, columns)."""
+        validated = [step for step in steps if step["validation_loss"] is not None]
+        if validated:
+            yield "validation", validated, {"loss": _column(validated, "validation_loss")}
+        if self._layers:
+            norms = np.array([step["layer_grad_norms"] for step in steps], np.float64)
+            yield "layer_grad_norm", steps, dict(zip(self._layers, norms.T, strict=True))
+        watched = [step for step in steps if step["layers"] is not None]
+        if watched:
+            table = np.array([step["layers"] for step in watched], np.float64).reshape(len(watched), -1)
+            yield "layers", watched, dict(zip(self._layer_columns, table.T, strict=True))
+
     def _seal(self, session: Session) -> None:
-        for kind in ("train", "validation"):
+        for kind in KINDS:
             store.seal(session, self._held.run_id, kind, self._held.epoch)
         self._unsealed = 0
 
@@ -106,9 +126,9 @@ class Recorder:
         return (step - first) / (now - began) if step > first else None
 
 
-def _steps(steps: list[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _steps(steps: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array([step["step"] for step in steps], np.int64)
 
 
-def _column(steps: list[Mapping[str, Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _column(steps: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([step[name] for step in steps], np.float64)

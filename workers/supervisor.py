@@ -134,6 +134,8 @@ class Supervisor:
         match message:
             case {"kind": "manifest", "manifest": manifest}:
                 self._retried(partial(self._record_manifest, manifest))
+            case {"kind": "layers", "layers": layers, "operands": operands, "statistics": statistics}:
+                self._recorder.name_layers(layers, operands, statistics)
             case {"kind": "note", "message": text}:
                 self._retried(partial(self._record_note, text))
             case {"kind": "end"}:

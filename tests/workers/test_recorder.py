@@ -13,10 +13,13 @@ from workers.recorder import Recorder
 pytestmark = pytest.mark.both_databases
 
 
-def _step(step, loss=1.0, validation=None):
-    names = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm", "step_seconds", "nonfinite_inputs")
-    return {"step": step, "loss": loss, "lm_loss": loss, "tokens": 64 * (step + 1), "validation_loss": validation} | dict.fromkeys(
-        names, 0.5
+def _step(step, loss=1.0, validation=None, layers=None):
+    norms = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm")
+    rest = {"tokens": 64 * (step + 1), "validation_loss": validation, "layer_grad_norms": [0.25, float(step)], "layers": layers}
+    return (
+        {"step": step, "loss": loss, "lm_loss": loss}
+        | rest
+        | dict.fromkeys((*norms, "step_seconds", "data_wait_seconds", "nonfinite_inputs"), 0.5)
     )
 
 
@@ -59,9 +62,30 @@ def test_after_the_fence_nothing_is_written(database, held):
     recorder = Recorder(database, held, 5.0)
     recorder.add(_step(0))
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, held.run_id), "silent", crashed=True, max_attempts=3)
+        lease.give_back(session, session.get_one(Run, held.run_id), "silent", attempt="crashed", max_attempts=3)
     with pytest.raises(LeaseLostError):
         recorder.flush()
     with database.read() as session:
         assert store.read(session, held.run_id, "train")[0].size == 0
         assert [event.kind for event in events.after(session, held.job_id, 0)].count("metric") == 0
+
+
+def test_what_is_known_by_layer_is_recorded_under_its_names(database, held):
+    recorder = Recorder(database, held, 5.0)
+    recorder.name_layers(["0.up", "0.down"], ["x", "grad"], ["amax", "snr_db"])
+    for step in range(4):
+        table = [[[1.0, step], [2.0, math.inf]], [[3.0, 30.0], [4.0, math.nan]]]
+        recorder.add(_step(step, layers=table if step % 2 == 0 else None))
+    recorder.flush()
+    recorder.seal()
+    with database.read() as session:
+        steps, norms = store.read(session, held.run_id, "layer_grad_norm")
+        watched, layers = store.read(session, held.run_id, "layers")
+    assert steps.tolist() == [0, 1, 2, 3]
+    assert norms["0.up"].tolist() == [0.25] * 4
+    assert norms["0.down"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert watched.tolist() == [0, 2]
+    assert layers["0.up/x/snr_db"].tolist() == [0.0, 2.0]
+    assert layers["0.up/grad/snr_db"].tolist() == [math.inf] * 2
+    assert layers["0.down/grad/amax"].tolist() == [4.0] * 2
+    assert math.isnan(layers["0.down/grad/snr_db"][0])
