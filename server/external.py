@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from server.coverage import Coverage, coverage
-from server.database import batches, events, store
+from server.database import batches, clock, events, store
 from server.database.batches import DifferentError
 from server.database.models import Attempt, AttemptState, Chunk, Run, RunState, is_id
 from server.database.states import RUN_ENDED, begin_attempt, end_attempt, move_job, move_run
@@ -84,7 +83,7 @@ def attach(
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and takes no further attempt; submit a new job")
     if after is not None and after != run.epoch:
         raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
-    now, epoch = time.time(), run.epoch + 1
+    now, epoch = clock.now(session), run.epoch + 1
     if run.state == "running":
         move_run(session, run_id, ("running",), "awaiting_data", holder=run.epoch)
         end_attempt(session, run_id, run.epoch, "lost", "SUPERSEDED", "another trainer attached to this run")
@@ -113,7 +112,7 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
     except DifferentError as error:
         raise ConflictError(f"run {run_id}, attempt {epoch}: {error}; what is recorded stays, and nothing of this batch was") from error
     session.flush()
-    values: dict[str, Any] = {"lease_expires_at": time.time() + settings.external_stale_seconds}
+    values: dict[str, Any] = {"lease_expires_at": clock.now(session) + settings.external_stale_seconds}
     if run.code == STALE:
         values |= {"code": None, "message": None}
     if kind == "train":
@@ -138,7 +137,7 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
         raise InvalidError(f"run {run_id} has recorded no step, so it can't be finished; finish it as failed, and say why")
     for kind in ("train", "validation"):
         store.seal(session, run_id, kind, epoch)
-    now = time.time()
+    now = clock.now(session)
     code = {"finished": None, "failed": "TRAINER_FAILED", "broke_off": "TRAINER_BROKE_OFF"}[outcome]
     text = None if outcome == "finished" else message or "the trainer did not say why"
     values: dict[str, Any] = {"finished_at": now, "lease_expires_at": None}
@@ -191,7 +190,7 @@ def _progress(session: Session, run: Run, steps: NDArray[np.int64], columns: Map
     newest = int(np.argmax(steps))
     if steps[newest] == last:
         values["last_loss"] = repr(float(columns[JUDGED][newest]))
-    seconds = time.time() - session.get_one(Attempt, (run.id, run.epoch)).started_at
+    seconds = clock.now(session) - session.get_one(Attempt, (run.id, run.epoch)).started_at
     if seconds > 0 and last > began:
         values["steps_per_second"] = (last - began) / seconds
     return values

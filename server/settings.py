@@ -49,6 +49,10 @@ class Settings(BaseSettings):
         default=86_400.0, gt=0, description="an external run that was attached and then brought no data for this long is failed"
     )
 
+    retention_days: float | None = Field(
+        default=None, gt=0, description="days after which what no verdict needs is dropped (server/retention.py); unset: all is kept"
+    )
+
     @property
     def database(self) -> str:
         """The SQLAlchemy URL in force."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from server import logs
+from server import logs, retention
 from server.conclusion import conclude
 from server.database import clock, models
 from server.database.engine import Database
@@ -29,6 +29,7 @@ from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
 
 _log = logging.getLogger(__name__)
+_RETENTION_SECONDS = 3600.0
 
 
 class Runtime:
@@ -39,6 +40,7 @@ class Runtime:
         self._doorbell = doorbell
         self._database = Database(settings.database)
         self._stopping = threading.Event()
+        self._next_retention = 0.0
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         for slot in slots_of(settings):
             self._free.put(slot)
@@ -109,6 +111,9 @@ class Runtime:
         end_silent(self._settings, self._database)
         reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
+        if time.monotonic() >= self._next_retention:
+            retention.drop(self._settings, self._database)
+            self._next_retention = time.monotonic() + _RETENTION_SECONDS
         capability = self._worker.capability
         waiting = reconcile.queued(self._database, capability)
         if waiting:
