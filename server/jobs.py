@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
 from parity.evidence import Case
-from server import curves
+from server import curves, layers
 from server.database import events, models
 from server.database.models import Arm, IdempotencyKey, Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED, end_attempt, move_job, move_run
@@ -180,6 +180,7 @@ def case(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
+        layer_snr_db={arm.name: layers.snr_db(session, arm) for arm in candidates},
     )
 
 
