@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 _EXPONENT_MASK = 0x7F800000
+_MANTISSA_MASK = 0x7FFFFF
 _FLOAT32_BIAS = 127
 _FLOAT32_MANTISSA = 23
 
@@ -169,17 +170,17 @@ def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
     return kept
 
 
-def e8m0_round_up(ratio: jax.Array) -> jax.Array:
-    """The exponent byte (int32, 0..254) of the smallest power of two that is not below `ratio` (float32, >= 0).
+def e8m0_round_up(amax: jax.Array, fmt: Format) -> jax.Array:
+    """The exponent byte (int32, 0..254) of the smallest power of two that is not below amax / fmt.largest (float32, >= 0).
 
     2^(byte - 127). Rounding up is Transformer Engine's choice and keeps the largest element of a block in range;
-    the floor of the OCP text would saturate it. A ratio of 0 gives byte 0, NaN and infinity give 254.
+    the floor of the OCP text would saturate it. An amax of 0 gives byte 0, NaN and infinity give 254. Exponents are
+    subtracted and mantissas compared, so that no quotient can round or be flushed.
     """
-    bits = bits_of(ratio)
-    exponent = bits >> _FLOAT32_MANTISSA
-    mantissa = bits & 0x7FFFFF
-    up = (mantissa > 0) & (exponent < 254) & ~((exponent == 0) & (mantissa <= 0x400000))
-    return jnp.minimum(exponent + up.astype(jnp.int32), 254)
+    bits, largest = bits_of(amax), np.float32(fmt.largest).view(np.int32)
+    above = (bits & _MANTISSA_MASK) > (largest & _MANTISSA_MASK)
+    byte = (bits >> _FLOAT32_MANTISSA) - ((largest >> _FLOAT32_MANTISSA) - _FLOAT32_BIAS) + above.astype(jnp.int32)
+    return jnp.where(bits >= _EXPONENT_MASK, 254, jnp.clip(byte, 0, 254))
 
 
 def e8m0_value(byte: jax.Array) -> jax.Array:
@@ -190,6 +191,13 @@ def e8m0_value(byte: jax.Array) -> jax.Array:
 def e8m0_reciprocal(byte: jax.Array) -> jax.Array:
     """2^(127 - byte) as float32, for bytes up to 253: multiply by it, since dividing by a flushed 2^-127 is 0/0."""
     return float_of((254 - byte) << _FLOAT32_MANTISSA)
+
+
+def reciprocal(x: jax.Array) -> jax.Array:
+    """1 / x of a float32 above 0, subnormal results included (to their last bit): XLA on CPUs would make 0 of 1 / 2^127."""
+    lifted = np.float32(2.0**64) / x
+    subnormal = jnp.round(lifted * np.float32(2.0 ** (149 - 64))).astype(jnp.int32)
+    return jnp.where(lifted < np.float32(2.0 ** (64 - 126)), float_of(subnormal), 1 / x)
 
 
 def round_bfloat16(x: jax.Array) -> jax.Array:

@@ -59,9 +59,9 @@ def rotate(x_MK: jax.Array) -> jax.Array:
     """
     rows, columns = x_MK.shape
     x_GSK = x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)
-    signed = x_GSK * jnp.asarray(SIGNS, jnp.float32).reshape(1, SIZE, 1)
-    x_GABK = signed.reshape(rows // SIZE, 4, 4, columns)
+    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4  # before the sums, which would overflow near the largest number
+    x_GABK = (x_GSK * quarter).reshape(rows // SIZE, 4, 4, columns)
     fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
     both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)
-    rotated = both.reshape(rows, columns) * 0.25
+    rotated = both.reshape(rows, columns)
     return to_bfloat16(rotated) if x_MK.dtype == jnp.bfloat16 else rotated

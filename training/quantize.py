@@ -14,8 +14,9 @@ code * block scale as bfloat16 and the tensor's float32 factor beside it. That p
 bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4 and a power of two none. So a product of
 bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
 
-The assumption that can fail: float32 subnormals are flushed on CPUs by XLA. A tensor whose amax is below 1e-35 (NVFP4)
-or a block whose amax is below 1e-35 (MX) is out of contract.
+The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of every
+tensor of normal numbers are right all the same; an element that is itself subnormal counts as zero; and the value of a tensor
+with amax below 3.2e-35 (NVFP4), or of an MX block below 2.7e-36, becomes zero in the product.
 
 Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which a block lies. A size that is no
 multiple of the block is padded with zeros and cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
@@ -38,6 +39,7 @@ from training.formats import E4M3, Format
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BFLOAT16_MAX = 3.3895313892515355e38
 _SIXTH = float(np.float32(1) / np.float32(6))
+_LIFTED, _LIFT = 2.0**100, 2.0**32  # beyond this encode scale 1 / scale is taken 2^32 times as large, out of the subnormals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,7 @@ def _scaled(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | No
 def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) -> _Scales:
     amax = _tensor_amax(x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
-    return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), 1 / scale, amax)
+    return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), formats.reciprocal(scale), amax)
 
 
 def _tensor_amax(x: jax.Array) -> jax.Array:
@@ -234,7 +236,7 @@ def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
 
 
 def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
-    byte = formats.e8m0_round_up(largest * np.float32(1 / quantizer.format.largest))
+    byte = formats.e8m0_round_up(largest, quantizer.format)
     return _Scales(formats.e8m0_reciprocal(byte), formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
 
 
@@ -243,7 +245,14 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
-    decode, sixth, factor = formats.materialized(1 / encode, encode * _SIXTH, amax * np.float32(1 / both))
+    lift = jnp.where(encode > _LIFTED, np.float32(_LIFT), np.float32(1))
+    decode, sixth, factor = formats.materialized(_on_float32_grid(lift / encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
     scale = formats.nearest(largest * sixth, E4M3)
-    reciprocal = jnp.minimum(1 / (scale * decode), _FLOAT32_MAX)
+    reciprocal = jnp.minimum(lift / _on_float32_grid(scale * decode, lift), _FLOAT32_MAX)
     return _Scales(reciprocal, scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
+    """x * lift, rounded as float32 would have rounded x: below 2^-126 the grid of float32 is 2^-149, and XLA on CPUs would say 0."""
+    magic = lift * np.float32(1.5 * 2.0**-126)
+    return jnp.where(lifted < lift * np.float32(2.0**-126), (lifted + magic) - magic, lifted)

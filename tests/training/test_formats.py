@@ -20,6 +20,7 @@ from training.formats import (
     exact_bfloat16,
     largest_magnitude,
     nearest,
+    reciprocal,
     round_bfloat16,
     stochastic,
     values,
@@ -105,14 +106,24 @@ def test_stochastic_uses_all_sixteen_codes_and_saturates():
     assert float(jnp.max(jnp.abs(drawn))) == 6.0
 
 
-def test_e8m0_rounds_up_to_a_power_of_two():
-    ratio = np.abs(np.random.default_rng(0).standard_normal(5000) * np.exp2(np.arange(5000) % 200 - 100)).astype(np.float32)
-    ratio = np.concatenate([ratio, np.exp2(np.arange(-126.0, 127.0)).astype(np.float32)])
-    byte = e8m0_round_up(jnp.asarray(ratio))
-    np.testing.assert_array_equal(np.asarray(byte), np.ceil(np.log2(ratio.astype(np.float64))).astype(int) + 127)
+@pytest.mark.parametrize("fmt", [E2M1, E4M3, E5M2], ids=lambda f: f.name)
+def test_e8m0_rounds_up_to_a_power_of_two(fmt):
+    amax = np.abs(np.random.default_rng(0).standard_normal(5000) * np.exp2(np.arange(5000) % 200 - 90)).astype(np.float32)
+    amax = np.concatenate([amax, np.float32(fmt.largest) * np.exp2(np.arange(-120.0, 100.0)).astype(np.float32)])
+    amax = np.concatenate([amax, np.nextafter(amax, np.float32(np.inf)), np.nextafter(amax, np.float32(0))])
+    byte = e8m0_round_up(jnp.asarray(amax), fmt)
+    quotient = amax * np.float32(1 / fmt.largest)  # as Transformer Engine's kernels have it, rounding included
+    np.testing.assert_array_equal(np.asarray(byte), np.ceil(np.log2(quotient.astype(np.float64))).astype(int) + 127)
     np.testing.assert_array_equal(np.asarray(e8m0_value(byte)) * np.asarray(e8m0_reciprocal(byte)), 1.0)
-    assert int(e8m0_round_up(jnp.float32(0))) == 0
-    assert int(e8m0_round_up(jnp.float32(np.inf))) == 254
+    ends = e8m0_round_up(jnp.asarray([0, 1e-38, np.inf, np.nan], jnp.float32), fmt)
+    assert np.asarray(ends).tolist() == [0, 0, 254, 254]
+
+
+def test_reciprocals_keep_their_subnormals():
+    exact = np.append(np.exp2(np.arange(-120.0, 128.0)), 3.3895313892515355e38).astype(np.float32)  # powers of two, the largest bfloat16
+    np.testing.assert_array_equal(np.asarray(jax.jit(reciprocal)(jnp.asarray(exact))), np.float32(1) / exact)
+    x = np.random.default_rng(0).uniform(1e38, 3.4e38, 1000).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(jax.jit(reciprocal)(jnp.asarray(x))), np.float32(1) / x, rtol=0, atol=1e-45)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

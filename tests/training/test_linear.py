@@ -127,3 +127,26 @@ def test_transposition_in_panels_is_a_transposition(shape):
 def test_an_unknown_recipe_is_refused():
     with pytest.raises(ValueError, match="recipe is 'fp3'"):
         linear_recipe("fp3", fast_bf16=True)
+
+
+def test_the_layer_is_the_same_under_scan_and_vmap():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    x, w, g = (jnp.asarray(part, jnp.bfloat16) for part in (X, W, G))
+
+    def layer(_, each):
+        x, w, g = each
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(7), quiet_channel()), x, w)
+        return 0, (y, *pull(g))
+
+    twice = tuple(jnp.stack([part[::-1], part]) for part in (x, w, g))
+    for many in (jax.lax.scan(layer, 0, twice)[1], jax.jit(jax.vmap(layer, (None, 0)))(0, twice)[1]):
+        for ours, one in zip(many, run(recipe, seed=7), strict=False):
+            np.testing.assert_array_equal(as_float64(ours[1]), as_float64(one))
+
+
+def test_two_dimensional_weights_and_their_transpose_make_the_same_layer():
+    """x w and x' w' with w' = w^T: fprop of one is the dgrad of the other, for one quantization of the weight."""
+    recipe = linear_recipe("nvfp4_no_sr", fast_bf16=True)
+    _, dx, _, _ = run(recipe)
+    y, _, _, _ = run(recipe, G, np.ascontiguousarray(W.T), X)
+    np.testing.assert_array_equal(as_float64(dx), as_float64(y))

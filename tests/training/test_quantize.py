@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training import random_bits
 from training.formats import E2M1, E4M3, E5M2, values
+from training.hadamard import matrix
 from training.quantize import Quantizer, count_nonfinite, dequantize, quantize, tensor_scale, to_bfloat16
 
 F32 = np.float32
@@ -28,18 +30,24 @@ ALL = [NVFP4, NVFP4_2D, MXFP4, MXFP8, MXFP8_E5M2, FP8, FP8_E5M2]
 IDS = ["nvfp4", "nvfp4_2d", "mxfp4", "mxfp8", "mxfp8_e5m2", "fp8", "fp8_e5m2"]
 
 
-def cast(scaled: np.ndarray, fmt) -> np.ndarray:
-    """The textbook cast: clip, then let ml_dtypes round one element after the other."""
-    return np.clip(scaled, -fmt.largest, fmt.largest).astype(F32).astype(PEER[fmt])
+def cast(scaled: np.ndarray, fmt, uniform: np.ndarray | None = None) -> np.ndarray:
+    """The textbook cast: clip, then let ml_dtypes round one element after the other; at random, move each by `uniform` steps first."""
+    scaled = np.clip(scaled, -fmt.largest, fmt.largest).astype(F32)
+    if uniform is None:
+        return scaled.astype(PEER[fmt])
+    exponent = np.maximum(np.frexp(scaled)[1] - 1, fmt.smallest_exponent)
+    step = np.exp2(exponent - fmt.mantissa_bits).astype(F32)
+    return (np.rint((scaled + uniform * step) / step) * step).astype(PEER[fmt])
 
 
-def twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def twin(x: np.ndarray, axis: int, quantizer: Quantizer, uniform: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Codes, scale bytes and decoded values by the formulas of the specification, one block at a time."""
     fmt = quantizer.format
     amax = np.max(np.abs(x))
     if quantizer.scaling == "tensor":
-        scale = F32(fmt.largest) / amax if amax > 0 else F32(1)
-        code = cast(x * scale, fmt)
+        with np.errstate(over="ignore"):
+            scale = min(F32(fmt.largest) / amax, F32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)) if amax > 0 else F32(1)
+        code = cast(x * scale, fmt, uniform)
         return code.view(np.uint8), np.zeros((1, 1), np.uint8), code.astype(F32) * (F32(1) / scale)
     size = quantizer.block
     rows, columns = (size, size) if quantizer.two_dimensional else ((size, 1) if axis == 0 else (1, size))
@@ -47,30 +55,41 @@ def twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> tuple[np.ndarray, np
     codes, scales, decoded = np.zeros(x.shape, np.uint8), np.zeros(blocks, np.uint8), np.zeros(x.shape, F32)
     for i, j in np.ndindex(*blocks):
         where = np.s_[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
-        code, scales[i, j], decoded[where] = twin_block(x[where], amax, quantizer)
+        code, scales[i, j], decoded[where] = twin_block(x[where], amax, quantizer, None if uniform is None else uniform[where])
         codes[where] = code.view(np.uint8)
     return codes, scales, decoded
 
 
-def twin_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) -> tuple[np.ndarray, int, np.ndarray]:
+def twin_rotated(x: np.ndarray) -> np.ndarray:
+    """Sixteen rows after sixteen rows times the Hadamard matrix, rounded to bfloat16; rows that are missing are zeros."""
+    padded = np.pad(x, ((0, -len(x) % 16), (0, 0)))
+    groups = padded.reshape(-1, 16, x.shape[1])
+    rotated = np.einsum("gsk,st->gtk", groups.astype(np.float64), matrix().astype(np.float64))
+    return rotated.reshape(padded.shape).astype(ml_dtypes.bfloat16).astype(F32)
+
+
+def twin_block(
+    block: np.ndarray, amax: np.floating, quantizer: Quantizer, uniform: np.ndarray | None
+) -> tuple[np.ndarray, int, np.ndarray]:
     fmt, b = quantizer.format, np.max(np.abs(block))
     if quantizer.scaling == "mx":
         ratio = b * F32(1 / fmt.largest)
-        byte = 0 if ratio == 0 else int(np.ceil(np.log2(np.float64(ratio)))) + 127
-        code = cast(block * F32(2.0 ** (127 - byte)), fmt)
+        byte = 0 if ratio == 0 else max(int(np.ceil(np.log2(np.float64(ratio)))) + 127, 0)
+        code = cast(block * F32(2.0 ** (127 - byte)), fmt, uniform)
         return code, byte, (code.astype(np.float64) * 2.0 ** (byte - 127)).astype(F32)
-    encode = F32(2688) / amax if amax > 0 else F32(1)
+    with np.errstate(over="ignore"):
+        encode = min(F32(2688) / amax, np.finfo(F32).max) if amax > 0 else F32(1)
     scale = np.minimum(b * (encode * F32(1 / 6)), F32(448)).astype(ml_dtypes.float8_e4m3fn)
     with np.errstate(divide="ignore", over="ignore"):  # scale 0: the reciprocal saturates, and so do the codes
         reciprocal = np.minimum(F32(1) / (scale.astype(F32) * (F32(1) / encode)), np.finfo(F32).max)
-        code = cast(block * reciprocal, fmt)
+        code = cast(block * reciprocal, fmt, uniform)
     return code, int(scale.view(np.uint8)), code.astype(F32) * scale.astype(F32) * (amax * F32(1 / 2688))
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def everything(x_MK, axis, quantizer):
-    ours = quantize(x_MK, axis, quantizer)
-    return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer)[:2]
+def everything(x_MK, axis, quantizer, seed=None):
+    ours = quantize(x_MK, axis, quantizer, seed)
+    return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer, seed)[:2]
 
 
 def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> None:
@@ -104,6 +123,24 @@ def test_equals_the_slow_twin(quantizer, shape_and_axis, seed, exponent, spread)
 
 @pytest.mark.parametrize("quantizer", ALL, ids=IDS)
 @pytest.mark.parametrize("axis", [0, 1])
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**31), exponent=st.integers(-120, -100), spread=st.integers(0, 3))
+def test_codes_and_scales_of_tiny_tensors_equal_the_slow_twin(quantizer, axis, seed, exponent, spread):
+    """Down to 1e-37, where scales and their reciprocals are subnormal in numpy and would be flushed in XLA."""
+    x = bfloat16_values((32, 64), seed, exponent, spread)
+    x[np.abs(x) < np.finfo(F32).tiny] = 0
+    codes, scales, _ = twin(x, axis, quantizer)
+    ours = everything(jnp.asarray(x), axis, quantizer)[0]
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes), codes)
+    if quantizer.scaling == "tensor":
+        with np.errstate(over="ignore"):
+            scale = np.minimum(F32(quantizer.format.largest) / np.abs(x).max(), F32(3.3895314e38))
+        assert abs(F32(ours.scale_inv) - F32(1) / scale) <= 1e-45  # a step of the subnormals
+
+
+@pytest.mark.parametrize("quantizer", ALL, ids=IDS)
+@pytest.mark.parametrize("axis", [0, 1])
 def test_edges_equal_the_slow_twin(quantizer, axis):
     outlier = bfloat16_values((32, 64), 1, 0, 2)
     outlier[3, 5] = 30_000.0
@@ -114,13 +151,48 @@ def test_edges_equal_the_slow_twin(quantizer, axis):
         assert_equals_twin(x, axis, quantizer)
 
 
-@pytest.mark.parametrize("quantizer", [NVFP4, NVFP4_2D, MXFP8, FP8], ids=["nvfp4", "nvfp4_2d", "mxfp8", "fp8"])
-def test_jit_scan_and_vmap_equal_eager(quantizer):
-    x = jnp.asarray(np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]))
+@pytest.mark.parametrize("quantizer", [NVFP4, MXFP4], ids=["nvfp4", "mxfp4"])
+@pytest.mark.parametrize(("shape", "axis"), [((32, 48), 0), ((20, 48), 0), ((48, 24), 1)])
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**31), exponent=st.integers(-60, 110))
+def test_rotated_copies_equal_the_slow_twin(quantizer, shape, axis, seed, exponent):
+    x = bfloat16_values(shape, seed, exponent, 1)
+    block = quantizer.block
+    padded = np.pad(x, [(0, -size % block if dimension == axis else 0) for dimension, size in enumerate(shape)])
+    spread = twin_rotated(padded) if axis == 0 else twin_rotated(padded.T).T
+    codes, scales, _ = twin(spread, axis, quantizer)
+    ours = everything(jnp.asarray(x, jnp.bfloat16), axis, replace(quantizer, rotated=True))[0]
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes) & 7, codes[: shape[0], : shape[1]] & 7)
+    assert float(ours.amax) == np.abs(spread).max()
+
+
+@pytest.mark.parametrize("quantizer", [NVFP4, MXFP8, FP8_E5M2], ids=["nvfp4", "mxfp8", "fp8_e5m2"])
+def test_stochastic_codes_equal_the_slow_twin(quantizer):
+    x = bfloat16_values((32, 64), 8, -2, 3)
+    uniform = np.asarray(random_bits.centred_uniform(jnp.uint32(5), x.shape))
+    codes, scales, _ = twin(x, 1, quantizer, uniform)
+    ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), jnp.uint32(5))[0]
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(values(quantizer.format)[np.asarray(ours.codes)], values(quantizer.format)[codes])
+    assert np.any(codes != twin(x, 1, quantizer)[0])
+
+
+ROTATED_SR = replace(NVFP4, rotated=True, stochastic=True)
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "axis"),
+    [(NVFP4_2D, 1), (ROTATED_SR, 0), (MXFP8, 1), (FP8, 1)],
+    ids=["nvfp4_2d", "nvfp4_rht_sr", "mxfp8", "fp8"],
+)
+def test_jit_scan_and_vmap_equal_eager(quantizer, axis):
+    x = jnp.asarray(np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]), jnp.bfloat16)
+    seed = jnp.uint32(3)
 
     def both(x_MK):
-        ours = quantize(x_MK, 1, quantizer)
-        value, factor, _ = to_bfloat16(x_MK, 1, quantizer)
+        ours = quantize(x_MK, axis, quantizer, seed)
+        value, factor, _ = to_bfloat16(x_MK, axis, quantizer, seed)
         return (*ours, value.astype(jnp.float32), factor)
 
     jitted = jax.jit(both)

@@ -1,9 +1,11 @@
 """The comparison with Transformer Engine's own vectors, and that it notices a single wrong byte."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.vectors import compare, main
+from training.quantize import quantize
+from training.vectors import QUANTIZERS, VectorFileError, compare, main
 
 
 def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
@@ -55,3 +57,41 @@ def test_a_file_without_a_case_is_an_error(tmp_path, capsys):
     np.savez(tmp_path / "empty.npz", anything=np.zeros(3))
     assert main([str(tmp_path / "empty.npz")]) == 2
     assert "holds no case" in capsys.readouterr().err
+
+
+def test_an_odd_length_loses_its_last_code_and_keeps_its_scale(te_vectors):
+    x = te_vectors["outliers_128x128/x"][:33, :17]
+    ours = quantize(jnp.asarray(x, jnp.bfloat16), 1, QUANTIZERS["nvfp4_1d"])
+    arrays = {"odd/x": x, "odd/nvfp4_1d/row_codes": np.asarray(ours.codes)[:, :16], "odd/nvfp4_1d/row_scale_e4m3": np.asarray(ours.scales)}
+    (row,) = compare(arrays | {"odd/nvfp4_1d/row_amax": np.asarray(ours.amax)[None]})
+    assert (row.codes, row.scales, row.passed) == (33 * 16, 33 * 2 + 1, True)
+    (row,) = compare(arrays | {"odd/nvfp4_1d/row_amax": np.asarray(ours.amax)[None] * 2})
+    assert row.scales_differ == 1
+
+
+@pytest.mark.parametrize("name", ["nvfp4_2d", "nvfp4_no_rht_2d", "nvfp4_1d", "nvfp4_rht_2d", "mxfp8", "bf16"])
+def test_every_recipe_of_a_layer_has_its_name(te_vectors, name):
+    arrays = {key: te_vectors[key] for key in ("x", "w", "g")}
+    exact = [te_vectors[f"nvfp4_rht_2d/{part}"] for part in ("y", "dx", "dw")]
+    arrays |= {f"{name}/{part}": value for part, value in zip(("y", "dx", "dw"), exact, strict=True)}
+    (row,) = compare(arrays)
+    assert (row.worst_ulp == 0) == (name == "nvfp4_rht_2d")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": 0, "w": 0, "g": 0, "int8/y": 0}, "int8/y is of recipe int8"),
+        (
+            {"a/x": np.ones((16, 32)), "a/nvfp4_1d/row_codes": np.zeros((16, 30)), "a/nvfp4_1d/row_scale_e4m3": np.zeros((16, 2))},
+            r"a/nvfp4_1d/row has codes \(16, 30\) and scales \(16, 2\), expected codes \(16, 30\)|expected codes \(16, 32\)",
+        ),
+    ],
+)
+def test_a_file_in_another_format_is_refused_by_key(arrays, message, tmp_path, capsys):
+    arrays = {key: np.asarray(value) for key, value in arrays.items()}
+    with pytest.raises(VectorFileError, match=message):
+        list(compare(arrays))
+    np.savez(tmp_path / "other.npz", **arrays)
+    assert main([str(tmp_path / "other.npz")]) == 2
+    assert "expected" in capsys.readouterr().err
