@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, selectinload
 
 from server.buckets import Number, number
 from server.database import clock
@@ -145,6 +145,10 @@ class WorkerDocument:
     device: Mapping[str, Any]
     started_at: str
     heartbeat_at: str
+
+
+# Load options for a list of jobs: three queries for all of them in place of three for each.
+WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
 
 def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:

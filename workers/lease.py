@@ -44,22 +44,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     The first claim of a job binds it to the worker's device class and thread count: another machine's bits differ.
     """
     device_class, threads = worker.device["device_class"], worker.device["threads_per_run"]
-    run = session.scalars(
-        select(Run)
-        .join(Job, Run.job_id == Job.id)
-        .join(Arm, Run.arm_id == Arm.id)
-        .where(
-            Run.state == "queued",
-            Run.capability == worker.capability,
-            or_(Job.device_class.is_(None), Job.device_class == device_class),
-            or_(Job.threads.is_(None), Job.threads == threads),
-            _below_its_limit(),
-            *_can_train(worker),
-        )
-        .order_by(Run.priority.desc(), Run.created_at, Run.job_id, Run.position)
-        .limit(1)
-        .with_for_update(of=Run, skip_locked=True)
-    ).first()
+    run = _next(session, worker)
     if run is None:
         return None
     now, epoch, job = clock.now(session), run.epoch + 1, run.job
@@ -89,6 +74,37 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
     return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds)
+
+
+def _next(session: Session, worker: Worker) -> Run | None:
+    """The run to claim, its row locked; None when there is none.
+
+    One priority at a time, from the highest: within one, the index gives the rows in order and the first that fits ends the search.
+    """
+    device_class, threads = worker.device["device_class"], worker.device["threads_per_run"]
+    waiting = (Run.state == "queued", Run.capability == worker.capability)
+    level = session.scalar(select(func.max(Run.priority)).where(*waiting))
+    while level is not None:
+        run = session.scalars(
+            select(Run)
+            .join(Job, Run.job_id == Job.id)
+            .join(Arm, Run.arm_id == Arm.id)
+            .where(
+                *waiting,
+                Run.priority == level,
+                or_(Job.device_class.is_(None), Job.device_class == device_class),
+                or_(Job.threads.is_(None), Job.threads == threads),
+                _below_its_limit(),
+                *_can_train(worker),
+            )
+            .order_by(Run.created_at, Run.job_id, Run.position)
+            .limit(1)
+            .with_for_update(of=Run, skip_locked=True)
+        ).first()
+        if run is not None:
+            return run
+        level = session.scalar(select(func.max(Run.priority)).where(*waiting, Run.priority < level))
+    return None
 
 
 def _can_train(worker: Worker) -> list[ColumnElement[bool]]:

@@ -16,7 +16,7 @@ from parity.report import headline
 from server import auth, jobs
 from server.context import InContext
 from server.database.models import Job, is_id
-from server.documents import job_document, job_summary, worker_documents
+from server.documents import WHOLE, job_document, job_summary, worker_documents
 from server.errors import NotFoundError, UnauthorizedError
 from server.pages import words
 from server.settings import Settings
@@ -65,7 +65,7 @@ def home() -> Response:
 @router.get("/jobs")
 def index(request: Request, context: InContext, before: Annotated[str | None, Query()] = None) -> Response:
     """Jobs, newest first."""
-    statement = select(Job).order_by(Job.id.desc()).limit(_JOBS_A_PAGE + 1)
+    statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(_JOBS_A_PAGE + 1)
     if before and is_id("j", before):
         statement = statement.where(Job.id < before)
     with context.database.read() as session:

@@ -17,7 +17,7 @@ from server import jobs
 from server.auth import Principal, requires
 from server.context import InContext
 from server.database.models import Job, JobStatus, is_id
-from server.documents import JobDocument, JobSummary, job_document, job_summary, verdict_documents
+from server.documents import WHOLE, JobDocument, JobSummary, job_document, job_summary, verdict_documents
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.exact import Exact
 from server.routes.evaluations import criteria_of
@@ -91,7 +91,7 @@ def index(
     limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,
 ) -> JobPage:
     """Jobs, newest first."""
-    statement = select(Job).order_by(Job.id.desc()).limit(limit + 1)
+    statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(limit + 1)
     if status:
         statement = statement.where(Job.status == status)
     if cursor:
