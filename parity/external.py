@@ -1,4 +1,4 @@
-"""The verb that brings what a training script logged, and its process could not send, to the server: resend."""
+"""The verbs for runs that users train: resend what a script logged and could not send, import what was logged elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from parity import spool
-from parity.client import Client, ClientError
+from parity.arguments import pairs
+from parity.client import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.delivery import Delivery
 from parity.exits import EXIT_CODES
+from parity.imports import incomplete, read_finished, send
 from parity.output import UsageError
 from parity.spool import SpoolError
 
@@ -41,6 +43,45 @@ def resend(
         else:
             print(f"{header['run']} {path} sent as attempt {delivery.epoch}")
     return EXIT_CODES["infrastructure"] if refused else EXIT_CODES["pass"]
+
+
+@app.command(name="import")
+def import_runs(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, MaxText, Parquet, TensorBoard.")],
+    as_run: Annotated[list[str], typer.Option("--as-run", metavar="RUN", help="Run that a file is; once for each file, in their order.")],
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Column of step, loss, grad_norm, ... Default: known names.")
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not said."),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe of these runs, checked against the arm's. Default: not checked.")] = None,
+    allow_incomplete: Annotated[
+        bool, typer.Option(help="Import runs with gaps, or without their beginning or end. Default: refused.")
+    ] = False,
+    server: Annotated[str, typer.Option(envvar="PARITY_URL", help="Address of the server.")] = DEFAULT_URL,
+    token: Annotated[str | None, typer.Option(envvar="PARITY_TOKEN", help="Bearer token, where the server asks for one.")] = None,
+) -> int:
+    """Record finished runs of a job with engine external. Each must be complete: every step on its stride, from the first to the last."""
+    if len(as_run) != len(files):
+        raise UsageError(f"{len(files)} files and {len(as_run)} --as-run were given; expected one run for each file, in the same order")
+    known = pairs(context, "--context")
+    curves = [read_finished(file, pairs(column, "--column")) for file in files]
+    with Client(server, token) as client:
+        for file, run, curve in zip(files, as_run, curves, strict=True):
+            missing = incomplete(curve.completeness, client.run(run)["planned_steps"])
+            if missing and not allow_incomplete:
+                raise UsageError(f"{file}: {missing}; find the rest, or say --allow-incomplete (then the judge will not pass it)")
+        for file, run, curve in zip(files, as_run, curves, strict=True):
+            if different := send(client, run, curve, known, recipe):
+                raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
+            found = curve.completeness
+            print(
+                f"{run} {file}: {found.count} steps, {found.first} to {found.last}, stride {found.stride}, "
+                f"{found.gaps} gaps, {found.duplicates} steps logged again"
+            )
+    return EXIT_CODES["pass"]
 
 
 def _spools(paths: list[str]) -> Iterator[Path]:

@@ -1,0 +1,66 @@
+"""`parity import` against a real server: files of several kinds become finished runs, or are refused with what they lack."""
+
+import json
+
+import numpy as np
+import pytest
+
+from parity import cli, criteria_from_mapping
+from server import jobs
+from server.database import store
+from server.database.models import Run
+from server.settings import CHECKOUT
+from training.spec import Arm
+
+SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
+
+
+@pytest.fixture
+def runs(database, make_job):
+    spec = make_job(80, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    with database.write() as session:
+        return [run.id for run in jobs.submit(session, spec, criteria_from_mapping({"margin": "1%"})).runs]
+
+
+def _import(served, capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", *words, "--server", served])
+    said = capsys.readouterr()
+    return ended.value.code, said.out + said.err
+
+
+def test_a_pair_is_imported_and_judged(served, database, runs, tmp_path, capsys):
+    rows = [f"{step},{3 - step / 100},0.5,{3 - step / 90 if step % 20 == 0 else ''}" for step in range(80)]
+    (tmp_path / "fp8.csv").write_text("step,loss,grad_norm,val_loss\n" + "\n".join(rows) + "\n")
+    pair = (str(tmp_path / "fp8.csv"), str(SAMPLE), "--as-run", runs[0], "--as-run", runs[1], "--context", "device_class=h100")
+    code, said = _import(served, capsys, *pair)
+    assert code == 0, said
+    assert f"{runs[1]} {SAMPLE}: 80 steps, 0 to 79, stride 1, 0 gaps, 10 steps logged again" in said
+    with database.read() as session:
+        _, columns = store.read(session, runs[0], "train")
+        assert columns["lm_loss"].tolist() == [3 - step / 100 for step in range(80)]
+        assert columns["grad_norm"].tolist() == [0.5] * 80
+        assert store.read(session, runs[0], "validation")[0].tolist() == [0, 20, 40, 60]
+        assert np.isnan(store.read(session, runs[1], "train")[1]["lm_loss"][70])
+        job = session.get_one(Run, runs[0]).job
+        assert job.status == "concluded"
+        assert job.runs[0].manifest == {"device_class": "h100", "engine": "external"}
+        (verdict,) = job.verdicts
+        assert json.loads(verdict.document)["nonfinite"]["candidate"]  # NaN at step 70
+
+
+def test_what_is_not_whole_is_refused_before_anything_is_sent(served, database, runs, tmp_path, capsys):
+    (tmp_path / "gap.csv").write_text("step,loss\n" + "\n".join(f"{step},2.0" for step in range(80) if not 20 <= step < 25) + "\n")
+    both = (str(SAMPLE), str(tmp_path / "gap.csv"), "--as-run", runs[0], "--as-run", runs[1])
+    code, said = _import(served, capsys, *both)
+    assert code == 2
+    assert "5 of 80 steps are missing between step 0 and 79" in said
+    with database.read() as session:
+        assert [session.get_one(Run, run).state for run in runs] == ["awaiting_data"] * 2
+    assert _import(served, capsys, *both, "--allow-incomplete")[0] == 0
+    with database.read() as session:
+        assert [session.get_one(Run, run).state for run in runs] == ["finished"] * 2
+    assert _import(served, capsys, str(SAMPLE))[0] == 2
+    code, said = _import(served, capsys, str(SAMPLE), "--as-run", runs[0])
+    assert code == 2
+    assert "has ended (finished)" in said
