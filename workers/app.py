@@ -10,9 +10,8 @@ app = broker(settings)
 app.conf.update(
     imports=("workers.tasks",),
     task_default_queue=queue_name(settings.capability),
-    worker_concurrency=settings.slots,
-    # Threads: the pool only supervises; training runs in child processes, and a forked jax would hang.
+    # A task only rings a bell; the slots are threads of our own, and training runs in processes of theirs.
+    worker_concurrency=1,
     worker_pool="threads",
-    # The supervisor's threads end when their children are killed, so a warm shutdown takes about a second.
     worker_soft_shutdown_timeout=0,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, select
 
 from server import hopeless
 from server.conclusion import conclude
@@ -17,12 +17,6 @@ from server.settings import Settings
 from workers import lease
 
 _log = logging.getLogger(__name__)
-
-
-def queued(database: Database, capability: str) -> int:
-    """How many runs wait for a worker of this capability."""
-    with database.read() as session:
-        return session.scalar(select(func.count()).where(Run.state == "queued", Run.capability == capability)) or 0
 
 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:

@@ -1,11 +1,14 @@
-"""A worker process at work: registered with its device, its slots pinned to cores, its housekeeping in one thread."""
+"""A worker process at work: registered with its device, a thread for each of its slots, its housekeeping in one more.
+
+A slot looks for a run when the bell rings, when it has just ended one, and every now and then by itself: a message only
+makes it look at once. So a worker goes on while the broker is away, and when the broker's client has lost its way back.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import queue
 import socket
 import subprocess
 import sys
@@ -20,8 +23,6 @@ from server.conclusion import conclude
 from server.database import clock, models
 from server.database.engine import Database
 from server.database.models import Worker
-from server.queue import Doorbell, queue_name
-from server.readiness import redis_client
 from server.settings import CHECKOUT, Settings
 from server.silence import end_silent
 from workers import lease, reconcile, supervisor
@@ -35,15 +36,13 @@ _RETENTION_SECONDS = 3600.0
 class Runtime:
     """Claims and trains runs of one capability on a fixed number of slots."""
 
-    def __init__(self, settings: Settings, doorbell: Doorbell) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._doorbell = doorbell
         self._database = Database(settings.database)
         self._stopping = threading.Event()
         self._next_retention = 0.0
-        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
-        for slot in slots_of(settings):
-            self._free.put(slot)
+        self._bell = threading.Condition()
+        self._rings = 0
         self._worker = Worker(
             id=models.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
@@ -53,7 +52,9 @@ class Runtime:
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
-        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+        self._threads = [threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)]
+        for number, slot in enumerate(slots_of(settings)):
+            self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
     def start(self) -> None:
         """Register, put right what a crash left behind, and begin to beat."""
@@ -62,33 +63,52 @@ class Runtime:
             session.add(self._worker)
             session.flush()
             session.expunge(self._worker)
-        self._housekeeper.start()
+        for thread in self._threads:
+            thread.start()
+
+    def ring(self) -> None:
+        """Make the free slots look for a run now."""
+        with self._bell:
+            self._rings += 1
+            self._bell.notify_all()
 
     def stop(self) -> None:
-        """Stop the trainers, give their runs back and sign off."""
+        """Tell the trainers to stop; their runs are given back."""
         self._stopping.set()
+        self.ring()
 
     def sign_off(self) -> None:
         """Say that this worker is gone; call when its last trainer has stopped."""
-        self._housekeeper.join()
+        for thread in self._threads:
+            thread.join()
         with self._database.write() as session:
             session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
         self._database.close()
 
-    def train_next(self) -> bool:
+    def _keep_training(self, slot: Slot) -> None:
+        """Train whatever is due in this slot, run after run; look again at a ring and now and then."""
+        while not self._stopping.is_set():
+            heard = self._rings
+            try:
+                while not self._stopping.is_set() and self._train_next(slot):
+                    pass
+            except Exception:  # noqa: BLE001 (a database that is away: the slot must outlive it)
+                _log.exception("no run could be claimed or concluded; it will be tried again")
+            self._wait_for_ring(heard)
+
+    def _wait_for_ring(self, heard: int) -> None:
+        """Until the bell has rung since there were `heard` rings, or a period is over."""
+        with self._bell:
+            self._bell.wait_for(lambda: self._rings != heard, self._settings.reconcile_seconds)
+
+    def _train_next(self, slot: Slot) -> bool:
         """Claim a run, train it to its end and conclude its job if it was the last; False when there was none."""
-        if self._stopping.is_set():
-            return False
         with self._database.write() as session:
             held = lease.claim(session, self._worker, self._settings.lease_seconds)
         if held is None:
             return False
-        slot = self._free.get()
-        try:
-            with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
-                supervisor.train(self._settings, self._database, held, slot, self._stopping)
-        finally:
-            self._free.put(slot)
+        with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
+            supervisor.train(self._settings, self._database, held, slot, self._stopping)
         conclude(self._database, held.job_id)
         return True
 
@@ -107,19 +127,14 @@ class Runtime:
             self._stopping.wait(self._settings.heartbeat_seconds)
 
     def _reconcile(self) -> None:
-        reconcile.give_back_expired(self._settings, self._database)
+        if reconcile.give_back_expired(self._settings, self._database):
+            self.ring()
         end_silent(self._settings, self._database)
         reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
         if time.monotonic() >= self._next_retention:
             retention.drop(self._settings, self._database)
             self._next_retention = time.monotonic() + _RETENTION_SECONDS
-        capability = self._worker.capability
-        waiting = reconcile.queued(self._database, capability)
-        if waiting:
-            # Only what is missing: doorbells that nobody has answered yet still hang in the queue.
-            hanging = int(redis_client(self._settings.redis).llen(queue_name(capability)))
-            self._doorbell.ring(capability, times=max(0, min(waiting, self._worker.slots) - hanging))
 
 
 def _device(settings: Settings) -> dict[str, Any]:

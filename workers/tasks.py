@@ -1,4 +1,4 @@
-"""The one task, and the life of the worker around it. A doorbell carries nothing, so ringing twice does no harm."""
+"""The one task, a doorbell, and the life of the worker around it. It carries nothing, so ringing twice does no harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from celery.signals import setup_logging, worker_init, worker_shutdown, worker_shutting_down
 
 from server import logs
-from server.queue import TRAIN_TASK, Doorbell
+from server.queue import TRAIN_TASK
 from workers.app import app, settings
 from workers.runtime import Runtime
 
@@ -18,9 +18,8 @@ _log = logging.getLogger(__name__)
 
 @app.task(name=TRAIN_TASK)
 def train() -> None:
-    """Train whatever is due until nothing is."""
-    while _runtimes[-1].train_next():
-        pass
+    """Make the worker's free slots look for runs that are due."""
+    _runtimes[-1].ring()
 
 
 @setup_logging.connect
@@ -31,7 +30,7 @@ def _log_lines(**_: object) -> None:
 @worker_init.connect
 def _start(**_: object) -> None:
     try:
-        runtime = Runtime(settings, Doorbell(app))
+        runtime = Runtime(settings)
         runtime.start()
     except Exception:  # noqa: BLE001 (Celery logs what a signal's receiver raises and goes on; an unregistered worker must not)
         _log.exception("the worker could not start")

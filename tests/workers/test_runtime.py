@@ -1,0 +1,56 @@
+"""A worker's life without any broker: it finds work by itself, looks at once when rung, and leaves nothing behind."""
+
+import time
+
+import psutil
+import pytest
+from sqlalchemy import select
+
+from server.database.models import Attempt, Job, Run
+from server.documents import live_workers
+from workers.runtime import Runtime
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def runtime(settings):
+    """A started worker with one slot, whose Redis does not exist."""
+    changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "reconcile_seconds": 0.5}
+    made = Runtime(settings.model_copy(update=changes))
+    made.start()
+    yield made
+    made.stop()
+    made.sign_off()
+
+
+def _wait(database, seconds, true_of):
+    """The job, as soon as something is true of it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with database.read() as session:
+            job = session.scalars(select(Job)).one()
+            if true_of(job):
+                return [job.status, *(run.state for run in job.runs)]
+        time.sleep(0.05)
+    raise AssertionError("it did not come true in time")
+
+
+def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime):
+    submit(steps=30)
+    assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
+    with database.read() as session:
+        assert [worker.device["can_run"]["emulated/nvfp4"]["ok"] for worker in live_workers(session, 5.0)] == [True]
+
+
+def test_a_worker_that_is_told_to_stop_gives_its_run_back_and_signs_off(database, submit, runtime):
+    submit(steps=100_000)
+    runtime.ring()
+    _wait(database, 120, lambda job: any(run.steps_done for run in job.runs))
+    runtime.stop()
+    runtime.sign_off()
+    with database.read() as session:
+        assert {run.state for run in session.scalars(select(Run))} == {"queued"}
+        assert [attempt.state for attempt in session.scalars(select(Attempt))] == ["released"]
+        assert live_workers(session, 5.0) == []
+    assert not [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
