@@ -50,7 +50,7 @@ from workers.processes import Part, start
 
 STEPS = 1500
 LEASE_SECONDS = 1.5
-QUIET_SECONDS = 240.0
+QUIET_SECONDS = 120.0
 JOBS_AT_ONCE = 2
 SPEC = JobSpec(
     name="fault matrix",
@@ -339,24 +339,32 @@ class Matrix:
         with self.database.read() as session:
             return list(session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))))
 
-    def wait_until_ended(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    def wait_until_ended(self) -> None:
+        """Until every job has ended, or nothing has moved for so long that it counts as stuck."""
+        moved, last = time.monotonic(), None
+        while time.monotonic() - moved < QUIET_SECONDS:
             self.stack.revive()
             with contextlib.suppress(Exception):
                 if not self.open_jobs():
                     return
+                now = self._where_it_stands()
+                if now != last:
+                    moved, last = time.monotonic(), now
             time.sleep(0.3)
         for job_id in self.open_jobs():
             with self.database.read() as session:
                 job = session.get_one(Job, job_id)
                 runs = ", ".join(f"{run.arm.name} {run.state} {run.steps_done}/{STEPS} epoch {run.epoch}" for run in job.runs)
-                self.tally.problems.append(f"stuck: job {job_id} is {job.status} after {seconds:g} s of quiet ({runs})")
+                self.tally.problems.append(f"stuck: job {job_id} is {job.status}, nothing moved for {QUIET_SECONDS:g} s ({runs})")
+
+    def _where_it_stands(self) -> list[tuple[object, ...]]:
+        with self.database.read() as session:
+            return [tuple(row) for row in session.execute(select(Run.id, Run.state, Run.epoch, Run.steps_done).order_by(Run.id))]
 
     def learn_reference(self) -> None:
         """Train one job that nobody disturbs; every later curve must be the same to the bit."""
         job_id = self.submit()
-        self.wait_until_ended(QUIET_SECONDS)
+        self.wait_until_ended()
         with self.database.read() as session:
             for run in session.get_one(Job, job_id).runs:
                 steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
@@ -386,7 +394,7 @@ class Matrix:
             print(f"\r{number + 1} of {injections}: {name:40}", end="", file=sys.stderr, flush=True)
         for thread in self._later:
             thread.join()
-        self.wait_until_ended(QUIET_SECONDS)
+        self.wait_until_ended()
         print(file=sys.stderr)
         self.check_all()
         return self.tally
