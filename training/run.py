@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -83,7 +84,8 @@ class Run:
         self._state = self._initial_state()
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
-            self._held_out = jnp.asarray(data_module.validation_batches(corpus, spec.data))
+            pieces = replace(spec.data, batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices))
+            self._held_out = jnp.asarray(data_module.validation_batches(corpus, pieces))  # what fits in training fits here
 
     def _initial_state(self) -> State:
         spec = self._spec

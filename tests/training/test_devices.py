@@ -17,19 +17,22 @@ from training.loop import train
 from training.spec import Data, Model, RunSpec, Schedule
 
 tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
-corpus = Corpus(train=tokens, validation=tokens[:0], largest=12, digest="d", description="squares")
+corpus = Corpus(train=tokens[:3000], validation=tokens[3000:], largest=12, digest="d", description="squares")
 one = RunSpec(
     recipe="f32", engine="emulated", model=Model(vocab_size=16, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
-    data=Data(source="text", path="given", sequence_length=16, batch_size=4), schedule=Schedule(steps=4, warmup_steps=1),
+    data=Data(source="text", path="given", sequence_length=16, batch_size=4),
+    schedule=Schedule(steps=4, warmup_steps=1, validation_every=4),
     layer_policy="mlp_only", seed=0, replicate=0, devices=1, gradient_accumulation=2,
 )
 two = replace(one, devices=2, gradient_accumulation=1)
 for side_by_side, in_turn in zip(train(two, corpus), train(one, corpus), strict=True):
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "tokens"):
         np.testing.assert_allclose(getattr(side_by_side, name), getattr(in_turn, name), rtol=1e-5)
+    if in_turn.validation_loss is not None:
+        np.testing.assert_allclose(side_by_side.validation_loss, in_turn.validation_loss, rtol=1e-5)
     np.testing.assert_allclose(side_by_side.layer_grad_norms, in_turn.layer_grad_norms, rtol=1e-4)
 
-nvfp4 = replace(two, recipe="nvfp4", schedule=replace(two.schedule, statistics_every=2))
+nvfp4 = replace(two, recipe="nvfp4", schedule=replace(two.schedule, statistics_every=2, validation_every=0))
 plan = Checkpointing(folder=Path(sys.argv[1]), every_seconds=None, every_steps=2)
 whole, again = list(train(nvfp4, corpus, checkpointing=plan)), list(train(nvfp4, corpus, checkpointing=plan))
 assert [step.step for step in again] == [2, 3], again
