@@ -8,7 +8,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
 from server.database import store
-from server.database.models import Base, Run
+from server.database.models import Base, Job, Run
 from server.readiness import alembic_config
 
 pytestmark = pytest.mark.both_databases
@@ -27,7 +27,8 @@ def test_down_and_up_again(database):
     assert "chunks" in inspect(database.engine).get_table_names()
 
 
-def test_curves_survive_the_way_down_and_up(database, recorded):
+@pytest.mark.parametrize("oldest", ["0001", "0003"])
+def test_jobs_and_curves_survive_the_way_down_and_up(database, recorded, oldest):
     config = alembic_config(database.url)
     job = recorded({"nvfp4": 0.01}, steps=300)
     with database.write() as session:
@@ -41,7 +42,9 @@ def test_curves_survive_the_way_down_and_up(database, recorded):
 
     before = curves()
     assert len(before) == 8
-    command.downgrade(config, "0003")
+    command.downgrade(config, oldest)
     assert "chunk_columns" not in inspect(database.engine).get_table_names()
     command.upgrade(config, "head")
     assert curves() == before
+    with database.read() as session:
+        assert [(found.id, len(found.arms), len(found.runs)) for found in session.query(Job)] == [(job, 2, 4)]
