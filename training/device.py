@@ -26,6 +26,8 @@ from training.rules import RECIPES
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
 # The first of these that the processor has decides which matrix kernels XLA picks, and so the order of summation.
 _INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+# Where Linux says what a control group may take, in its second and first version.
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
 _NATIVE_SM = {"bf16": 80, "fp8_current": 89, "fp8_delayed": 89, "mxfp8": 100, "nvfp4": 100, "nvfp4_no_rht": 100, "nvfp4_no_sr": 100}
 
@@ -80,8 +82,14 @@ def usable_threads() -> int:
     return os.cpu_count() or 1
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def usable_memory_bytes() -> int:
+    """The machine's memory, or what the container that this process runs in may take of it."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _MEMORY_LIMITS:
+        limit = path.read_text().strip() if path.exists() else "max"
+        if limit.isdecimal():
+            found.append(int(limit))
+    return min(found)
 
 
 def describe() -> Device:
@@ -91,7 +99,7 @@ def describe() -> Device:
     first = jax.devices()[0]
     found = instruction_set(cpu_flags())
     sm = None
-    memory = _memory_bytes()
+    memory = usable_memory_bytes()
     if first.platform == "gpu":
         sm = str(getattr(first, "compute_capability", "")).replace(".", "") or None
         memory = int((first.memory_stats() or {}).get("bytes_limit", memory))

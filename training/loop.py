@@ -22,7 +22,8 @@ from training.spec import RunSpec
 from training.statistics import StepStats
 
 __all__ = ["DevicesMissingError", "DivergedError", "OutOfMemoryError", "RecipeRefusedError", "train"]
-_BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32; activations come on top
+_BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
+_BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32; the other activations come on top
 
 
 class RecipeRefusedError(Exception):
@@ -62,7 +63,7 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
         raise DevicesMissingError(
             f"devices is {spec.devices}, expected at most {jax.local_device_count()}: this process sees no more of {device.device_class}"
         )
-    if _BYTES_PER_PARAMETER * spec.model.parameters > device.memory_bytes:
+    if _least_bytes(spec) > device.memory_bytes:
         raise _out_of_memory(spec, device)
     corpus = data_module.load(spec.data) if corpus is None else corpus
     data_module.check_vocabulary(corpus, spec.model.vocab_size)
@@ -80,11 +81,17 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
             checkpoints.close()
 
 
+def _least_bytes(spec: RunSpec) -> int:
+    """What a device needs at the least."""
+    tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
+    return _BYTES_PER_PARAMETER * spec.model.parameters + _BYTES_PER_LOGIT * spec.model.vocab_size * tokens
+
+
 def _out_of_memory(spec: RunSpec, device: Device) -> OutOfMemoryError:
     remat = ", set remat: true" if device.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
     return OutOfMemoryError(
         f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
-        f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB; weights, gradients and moments alone take "
-        f"{_BYTES_PER_PARAMETER * spec.model.parameters / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
+        f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and logits alone take "
+        f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
         f"{remat}, or raise gradient_accumulation"
     )

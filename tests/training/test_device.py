@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from training.device import Device, can_run, describe, instruction_set, main
+from training.device import Device, can_run, describe, instruction_set, main, usable_memory_bytes
 from training.rules import RECIPES
 
 H100 = Device(
@@ -34,6 +34,16 @@ def test_this_machine_describes_itself():
     assert device.threads <= device.cpu_count
     assert device.memory_bytes > 1 << 28
     assert device.versions["jax"] == __import__("jax").__version__
+
+
+def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch):
+    whole = usable_memory_bytes()
+    monkeypatch.setattr("training.device._MEMORY_LIMITS", (tmp_path / "memory.max", tmp_path / "limit"))
+    (tmp_path / "limit").write_text("9223372036854771712\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert usable_memory_bytes() >= whole
+    (tmp_path / "memory.max").write_text("1048576\n")
+    assert usable_memory_bytes() == 1 << 20
 
 
 def test_emulation_runs_every_recipe_and_says_how():

@@ -187,8 +187,11 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
     large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
-    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* alone take 6047\.7\); reduce .*the model, or raise"):
+    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* logits alone take 6047\.7\); reduce .*the model, or raise"):
         next(train(large, CORPUS))
+    batches = replace(SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16))
+    with pytest.raises(OutOfMemoryError, match=r"1,048,576 tokens a step do not fit"):
+        next(train(batches, CORPUS))
 
 
 def test_what_cannot_run_is_refused_before_the_first_step():
