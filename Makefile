@@ -39,6 +39,7 @@ lock: $(UV) ## compile the locks anew from pyproject.toml
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
 	@$(COMPILE) --group npm -o requirements-npm.lock
 	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
+	@$(COMPILE) --group training --group bench -c requirements.lock -o requirements-bench.lock
 
 clean: ## remove everything that make made, the demo's record included
 	@rm -rf .venv .state node_modules
