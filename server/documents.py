@@ -63,7 +63,7 @@ class RunDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDocument:
-    """The baseline or a candidate, with its runs summed up."""
+    """The baseline or a candidate, with its runs summed up; `hopeless` is what the early-stop rule found of it, in words."""
 
     name: str
     role: Role
@@ -73,6 +73,7 @@ class ArmDocument:
     loss: Number | None
     steps_per_second: float | None
     eta_seconds: float | None
+    hopeless: str | None
     runs: list[RunDocument]
 
 
@@ -268,6 +269,7 @@ def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]
 
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [_run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
+    ids = {run.id for run in runs}
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
     return ArmDocument(
@@ -279,6 +281,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=_latest([run.eta_seconds for run in runs]),
+        hopeless=next((pair["hopeless"] for run, pair in (arm.job.early_stop or {}).items() if pair["hopeless"] and run in ids), None),
         runs=runs,
     )
 

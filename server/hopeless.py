@@ -52,7 +52,7 @@ def watch(session: Session, job_id: str) -> list[str]:
         events.emit(session, job_id, "hopeless", {"run": run.id, "arm": run.arm.name, "message": sentence})
         if criteria.early_stop == "stop":
             _stop(session, job, run.arm, sentence)
-    return [run.arm.name for run, _ in found]
+    return list(dict.fromkeys(run.arm.name for run, _ in found))
 
 
 def _observed(session: Session, known: Mapping[str, Any], baseline: Run, candidate: Run, criteria: Criteria) -> dict[str, Any]:

@@ -57,7 +57,7 @@ function follow() {
     // The browser tries again after a lost connection, but gives up for good after an HTTP error.
     if (source?.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
   });
-  for (const kind of ["metric", "run", "verdict", "status"]) {
+  for (const kind of ["metric", "run", "verdict", "status", "hopeless"]) {
     source.addEventListener(kind, (event) => {
       lastEvent = event.lastEventId || lastEvent;
       if (kind === "status" && ENDED.has(JSON.parse(event.data).status)) {

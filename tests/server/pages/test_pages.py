@@ -3,9 +3,10 @@
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from server import jobs
+from server import hopeless, jobs
 from server.database import events, store
 from server.database.models import Job, Run
+from server.database.states import begin_attempt, end_attempt
 
 
 def _conclude(database, job_id):
@@ -156,3 +157,22 @@ def test_the_keyboard_reaches_everything(page: Page, database, recorded):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.getAttribute('aria-label')"))
     assert {"Skip to the content", "parity", "Jobs", "Workers", "Numbers, and download"} <= reached
+
+
+def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded, tmp_path):
+    job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
+    with database.write() as session:
+        assert hopeless.watch(session, job_id) == ["nvfp4"]
+        run = session.get_one(Job, job_id).runs[0]
+        begin_attempt(session, run.id, 1, None)
+        end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")
+        begin_attempt(session, run.id, 2, None)
+        run.epoch = 2
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".hopeless")).to_contain_text("Early stop: hopeless after")
+    expect(page.locator(".hopeless")).to_contain_text("the runs go on")
+    expect(page.locator(".attempts li")).to_have_count(2)
+    expect(page.locator(".attempts li").first).to_contain_text("crashed")
+    page.set_viewport_size({"width": 390, "height": 800})
+    _fits(page)
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
