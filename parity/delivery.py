@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ class Delivery:
             after = None if self._live else spool.known_epoch(self.path.parent)
             answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after)
             self._progress.epoch = answer["epoch"]
-            spool.know_epoch(self.path.parent, answer["epoch"])
-            self._progress.save()
+            with suppress(OSError):
+                spool.know_epoch(self.path.parent, answer["epoch"])
+            self._remember()
 
     def send_some(self) -> bool:
         """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
@@ -63,7 +64,7 @@ class Delivery:
             spool.remove(self.path)
             return False
         self._progress.offset = part.offset
-        self._progress.save()
+        self._remember()
         return True
 
     def send_all(self) -> None:
@@ -88,6 +89,10 @@ class Delivery:
         kept = self.path.with_suffix(spool.REFUSED)
         self.path.rename(kept)
         return f"{error}. What the server did not take is kept in {kept}"
+
+    def _remember(self) -> None:
+        with suppress(OSError):  # a full disk: after a crash the same would be sent again, which changes nothing
+            self._progress.save()
 
     def _described(self) -> dict[str, Any]:
         if self._header is None:
@@ -136,9 +141,3 @@ def _judged(row: Mapping[str, float]) -> dict[str, float]:
     if "lm_loss" not in found:
         found["lm_loss"] = found.pop("loss")
     return found
-
-
-def pause(seconds: float) -> bool:
-    """A wait that nobody breaks off."""
-    time.sleep(seconds)
-    return False

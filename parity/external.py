@@ -41,7 +41,8 @@ def resend(
             refused += 1
             print(f"parity: {path}: {delivery.set_aside(error)}", file=sys.stderr)
         else:
-            print(f"{header['run']} {path} sent as attempt {delivery.epoch}")
+            lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
+            print(f"{header['run']} {path} sent as attempt {delivery.epoch}{lost}")
     return EXIT_CODES["infrastructure"] if refused else EXIT_CODES["pass"]
 
 

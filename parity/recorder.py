@@ -128,7 +128,10 @@ class Recorder:
         try:
             with Client(self._about["server"], self._token) as client:
                 for path in spool.leftovers(self.folder):
-                    self._deliver(Delivery(path, client), "send_rest")
+                    left = Delivery(path, client)
+                    self._deliver(left, "send_rest")
+                    if left.unreadable:
+                        self._complain(str(path), f"{path}: {left.unreadable} lines could not be read and were left out")
                 while not self._over.is_set():
                     if self._unsent:
                         self._follow(Delivery(self._unsent[0].path, client, live=True))

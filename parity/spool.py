@@ -125,6 +125,8 @@ def read_part(path: Path, offset: int, most_rows: int) -> Part:
             try:
                 found = json.loads(line)
             except ValueError:
+                found = None
+            if not isinstance(found, dict):
                 unreadable += 1
                 continue
             if "end" in found:

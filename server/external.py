@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from server.coverage import Coverage, coverage
@@ -111,18 +111,16 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
         new = batches.merge(session, run_id, kind, epoch, batch.steps, columns)
     except DifferentError as error:
         raise ConflictError(f"run {run_id}, attempt {epoch}: {error}; what is recorded stays, and nothing of this batch was") from error
-    session.flush()
-    values: dict[str, Any] = {"lease_expires_at": clock.now(session) + settings.external_stale_seconds}
+    now = clock.now(session)
+    run.lease_expires_at = now + settings.external_stale_seconds
     if run.code == STALE:
-        values |= {"code": None, "message": None}
+        run.code = run.message = None
     if kind == "train":
-        values |= _progress(session, run, batch.steps, columns)
-    session.execute(update(Run).where(Run.id == run_id).values(**values).execution_options(synchronize_session=False))
+        _note_progress(session, run, batch.steps, columns[JUDGED], now)
     if new:
         _seal_at_times(session, run_id, kind, epoch, new)
-        payload = {"run": run_id, "arm": run.arm.name, "step": int(batch.steps.max()), "steps_per_second": values.get("steps_per_second")}
+        payload = {"run": run_id, "arm": run.arm.name, "step": int(batch.steps.max()), "steps_per_second": run.steps_per_second}
         events.emit(session, run.job_id, "metric", payload)
-    session.expire(run)
     return run, new
 
 
@@ -179,21 +177,20 @@ def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, 
     return found
 
 
-def _progress(session: Session, run: Run, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
     """How far the run is, its last loss, and its speed since this attempt began."""
-    began, last = session.execute(
-        select(func.min(Chunk.first_step), func.max(Chunk.last_step)).where(
+    attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.epoch == run.epoch).scalar_subquery()
+    began, last, began_at = session.execute(
+        select(func.min(Chunk.first_step), func.max(Chunk.last_step), attempt).where(
             Chunk.run_id == run.id, Chunk.kind == "train", Chunk.epoch == run.epoch
         )
     ).one()
-    values: dict[str, Any] = {"steps_done": min(run.planned_steps, last + 1)}
+    run.steps_done = min(run.planned_steps, last + 1)
     newest = int(np.argmax(steps))
     if steps[newest] == last:
-        values["last_loss"] = repr(float(columns[JUDGED][newest]))
-    seconds = clock.now(session) - session.get_one(Attempt, (run.id, run.epoch)).started_at
-    if seconds > 0 and last > began:
-        values["steps_per_second"] = (last - began) / seconds
-    return values
+        run.last_loss = repr(float(judged[newest]))
+    if now > began_at and last > began:
+        run.steps_per_second = (last - began) / (now - began_at)
 
 
 def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:

@@ -7,7 +7,6 @@ lacks is NaN there, as it is wherever the record lacks one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -59,16 +58,15 @@ def merge(
 
 def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
     """What the chunks of a run cover, ascending, the newest attempt winning."""
-    limits = store.superseded_from(session, run_id, kind)
     rows = session.execute(
         select(Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
         .where(Chunk.run_id == run_id, Chunk.kind == kind)
         .order_by(Chunk.epoch, Chunk.first_step)
     ).all()
     whole = [Range(first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
-    if all(limit == math.inf for limit in limits.values()):
+    if len({row.epoch for row in rows}) < 2:
         return whole
-    stride = stride_of(whole) or 1
+    limits, stride = store.superseded_from(session, run_id, kind), stride_of(whole) or 1
     parts = (one.up_to(limits[row.epoch], max(1, stride)) for row, one in zip(rows, whole, strict=True))
     return [part for part in parts if part is not None]
 

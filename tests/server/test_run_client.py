@@ -271,15 +271,16 @@ def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
     assert _read(database, run)[0].tolist() == list(range(50))
 
 
-def test_a_spool_with_a_torn_line_is_sent_up_to_it(served, database, run, tmp_path):
+def test_a_spool_with_a_torn_line_is_sent_up_to_it(served, database, run, tmp_path, caplog):
     folder = tmp_path / run
     folder.mkdir()
     header = {"parity_spool": 1, "run": run, "server": served, "recipe": None, "manifest": {}}
-    lines = [json.dumps(header), '{"step": 0, "loss": NaN}', "\x00\x00garbage", '{"step": 1, "loss": 1.0}', '{"step": 2, "lo']
+    lines = [json.dumps(header), '{"step": 0, "loss": NaN}', "\x00\x00garbage", "5", '{"step": 1, "loss": 1.0}', '{"step": 2, "lo']
     (folder / "1-1.jsonl").write_text("\n".join(lines))
     with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
         logger.log(step=2, loss=1.0)
     assert _read(database, run)[0].tolist() == [0, 1, 2]
+    assert "2 lines could not be read" in caplog.text
 
 
 _FORKS = """
