@@ -1,7 +1,7 @@
 """What does the record cost, and how does it compare? Append, read, live pages and the queue, beside MLflow and trackio in one run.
 
 Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with requirements-bench-record.lock
-(`make bench-record` makes one); without it the peers are left out. Limits: issue-free prose in docs/operations.md, "Load".
+(`make bench-record` makes one); without it the peers are left out.
 """
 
 import argparse
@@ -128,18 +128,19 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
     """Points a second through the append route, with a token."""
     with database.write() as session:
         run = jobs.submit(session, spec(steps * (posts + 1), engine="external"), POLICY).runs[0].id
-    with httpx2.Client(base_url=f"{address}/api/v1/runs/{run}", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
-        epoch = http.post(":attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["epoch"]
+    route = f"{address}/api/v1/runs/{run}"
+    with httpx2.Client(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+        epoch = http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["epoch"]
 
         def post(number: int) -> None:
             at = np.arange(number * steps, (number + 1) * steps)
             if binary:
                 body = np.stack([at, *(at + 0.1 * column for column in range(len(NAMES)))]).astype("<f8").tobytes()
                 sent = {"content": body, "headers": {"Content-Type": "application/octet-stream"}}
-                answer = http.post("/steps", params={"epoch": epoch, "names": ",".join(("step", *NAMES))}, **sent)
+                answer = http.post(f"{route}/steps", params={"epoch": epoch, "names": ",".join(("step", *NAMES))}, **sent)
             else:
                 columns = {name: (at + 0.1 * column).tolist() for column, name in enumerate(NAMES)}
-                answer = http.post("/steps", params={"epoch": epoch}, json={"steps": at.tolist(), "columns": columns})
+                answer = http.post(f"{route}/steps", params={"epoch": epoch}, json={"steps": at.tolist(), "columns": columns})
             answer.raise_for_status()
 
         post(0)
@@ -147,7 +148,7 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
         for number in range(1, posts + 1):
             post(number)
         seconds = time.perf_counter() - began
-        recorded = http.get("").json()["covered"]["recorded"]
+        recorded = http.get(route).json()["covered"]["recorded"]
     assert recorded == steps * (posts + 1), recorded
     return posts * steps * len(NAMES) / seconds
 
@@ -358,6 +359,7 @@ def main() -> int:
     parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
     asked = parser.parse_args()
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
 

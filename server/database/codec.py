@@ -31,4 +31,4 @@ def decode(content: bytes) -> NDArray[np.float64]:
     """The column (n,) that was encoded."""
     body = memoryview(content)[2:]
     plain = zstandard.decompress(body) if content[1:2] == b"z" else body
-    return np.frombuffer(plain, _WIDTHS[content[:1]]).astype(np.float64)
+    return np.frombuffer(plain, _WIDTHS[content[:1]]).astype(np.float64, copy=False)

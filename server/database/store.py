@@ -136,10 +136,11 @@ def tables(
     wanted = [piece for piece in pieces(session, run_id, kind, first_step, last_step) if piece.first_step < limits[piece.epoch]]
     for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):
         end = min(limits[piece.epoch], last_step + 1)
-        inside = (whole["step"] >= first_step) & (whole["step"] < end)
-        if inside.all():
+        if first_step <= piece.first_step and piece.last_step < end:
             yield whole
-        elif inside.any():
+            continue
+        inside = (whole["step"] >= first_step) & (whole["step"] < end)
+        if inside.any():
             yield {name: values[inside] for name, values in whole.items()}
 
 
