@@ -8,7 +8,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test check audit fuzz lock clean
+.PHONY: demo serve test test-faults check audit fuzz lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -18,6 +18,10 @@ serve: .venv/.installed node_modules/.installed ## the standalone stack without 
 
 test: .venv/.installed-dev node_modules/.installed ## every test
 	@$(BIN)/python -m pytest
+
+test-faults: .venv/.installed-dev ## 250 faults on each database, about half an hour
+	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
+	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
 
 check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/ruff check .
