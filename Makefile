@@ -8,7 +8,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults check audit fuzz lock clean
+.PHONY: demo serve test test-faults check audit fuzz bench-record lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -36,12 +36,18 @@ audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI
 fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own description, for a quarter of an hour
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
+bench-record: .venv/.installed-dev ## the record beside MLflow and trackio, which get an environment of their own
+	@test -d .venv/peers || { $(UV) venv --quiet --python $(BIN)/python .venv/peers && \
+	$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements-bench-record.lock; }
+	@$(BIN)/python benchmarks/record.py --peers .venv/peers/bin/python --postgresql
+
 lock: $(UV) ## compile the locks anew from pyproject.toml
 	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o requirements.lock
 	@$(COMPILE) --group service --group training pyproject.toml -c requirements.lock -o requirements-worker.lock
 	@$(COMPILE) --group service pyproject.toml -c requirements.lock -o requirements-server.lock
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
 	@$(COMPILE) --group npm -o requirements-npm.lock
+	@$(COMPILE) --group bench-record -o requirements-bench-record.lock
 	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
 	@$(COMPILE) --group training --group bench -c requirements.lock -o requirements-bench.lock
 
