@@ -61,7 +61,8 @@ def _by_label(
 
 def _lag(session: Session) -> float:
     """Seconds since the last event of the job that has been silent for longest among those that train; 0 when none does."""
-    running = select(Run.job_id).where(Run.state == "running").distinct()
+    # A user's own trainer may be silent for a while (server/silence.py); that is no lag of ours.
+    running = select(Run.job_id).where(Run.state == "running", Run.capability != "external").distinct()
     newest = select(func.max(Event.created_at)).where(Event.job_id.in_(running)).group_by(Event.job_id)
     return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
