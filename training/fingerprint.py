@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import os
-from pathlib import Path
 
 from training import device as device_module
 from training.data import Corpus
+from training.provenance import trainer_facts
 from training.spec import RunSpec
 from training.switches import label, not_te_parity
 
 _ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "replicate")  # what may differ between the runs of a pair
-_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     """What a run's fingerprint holds beside recipe (and its switch), seed and replicate: equal manifests may be paired."""
     device = device_module.describe()
     shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
-    facts = {
-        "code_sha256": source_digest(),
+    facts = trainer_facts(os.environ) | {
         "data_digest": corpus.digest,
         "device_class": device.device_class,
         "engine": spec.engine,
@@ -34,13 +31,10 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
         "layer_policy": spec.layer_policy,
         "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
         "threads": str(device.threads),
-        "trainer_version": _trainer_version(),
     }
     reason = not_te_parity(spec.recipe, spec.switches)
     if reason is not None:  # a key of the recipe's own: what only one arm says can't confound a pair
         facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason
-    facts |= {f"version.{name}": version for name, version in device.versions.items()}
-    facts |= {f"env.{name}": value for name, value in os.environ.items() if _decides_bits(name)}
     return dict(sorted(facts.items()))
 
 
@@ -52,23 +46,3 @@ def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
         facts |= {part: str(each) for part, each in parts.items()}
     return facts
-
-
-def source_digest() -> str:
-    """sha256 over the names and contents of the trainer's own sources."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def _trainer_version() -> str:
-    try:
-        return importlib.metadata.version("parity")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _decides_bits(name: str) -> bool:
-    return name == "XLA_FLAGS" or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))

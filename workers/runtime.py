@@ -25,6 +25,7 @@ from server.database.engine import Database
 from server.database.models import Worker
 from server.settings import CHECKOUT, Settings
 from server.silence import end_silent
+from training import provenance
 from workers import lease, reconcile, supervisor
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -48,7 +49,7 @@ class Runtime:
             name=f"{socket.gethostname()}:{os.getpid()}",
             capability=settings.capability,
             slots=settings.slots,
-            device=_device(settings) | {"threads_per_run": 1},
+            device=_device(settings) | {"threads_per_run": 1, "trainer": _trainer(settings)},
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
@@ -129,12 +130,25 @@ class Runtime:
     def _reconcile(self) -> None:
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
+        self._register_trainer()
         end_silent(self._settings, self._database)
         reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
         if time.monotonic() >= self._next_retention:
             retention.drop(self._settings, self._database)
             self._next_retention = time.monotonic() + _RETENTION_SECONDS
+
+    def _register_trainer(self) -> None:
+        """Say it when the trainer changed under this worker: each run starts a process anew, with what is installed then."""
+        device = self._worker.device | {"trainer": _trainer(self._settings)}
+        if device != self._worker.device:
+            with self._database.write() as session:
+                session.execute(update(Worker).where(Worker.id == self._worker.id).values(device=device))
+            self._worker.device = device
+
+
+def _trainer(settings: Settings) -> dict[str, str]:
+    return provenance.trainer_facts(environment(settings, Slot()))
 
 
 def _device(settings: Settings) -> dict[str, Any]:

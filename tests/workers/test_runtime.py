@@ -40,7 +40,24 @@ def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime
     submit(steps=30)
     assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
     with database.read() as session:
-        assert [worker.device["can_run"]["emulated/nvfp4"]["ok"] for worker in live_workers(session, 5.0)] == [True]
+        (worker,) = live_workers(session, 5.0)
+        assert worker.device["can_run"]["emulated/nvfp4"]["ok"]
+        # What the worker says of its trainer is what its runs say of theirs: a cached verdict rests on it.
+        for run in session.scalars(select(Run)):
+            assert run.manifest.items() >= worker.device["trainer"].items()
+            assert len(worker.device["trainer"]) >= 8
+
+
+def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, monkeypatch):
+    monkeypatch.setattr("training.provenance.source_digest", lambda: "changed")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with database.read() as session:
+            (worker,) = live_workers(session, 5.0)
+        if worker.device["trainer"]["code_sha256"] == "changed":
+            return
+        time.sleep(0.05)
+    raise AssertionError("the change was not registered")
 
 
 def test_a_worker_that_is_told_to_stop_gives_its_run_back_and_signs_off(database, submit, runtime):

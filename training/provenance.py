@@ -1,0 +1,43 @@
+"""Which trainer this machine has: code, libraries and the environment that decides bits, told without training anything.
+
+What it answers: would a run that is trained now be trained by what trained that one? A worker registers these facts and every run's
+manifest holds them, so that a verdict is not served again once the trainer has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+from training import device
+
+_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
+
+
+def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
+    """The trainer's part of a run's manifest, for a training process with that environment. Imports no jax."""
+    found = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
+    found |= {f"version.{name}": version for name, version in device.versions().items()}
+    return found | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}
+
+
+def source_digest() -> str:
+    """sha256 over the names and contents of the trainer's own sources."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _trainer_version() -> str:
+    try:
+        return importlib.metadata.version("parity")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _decides_bits(name: str) -> bool:
+    return name == "XLA_FLAGS" or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
