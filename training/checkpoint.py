@@ -141,7 +141,7 @@ class Checkpoints:
             (folder / _COMPLETE).write_text(json.dumps(about))
             for _, old in sorted(_folders(self._plan.folder).items())[:-_KEPT]:
                 shutil.rmtree(old)
-        except (OSError, ValueError) as error:  # a full disk must not end the run that it would have saved
+        except Exception as error:  # noqa: BLE001 (a full disk must not end the run that it would have saved)
             _log.warning("the checkpoint of step %d was not written, the run goes on without it: %s", step, error)
 
     def close(self) -> None:
