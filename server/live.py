@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -67,8 +68,11 @@ class Broadcast:
                 subscriber.loop.call_soon_threadsafe(subscriber.put, None)
         self._thread.join()
 
-    async def follow(self, job_id: str, after: int) -> AsyncIterator[Event]:
-        """Every event of a job with a number above `after`, in order: first those on record, then as they come."""
+    async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | None]:
+        """Every event of a job with a number above `after`, in order: first those on record, then as they come.
+
+        None where nothing has happened for `idle_seconds`. Pages that follow one job get the same objects.
+        """
         subscriber = _Subscriber(job_id, asyncio.get_running_loop())
         with self._lock:
             self._subscribers.add(subscriber)
@@ -78,7 +82,15 @@ class Broadcast:
                 for event in backlog:
                     yield event
                     cursor = event.sequence
-            while (rows := await subscriber.rows.get()) is not None:
+            while True:
+                try:
+                    async with asyncio.timeout(idle_seconds if math.isfinite(idle_seconds) else None):
+                        rows = await subscriber.rows.get()
+                except TimeoutError:
+                    yield None
+                    continue
+                if rows is None:
+                    return
                 # Numbers have no gaps: a jump is what was written between our reading and the poller's first look.
                 if rows[0].sequence > cursor + 1:
                     rows = await run_in_threadpool(self._after, job_id, cursor)

@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated
+from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from server import jobs
 from server.auth import requires
 from server.context import Context, InContext
+from server.database.models import Event
 from server.database.states import JOB_ENDED
 from server.documents import event_document
+
+_IDLE_SECONDS = 15.0
+_ALIVE = b": alive\n\n"
+_DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+# Pages that follow one job get the same row objects, so each event is written once for all of them.
+_FRAMES: WeakKeyDictionary[Event, bytes] = WeakKeyDictionary()
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
 
@@ -25,21 +34,37 @@ def _known(job_id: str, context: InContext) -> str:
         return jobs.find(session, job_id).id
 
 
-@router.get("/jobs/{job_id}/events", response_class=EventSourceResponse)
+@router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
 async def follow(
     job_id: Annotated[str, Depends(_known)],
     context: InContext,
     after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
-) -> AsyncIterator[ServerSentEvent]:
+) -> Response:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`. The stream closes when the job has ended."""
     cursor = after if last_event_id is None else last_event_id
+    return StreamingResponse(_stream(context, job_id, cursor), media_type="text/event-stream", headers=_HEADERS)
+
+
+async def _stream(context: Context, job_id: str, cursor: int) -> AsyncIterator[bytes]:
     if await run_in_threadpool(_all_told, context, job_id, cursor):
         return
-    async for event in context.broadcast.follow(job_id, cursor):
-        yield ServerSentEvent(raw_data=json.dumps(event_document(event)), event=event.kind, id=str(event.sequence))
+    # At once, so that a page knows that it is connected.
+    yield _ALIVE
+    async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
+        if event is None:
+            yield _ALIVE
+            continue
+        frame = _FRAMES.get(event)
+        if frame is None:
+            frame = _FRAMES[event] = _frame(event)
+        yield frame
         if event.kind == "status" and event.payload.get("status") in JOB_ENDED:
             return
+
+
+def _frame(event: Event) -> bytes:
+    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(event_document(event))}\n\n".encode()
 
 
 def _all_told(context: Context, job_id: str, cursor: int) -> bool:

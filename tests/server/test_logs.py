@@ -1,0 +1,53 @@
+"""Lines of the log: JSON or text, with the ids at hand, and without secrets."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from server import logs
+
+TOKEN = "parity_t019aa5c1f2e0-8f3c1d2e4b_Ab_c-dEfGh"  # noqa: S105
+URL = "redis://:hunter2secret@broker:6379/0"
+
+
+@pytest.fixture(params=[logs.Lines(), logs.Text("%(levelname)s %(message)s")], ids=["json", "text"])
+def written(request):
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(request.param)
+    logger = logging.getLogger("parity-test-logs")
+    logger.propagate = False
+    logger.handlers[:] = [handler]
+    return logger, stream
+
+
+def test_a_line_says_what_is_bound_and_what_is_extra(written):
+    logger, stream = written
+    with logs.bound(run="r1"), logs.bound(attempt=2):
+        logger.warning("stopped", extra={"status": 9})
+    logger.warning("later")
+    first, second = stream.getvalue().splitlines()
+    assert all(part in first for part in ("stopped", "r1", "attempt", "9"))
+    assert "r1" not in second
+
+
+def test_no_secret_is_written_whatever_wrote_it(written):
+    logger, stream = written
+    try:
+        raise ConnectionError(f"cannot reach {URL} as {TOKEN}")
+    except ConnectionError:
+        logger.exception("with %s and postgresql+psycopg://parity:pass-word@db/parity", TOKEN)
+    text = stream.getvalue()
+    for secret in ("hunter2secret", "pass-word", "Ab_c-dEfGh"):
+        assert secret not in text
+    for kept in ("t019aa5c1f2e0-8f3c1d2e4b", "broker:6379", "ConnectionError", "parity:"):
+        assert kept in text
+
+
+def test_a_line_of_json_is_one_object_whatever_is_in_it():
+    record = logging.makeLogRecord({"msg": 'two\nlines, a "quote" and %s', "args": (b"bytes",), "levelname": "INFO"})
+    line = logs.Lines().format(record)
+    assert "\n" not in line
+    assert json.loads(line)["message"] == "two\nlines, a \"quote\" and b'bytes'"
