@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from rich.table import Table
 from parity import watching
 from parity.arguments import read_yaml
 from parity.client import DEFAULT_URL, Client
-from parity.exits import exit_code
+from parity.exits import EXIT_CODES, exit_code
 from parity.output import WIDTH, UsageError, show
 
 app = typer.Typer()
@@ -109,6 +110,43 @@ def report(job: JobId, server: Server = DEFAULT_URL, token: Token = None, as_jso
     """The verdicts of a job that has ended. Exit code: the worst of fail, inconclusive, pass."""
     with Client(server, token) as client:
         return _finish(client.job(job), as_json=as_json, markdown=markdown)
+
+
+@app.command()
+def doctor(server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
+    """What the server's workers are and what each can train, with the reason where it can't. Exit code 4 when none is alive."""
+    with Client(server, token) as client:
+        found = client.workers()
+    alive = [worker for worker in found if worker["live"]]
+    if as_json:
+        print(json.dumps(found, indent=1, sort_keys=True))
+        return 0 if alive else EXIT_CODES["infrastructure"]
+    console = Console(width=WIDTH, highlight=False, markup=False)
+    for worker in alive:
+        _describe(console, worker)
+    silent = len(found) - len(alive)
+    console.print(f"{len(alive)} alive, {silent} registered earlier and silent now" if found else "no worker ever registered; start one")
+    return 0 if alive else EXIT_CODES["infrastructure"]
+
+
+def _describe(console: Console, worker: Mapping[str, Any]) -> None:
+    """One worker: its machine, its versions, what it can train and why not the rest."""
+    device = worker["device"]
+    machine = [device.get("device_kind") or device.get("device_class", "unknown device")]
+    machine += [f"SM {device['sm']}"] if device.get("sm") else []
+    machine += [f"{device['memory_bytes'] / 2**30:.0f} GiB"] if device.get("memory_bytes") else []
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
+    console.print(f"{worker['name']}: {worker['capability']}, {worker['slots']} slots; {', '.join(machine)}")
+    console.print(f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}", soft_wrap=True)
+    told = device.get("can_run", {})
+    able = [name for name, can in told.items() if can["ok"]]
+    console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for name, can in told.items():
+        if not can["ok"]:
+            reasons.setdefault(can["reason"], []).append(name)
+    for reason, names in reasons.items():
+        console.print(f"  not {', '.join(names)}: {reason}", soft_wrap=True)
 
 
 def _follow(client: Client, job_id: str, timeout: float | None, *, as_json: bool, markdown: bool) -> int:
