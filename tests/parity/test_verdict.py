@@ -215,6 +215,15 @@ def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judg
     assert judge_pair(base, make_run(seed=2, context={key: "a"})).verdict == "pass"
 
 
+def test_a_variable_that_one_arm_alone_has_set_confounds(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    recorded, changed = {"engine": "emulated"}, {"engine": "emulated", "env.NVTE_NVFP4_DISABLE_RHT": "1"}
+    verdict = judge_pair(make_run(context=recorded), make_run(seed=2, context=changed))
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "CONFOUNDED")
+    assert verdict.document()["context_differs"] == ["env.NVTE_NVFP4_DISABLE_RHT: 1 | not set"]
+    assert judge_pair(make_run(context=changed), make_run(seed=2, context=changed)).verdict == "pass"
+    assert judge_pair(make_run(), make_run(seed=2, context=changed)).verdict == "pass"
+
+
 def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(make_run: MakeRun, judge_pair: JudgePair) -> None:
     left = {"data_digest": "a1" * 32, **{f"key{number}": "x" for number in range(4)}}
     right = {"data_digest": "b2" * 32, **{f"key{number}": "y" for number in range(4)}}

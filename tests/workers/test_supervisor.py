@@ -1,5 +1,6 @@
 """Real training in a real child process: recorded, cancelled, killed, refused, diverged."""
 
+import json
 import os
 import signal
 import threading
@@ -228,3 +229,15 @@ def test_a_diverged_run_is_finished_data(database, submit, train):
     with database.read() as session:
         _, columns = store.read(session, held.run_id, "train")
     assert not (abs(columns["lm_loss"][-1]) < float("inf"))
+
+
+def test_an_environment_that_differs_between_arms_confounds_the_verdict(database, submit, train, monkeypatch):
+    job_id = submit(steps=10)
+    train()
+    monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "1")
+    assert _run(database, train()).manifest["env.NVTE_NVFP4_DISABLE_RHT"] == "1"
+    with database.read() as session:
+        ((verdict, _),) = jobs.decide(session, job_id).verdicts
+    assert verdict["verdict"] == "inconclusive"
+    assert "CONFOUNDED" in verdict["codes"], verdict["codes"]
+    assert "NVTE_NVFP4_DISABLE_RHT" in json.dumps(verdict)
