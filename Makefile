@@ -16,8 +16,8 @@ demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo
 serve: .venv/.installed node_modules/.installed ## the standalone stack without a job
 	@$(BIN)/python -m workers.standalone serve
 
-test: .venv/.installed-dev node_modules/.installed ## every test
-	@$(BIN)/python -m pytest
+test: .venv/.installed-dev node_modules/.installed ## every test, a process for each core
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-faults: .venv/.installed-dev ## 250 faults on each database, about half an hour
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
