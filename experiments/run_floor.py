@@ -151,7 +151,7 @@ def table(found: list[Record]) -> Iterator[str]:
         arms = [{r.replicate: r for r in found if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
         if any(len(arm) < REPLICATES for arm in arms):
             continue
-        baseline, candidate = arms
+        baseline = arms[0]
         means = [[arm[r].late_mean for r in sorted(arm)] for arm in arms]
         gaps = [b - a for a, b in zip(*means, strict=True)]
         spreads = " | ".join("{:.4f} ({:.4f} to {:.4f})".format(*tau(arm)) for arm in means)
