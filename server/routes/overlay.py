@@ -1,0 +1,104 @@
+"""The curves of all arms of a job in one answer, for one seed and replicate, on the same bucket edges."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Header, Query, Response
+from sqlalchemy.orm import Session
+
+from server import jobs
+from server.auth import requires
+from server.caching import entity_tag, not_modified, tagged
+from server.context import InContext
+from server.database import store
+from server.database.models import Run
+from server.overlay import Line, Recorded, overlay, seconds_of
+
+router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
+_SECONDS = "step_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmLine:
+    """The run of one arm."""
+
+    arm: str
+    run: str
+    line: Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlayDocument:
+    """One column of the runs of a seed and replicate; an arm that has no such run, or did not record the column, is left out.
+
+    Every step is given (`aggregation` none) up to 20,000 of them, else buckets with min, mean and max. Values have seven digits.
+    """
+
+    name: str
+    seed: int
+    replicate: int
+    aggregation: Literal["none", "minmaxmean"]
+    steps_in_range: int
+    first_step: list[int]
+    last_step: list[int]
+    arms: list[ArmLine]
+
+
+@router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=_UNCHANGED)
+def overlaid(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
+    seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
+    replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
+    first_step: Annotated[int, Query(alias="from", ge=0, le=2**53, description="first step")] = 0,
+    last_step: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="last step")] = None,
+    points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,
+    seconds: Annotated[bool, Query(description="also the seconds of training")] = False,
+    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+) -> Response | OverlayDocument:
+    """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        tag = entity_tag(job, "overlay", name, seed, replicate, first_step, last_step, points, seconds)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        first = job.arms[0].runs[0]
+        wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
+        runs = [run for arm in job.arms for run in arm.runs if (run.seed, run.replicate) == wanted]
+        runs = [run for run in runs if name in store.names(session, run.id, "train")]
+        last = math.inf if last_step is None else last_step
+        recorded = [_recorded(session, run, name, first_step, last, seconds=seconds) for run in runs]
+        names = [(run.arm.name, run.id) for run in runs]
+    found = overlay(recorded, points)
+    response.headers.update(tagged(tag))
+    return OverlayDocument(
+        name=name,
+        seed=wanted[0],
+        replicate=wanted[1],
+        aggregation=found.aggregation,
+        steps_in_range=found.steps_in_range,
+        first_step=found.first_step,
+        last_step=found.last_step,
+        arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, found.lines, strict=True)],
+    )
+
+
+def _recorded(session: Session, run: Run, name: str, first_step: int, last_step: float, *, seconds: bool) -> Recorded:
+    if not seconds:
+        table = store.join([*store.tables(session, run.id, "train", first_step, last_step, [name])], [name])
+        return Recorded(steps=table["step"].astype(np.int64), values=table[name])
+    # Time is counted from the run's first step, wherever the range begins.
+    names = list(dict.fromkeys((name, _SECONDS)))
+    table = store.join([*store.tables(session, run.id, "train", 0, last_step, names)], names)
+    steps = table["step"].astype(np.int64)
+    inside = slice(int(np.searchsorted(steps, first_step)), None)
+    known = np.isfinite(table[_SECONDS]).any()
+    passed = seconds_of(steps, table[_SECONDS])[inside] if known else None
+    return Recorded(steps=steps[inside], values=table[name][inside], seconds=passed)

@@ -1,0 +1,27 @@
+"""The curves of all arms over REST."""
+
+import pytest
+
+pytestmark = pytest.mark.both_databases
+
+
+def test_arms_share_their_edges(api, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0}, steps=300)
+    answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"from": 100, "to": 199, "replicate": 1}).json()
+    assert (answer["replicate"], answer["aggregation"], answer["steps_in_range"]) == (1, "none", 100)
+    assert [one["arm"] for one in answer["arms"]] == ["fp8_current", "nvfp4", "mxfp8"]
+    assert answer["first_step"] == list(range(100, 200))
+    assert all(len(one["line"]["mean"]) == 100 for one in answer["arms"])
+
+
+def test_time_begins_with_the_run(api, recorded):
+    job_id = recorded({"nvfp4": 0.05}, steps=300)
+    answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}).json()
+    assert answer["arms"][0]["line"]["seconds"][:2] == pytest.approx([4.04, 4.08])
+
+
+def test_what_nobody_recorded_is_empty_and_a_strange_job_is_none(api, recorded):
+    job_id = recorded({"nvfp4": 0.05}, steps=30)
+    assert api.get(f"/api/v1/jobs/{job_id}/overlay?name=nothing").json()["arms"] == []
+    assert api.get(f"/api/v1/jobs/{job_id}/overlay?replicate=9").json()["arms"] == []
+    assert api.get("/api/v1/jobs/j-none/overlay").status_code == 404
