@@ -17,6 +17,9 @@ Rounding to nearest even without a branch: adding C = 1.5 * 2^(e-m+23) to y push
 float32, whose own rounding is to nearest even; subtracting C again leaves the rounded y. The exponent e is read from
 y's own bits. Six cheap vector operations, seven times the speed of XLA's conversion to float8 and back.
 
+    E2M1 of 2.3: 2 <= 2.3 < 4, so e = 1, and with m = 1 the grid there is 2, 3, 4, of step 2^(1-1) = 1.
+    C = 1.5 * 2^(1-1+23) = 12582912, where neighbouring float32 are 1 apart: 2.3 + C rounds to 12582914, and less C that is 2.
+
 The assumption that can fail: the compiler must keep (y + C) - C. XLA does by default; a fast-math flag would not.
 `tests/training/test_formats.py` compares every rounding with ml_dtypes bit by bit, jitted and not.
 

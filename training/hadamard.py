@@ -5,12 +5,14 @@ What it answers: which rotation is applied to the two operands of wgrad, and why
     R = diag(s) H / 4,   H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs,   R R^T = I
 
 wgrad is dw = x^T g, a sum over tokens. Cut the tokens into groups of sixteen and rotate each group of x and of g by the
-same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not change, so nothing is undone afterwards, but each
-rotated number is now a sum of sixteen numbers over four: nearly Gaussian, whatever single outlier it came from. A block
-of sixteen FP4 codes shares one scale, so the fifteen neighbours of an outlier no longer round to zero.
+same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not change, so nothing is undone afterwards. What changes is
+what the quantizer sees. Sixteen FP4 codes share one scale, which their largest decides: beside a 64, neighbours near 1 are
+below half of the smallest step (64 / 6 / 2) and become 0. Rotated, the 64 is sixteen numbers of 16, each plus or minus a
+sum of the others over four, which is again near 1: all of them land on the grid, and x^T g still holds the neighbours' share.
 
-H is a Kronecker product of four 2 x 2 butterflies, and so also of two 4 x 4 matrices: H16 = H4 (x) H4. Two stages of
-4 x 4 need 8 additions a number where the plain product needs 16, and run faster than four butterflies in XLA.
+H is a Kronecker product of four 2 x 2 butterflies, and so also of two 4 x 4 matrices: H16 = H4 (x) H4. Four rounds of
+sums and differences need 4 additions a number where the plain product needs 15; two stages of 4 x 4, with two rounds in each,
+run faster in XLA than four stages, because every stage is a pass over memory.
 
 The assumption that can fail: float32 sums of sixteen bfloat16 numbers are exact while the exponents of a group span
 at most 12 bits; beyond that, the order of summation shows in the last bit, before the result is rounded to bfloat16.
