@@ -92,6 +92,8 @@ class JobDocument:
     capability: str
     device_class: str | None
     max_run_seconds: float | None
+    config_hash: str | None
+    revision: str | None
     parameters: int | None
     share_done: float
     eta_seconds: float | None
@@ -171,6 +173,8 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         capability=job.capability,
         device_class=job.device_class,
         max_run_seconds=job.max_run_seconds,
+        config_hash=job.config_hash,
+        revision=job.revision,
         parameters=_parameters(job),
         share_done=_share(job.runs),
         eta_seconds=_latest([arm.eta_seconds for arm in arms]),

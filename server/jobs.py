@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
 from parity.evidence import Case
+from parity.version import ENGINE_VERSION
 from server import curves, layers
 from server.database import events, models
 from server.database.models import Arm, IdempotencyKey, Job, Run
@@ -51,27 +52,40 @@ class Outcome:
 
 
 def submit_once(
-    session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None, order: Order | None = None
+    session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None, order: Order | None = None, revision: str = ""
 ) -> tuple[Job, bool]:
     """Submit, unless this principal did so under this key before: then the job of that time, and False.
 
     Raises InvalidError where the key was used for another body.
     """
     if key is None:
-        return submit(session, spec, criteria, principal, order), True
-    body = {"spec": dataclasses.asdict(spec), "criteria": criteria.document(), "order": dataclasses.asdict(order or Order())}
+        return submit(session, spec, criteria, principal, order, revision), True
+    body = {"asked": config_hash(spec, criteria, revision), "order": dataclasses.asdict(order or Order())}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:
         if used.body_digest != digest:
             raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
         return find(session, used.job_id), False
-    job = submit(session, spec, criteria, principal, order)
+    job = submit(session, spec, criteria, principal, order, revision)
     session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
 
 
-def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: str | None = None, order: Order | None = None) -> Job:
+def config_hash(spec: JobSpec, criteria: Criteria, revision: str) -> str:
+    """SHA-256 of what a job asks: its specification, the policy, the version of the judge and the caller's code revision."""
+    asked = {"spec": dataclasses.asdict(spec), "criteria": criteria.document(), "judge": ENGINE_VERSION, "revision": revision}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def submit(
+    session: Session,
+    spec: JobSpec,
+    criteria: Criteria,
+    submitted_by: str | None = None,
+    order: Order | None = None,
+    revision: str = "",
+) -> Job:
     """Write a job with its arms and runs, queued (or awaiting data, where the user trains). Ring the doorbell after the commit.
 
     Runs are ordered by replicate before arm, so that the first runs to train already make pairs to look at.
@@ -86,6 +100,8 @@ def submit(session: Session, spec: JobSpec, criteria: Criteria, submitted_by: st
         capability=needed,
         spec=dataclasses.asdict(spec),
         criteria=criteria.document(),
+        config_hash=config_hash(spec, criteria, revision),
+        revision=revision or None,
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         created_at=now,

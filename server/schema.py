@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
 from parity import Criteria
+from parity.gate_policy import MAX_AGE_DAYS, GatePolicy
 from training.spec import JobSpec
 
 
@@ -20,7 +20,7 @@ class JobFile:
 
     job: JobSpec
     criteria: Criteria
-    gate: Mapping[str, Any] | None = None
+    gate: GatePolicy | None = None
 
 
 # In a file an amount is written as text or as a number of nats, not as the object that the judge makes of it.
@@ -34,5 +34,7 @@ def job_file_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `parity.yaml`."""
     schema = TypeAdapter(JobFile).json_schema()
     schema["$defs"]["Amount"] = _AMOUNT
-    schema["$defs"]["Criteria"]["additionalProperties"] = False
+    for policy in ("Criteria", "GatePolicy"):
+        schema["$defs"][policy]["additionalProperties"] = False
+    schema["$defs"]["GatePolicy"]["properties"]["max_age_days"] |= {"minimum": 0, "maximum": MAX_AGE_DAYS}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

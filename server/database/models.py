@@ -52,6 +52,9 @@ class Job(Base):
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
     criteria: Mapped[dict[str, Any]]
+    # What was asked for, by which judge, of which code revision (`jobs.config_hash`): equal hashes ask the same question.
+    config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
+    revision: Mapped[str | None]
     # A run that trains for longer than this, all its attempts together, is failed; None: as long as the operator allows.
     max_run_seconds: Mapped[float | None]
     # What the early-stop rule remembers of each pair of runs, keyed by the candidate's run.

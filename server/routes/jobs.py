@@ -15,7 +15,7 @@ from sqlalchemy import select
 from parity.evidence import bundle_bytes
 from server import jobs
 from server.auth import Principal, requires
-from server.context import InContext
+from server.context import Context, InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import WHOLE, JobDocument, JobSummary, job_document, job_summary, verdict_documents
 from server.errors import ForbiddenError, InvalidError, NotFoundError
@@ -70,23 +70,36 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body give the same job")] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
-    criteria = criteria_of(request.criteria)
-    if request.priority > 0 and not submitter.may("admin"):
-        raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
-    order = jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds)
+    criteria, order = criteria_of(request.criteria), order_of(request, submitter)
     with context.database.write() as session:
         job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order)
         document = job_document(session, job, context.settings.lease_seconds)
-    if is_new and job.engine != "external":
-        context.doorbell.ring(job.capability, times=len(job.runs))
+    if is_new:
+        ring(context, job)
     response.headers["Location"] = document.links["self"]
     return document
+
+
+def order_of(request: JobRequest, submitter: Principal) -> jobs.Order:
+    """How the job is to be trained; ForbiddenError where that is not for everybody to say."""
+    if request.priority > 0 and not submitter.may("admin"):
+        raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
+    return jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds)
+
+
+def ring(context: Context, job: Job) -> None:
+    """Wake the workers for a job that has been committed; nobody trains a user's own runs."""
+    if job.engine != "external":
+        context.doorbell.ring(job.capability, times=len(job.runs))
 
 
 @router.get("/jobs")
 def index(
     context: InContext,
     status: Annotated[JobStatus | None, Query(description="only jobs in this state")] = None,
+    config_hash: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs that asked the same: specification, policy, judge, revision")
+    ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,
 ) -> JobPage:
@@ -94,6 +107,8 @@ def index(
     statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(limit + 1)
     if status:
         statement = statement.where(Job.status == status)
+    if config_hash:
+        statement = statement.where(Job.config_hash == config_hash)
     if cursor:
         statement = statement.where(Job.id < _decoded(cursor))
     with context.database.read() as session:

@@ -1,0 +1,77 @@
+"""A gate's one request: the job that answers it, whether that has been trained already or must be."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from fastapi import APIRouter, Header, Response
+from pydantic import Field
+
+from server.context import InContext
+from server.documents import JobDocument, job_document, time_text
+from server.exact import Exact
+from server.reuse import Question, answer
+from server.routes.evaluations import criteria_of
+from server.routes.jobs import JobRequest, Submitter, order_of, ring
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRequest(JobRequest):
+    """A job, and when an earlier one answers in its place: of the same `revision`, at most `max_age_days` old, unless `fresh`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    revision: Annotated[str, Field(max_length=200)] = ""
+    max_age_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateDocument:
+    """The job that answers, and why that one. Of a concluded one, the age of its verdict and when it expires for this caller."""
+
+    found: Literal["concluded", "running", "new"]
+    reason: str
+    age_seconds: float | None
+    expires_at: str | None
+    job: JobDocument
+
+
+@router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "a job that was there before"}})
+def gate(
+    request: Exact[GateRequest],
+    response: Response,
+    context: InContext,
+    submitter: Submitter,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
+) -> GateDocument:
+    """The job that answers this question: 200 where one is there already, 202 where one was queued for it."""
+    question = Question(
+        spec=request.job,
+        criteria=criteria_of(request.criteria),
+        revision=request.revision,
+        max_age_days=request.max_age_days,
+        fresh=request.fresh,
+    )
+    order, lease_seconds = order_of(request, submitter), context.settings.lease_seconds
+    with context.database.write() as session:
+        found = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
+        finished_at = found.job.finished_at if found.found == "concluded" else None
+        document = GateDocument(
+            found=found.found,
+            reason=found.reason,
+            age_seconds=None if finished_at is None else max(0.0, time.time() - finished_at),
+            expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
+            job=job_document(session, found.job, lease_seconds),
+        )
+    if found.found == "new":
+        ring(context, found.job)
+    else:
+        response.status_code = 200
+    response.headers["Location"] = document.job.links["self"]
+    return document
