@@ -20,7 +20,9 @@ from server.documents import event_document
 
 _IDLE_SECONDS = 15.0
 _ALIVE = b": alive\n\n"
-_DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_TEXT = {"type": "string"}
+_EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["id", "event", "data"]}
+_DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow one job get the same row objects, so each event is written once for all of them.
 _FRAMES: WeakKeyDictionary[Event, bytes] = WeakKeyDictionary()
