@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import resource
+import signal
 import socket
 import statistics
 import subprocess
@@ -359,6 +360,8 @@ def main() -> int:
     parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
     asked = parser.parse_args()
+    # A `kill` ends the block below, and with it every process that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
