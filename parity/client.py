@@ -62,6 +62,18 @@ class Client:
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
         return document
 
+    def gate(
+        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, revision: str, max_age_days: float, fresh: bool, key: str
+    ) -> dict[str, Any]:
+        """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
+
+        The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
+        """
+        asked = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(asked, allow_nan=False), headers=headers)
+        return document
+
     def job(self, job_id: str) -> dict[str, Any]:
         """A job with its arms, runs, progress and verdicts."""
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}")

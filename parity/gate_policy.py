@@ -43,17 +43,16 @@ class GatePolicy:
                 raise CriteriaError(f"gate.{name}", getattr(self, name), "true or false")
 
 
-def gate_policy_from_mapping(mapping: object) -> GatePolicy:
-    """Read a `gate:` part with closed keys; raises CriteriaError with the path, the value and what was expected."""
+def gate_policy_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GatePolicy:
+    """Read a `gate:` part with closed keys, flags (where not None) over it; CriteriaError says path, value and what was expected."""
     known = [item.name for item in dataclasses.fields(GatePolicy)]
-    if mapping is None:
-        return GatePolicy()
+    mapping = {} if mapping is None else mapping
     if not isinstance(mapping, Mapping):
         raise CriteriaError("gate", mapping, "a mapping of " + ", ".join(known))
     for key, value in mapping.items():
         if key not in known:
             raise CriteriaError(f"gate.{key}", value, "no such key; known keys: " + ", ".join(known))
-    values: dict[str, Any] = dict(mapping)
+    values: dict[str, Any] = {**mapping, **{name: value for name, value in (flags or {}).items() if value is not None}}
     return GatePolicy(**values)
 
 

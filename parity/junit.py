@@ -28,10 +28,14 @@ _FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_
 _WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
 
 
-def render_junit(documents: Sequence[Document]) -> str:
-    """JUnit XML of verdict documents, with an XML declaration and a newline at the end."""
+def render_junit(documents: Sequence[Document], trouble: str | None = None) -> str:
+    """JUnit XML of verdict documents, with an XML declaration and a newline at the end; `trouble` is why there is no verdict."""
     root = ElementTree.Element("testsuites", name="parity")
     root.extend([_suite(document) for document in documents])
+    if trouble is not None:
+        suite = ElementTree.SubElement(root, "testsuite", name="parity", tests="1", failures="0", errors="1", skipped="0")
+        case = ElementTree.SubElement(suite, "testcase", name="a verdict", classname="parity")
+        ElementTree.SubElement(case, "error", message=_xml(trouble))
     root.set("tests", str(len(root.findall("*/testcase"))))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -50,7 +50,7 @@ def submit(
     markdown: AsMarkdown = False,
 ) -> int:
     """Queue a job on the server; prints its id and its page."""
-    content, order = _job_file(file), {"priority": priority, "max_run_seconds": max_run_seconds}
+    content, order = job_file(file), {"priority": priority, "max_run_seconds": max_run_seconds}
     with Client(server, token) as client:
         try:
             job = client.submit(content["job"], content["criteria"], order=order)
@@ -204,8 +204,8 @@ def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def _job_file(path: str) -> Mapping[str, Any]:
-    """The file's mapping; what is in `job:` is for the server to check."""
+def job_file(path: str) -> Mapping[str, Any]:
+    """What `parity.yaml` holds; what is in `job:` is for the server to check."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds no mapping; expected `job:` and `criteria:`")

@@ -262,22 +262,30 @@ def _margin_fact(document: Document) -> str:
 
 def render_markdown(documents: Sequence[Document]) -> str:
     """Headlines, a table, and details folded away; fit for a pull-request comment."""
+    return "\n\n".join([*markdown_sections(documents), f"parity {ENGINE_VERSION}\n"])
+
+
+def markdown_sections(documents: Sequence[Document]) -> list[str]:
+    """What `render_markdown` puts together: headlines with their table, then the details of each candidate."""
     lines = []
     for document in documents:
         word, _, body = headline(document).partition(":")
-        lines += [f"{MARKS[document['verdict']]} **{word}**:{_escaped(body)}", ""]
+        lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
     lines += ["| " + " | ".join(_SUMMARY) + " |", "|" + "---|" * len(_SUMMARY)]
-    lines += ["| " + " | ".join(_escaped(cell) for cell in _summary_row(document)) + " |" for document in documents]
-    for document in documents:
-        lines += ["", f"<details><summary>{_escaped(_candidate(document))}: reasons and numbers</summary>", ""]
-        lines += [f"- `{reason['code']}` {_escaped(reason['sentence'])}" for reason in document["reasons"]]
-        lines += [f"- {name}: {_escaped(value)}" for name, value in _facts(document)]
-        lines += [f"- next: {_escaped(sentence)}" for sentence in document["advice"]["sentences"]]
-        lines += ["", "</details>"]
-    return "\n".join([*lines, "", f"parity {ENGINE_VERSION}", ""])
+    lines += ["| " + " | ".join(escaped(cell) for cell in _summary_row(document)) + " |" for document in documents]
+    return ["\n".join(lines), *map(_markdown_details, documents)]
 
 
-def _escaped(text: str) -> str:
+def _markdown_details(document: Document) -> str:
+    lines = [f"<details><summary>{escaped(_candidate(document))}: reasons and numbers</summary>", ""]
+    lines += [f"- `{reason['code']}` {escaped(reason['sentence'])}" for reason in document["reasons"]]
+    lines += [f"- {name}: {escaped(value)}" for name, value in _facts(document)]
+    lines += [f"- next: {escaped(sentence)}" for sentence in document["advice"]["sentences"]]
+    return "\n".join([*lines, "", "</details>"])
+
+
+def escaped(text: str) -> str:
+    """Text without what Markdown, or HTML in it, would take for its own."""
     for mark, code in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
         text = text.replace(mark, code)
     return text

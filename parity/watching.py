@@ -51,7 +51,7 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
             document = client.job(job_id)
             answered = time.monotonic()
         except (UnreachableError, ClientError) as error:
-            if not _may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
+            if not may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
                 raise
         else:
             yield document
@@ -62,9 +62,9 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
         time.sleep(_PERIOD_SECONDS)
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether asking again may help: no answer, or a server that is in trouble itself."""
-    return not isinstance(error, ClientError) or error.status >= 500
+def may_pass(error: Exception) -> bool:
+    """Whether asking again may help: no answer, too many requests, or a server that is in trouble itself."""
+    return not isinstance(error, ClientError) or error.status >= 500 or error.status == 429
 
 
 def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], consol
         if time.monotonic() >= next_line:
             gaps = _gaps(client, document)
             arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
-            console.print(
-                f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left: {arms}", soft_wrap=True
-            )
+            waiting = f". {document['waiting']}" if document["waiting"] else ""
+            state = f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left"
+            console.print(f"{state}: {arms}{waiting}", soft_wrap=True)
             next_line = time.monotonic() + _LINE_SECONDS
     return document
 
@@ -119,7 +119,7 @@ def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
             try:
                 mean = client.gap(document["id"], arm["name"], _GAP_BINS)["mean"]
             except (UnreachableError, ClientError) as error:
-                if not _may_pass(error):
+                if not may_pass(error):
                     raise
                 continue
             if mean and isinstance(mean[-1], float):
