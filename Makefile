@@ -46,6 +46,7 @@ lock: $(UV) ## compile the locks anew from pyproject.toml
 	@$(COMPILE) --group service --group training pyproject.toml -c requirements.lock -o requirements-worker.lock
 	@$(COMPILE) --group service pyproject.toml -c requirements.lock -o requirements-server.lock
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) --group gate pyproject.toml -c requirements.lock -o requirements-gate.lock
 	@$(COMPILE) --group npm -o requirements-npm.lock
 	@$(COMPILE) --group bench-record -o requirements-bench-record.lock
 	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
