@@ -204,7 +204,7 @@ def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Column
 def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
-    return np.concatenate([table.get(name, np.full(len(table["step"]), np.nan)) for table in parts])
+    return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts])
 
 
 def _summary(values: NDArray[np.float64]) -> dict[str, Any]:
