@@ -82,7 +82,8 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
             document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
     except NotFoundError as error:
         return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
-    return templates.TemplateResponse(request, "job.html", {"job": document})
+    pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
+    return templates.TemplateResponse(request, "job.html", {"job": document, "pairs": pairs})
 
 
 @router.get("/workers")

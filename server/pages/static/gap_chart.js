@@ -1,65 +1,73 @@
 // The gap of one candidate against the baseline: bins with their interval, margin, window, and the last value labelled.
+import { NO_LIBRARY, axisColours, bound, css, dragging, faint, finite, follow, lead, lineOf, savePng, signed, stepAxis, triangle, uPlot, whole } from "./chart_parts.js";
+import { view } from "./view.js";
 
 const HEIGHT = 280;
-const TRIANGLE = 5;
 const PIXELS_A_BIN = 8;
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
-const whole = (value) => value.toLocaleString("en");
-const finite = (value) => (typeof value === "number" ? value : null);
-
-let library;
-/** The chart library, once; a missing one is said on the page. */
-function uPlot() {
-  library ??= import("/static/vendor/uplot/uPlot.esm.js").then((module) => module.default);
-  return library;
-}
-
 export class GapChart {
-  constructor(figure, jobId) {
+  constructor(figure, jobId, tokensAStep) {
     this.figure = figure;
     this.holder = figure.querySelector(".plot");
     this.note = figure.querySelector(".note");
     this.readout = figure.querySelector(".readout");
     this.table = figure.querySelector("table");
     this.address = `/api/v1/jobs/${jobId}/gap?candidate=${encodeURIComponent(figure.dataset.candidate)}`;
-    this.line = `--chart-line-${((Number(figure.dataset.colour) - 1) % 4) + 1}`;
+    this.line = lineOf(Number(figure.dataset.colour));
+    this.tokensAStep = tokensAStep;
+    this.turn = 0;
     figure.querySelector("details").addEventListener("toggle", () => this.fillTable());
     new ResizeObserver(() => this.plot?.setSize({ width: this.holder.clientWidth, height: HEIGHT })).observe(this.holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
+    figure.querySelector("[data-do=png]").addEventListener("click", () => this.plot && savePng(this.plot.ctx.canvas, `gap-${figure.dataset.candidate}`));
+    follow(this);
+  }
+
+  /** What of the view needs other numbers from the server. */
+  static asks(changes) {
+    return ["from", "to"].some((name) => changes.includes(name));
   }
 
   /** Ask the server for the gap as it stands and draw it; `status` is the job's. */
   async load(status) {
     this.status = status;
+    const turn = ++this.turn;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
-    const answer = await fetch(`${this.address}&bins=${bins}`);
+    const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
+    const answer = await fetch(`${this.address}&bins=${bins}${range}`);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    this.gap = await answer.json();
+    const gap = await answer.json();
+    if (turn !== this.turn) return;
+    this.gap = gap;
     await this.draw();
   }
 
   async draw() {
     const gap = this.gap;
+    if (!gap) return;
     if (!gap.first_step.length) {
-      this.note.textContent = ["queued", "running"].includes(this.status)
-        ? "No gap yet: it begins when a baseline run and a candidate run have a step in common."
-        : "No gap: the job ended before a baseline run and a candidate run had a step in common.";
+      this.note.textContent = view.zoomed
+        ? "No gap here: the arms have no step in common in this range."
+        : ["queued", "running"].includes(this.status)
+          ? "No gap yet: it begins when a baseline run and a candidate run have a step in common."
+          : "No gap: the job ended before a baseline run and a candidate run had a step in common.";
+      this.plot?.setData([[], [], [], []]);
       return;
     }
     let Plot;
     try {
       Plot = await uPlot();
     } catch {
-      this.note.textContent = "The chart library is not installed: run `make node_modules/.installed` on the server. The numbers are below.";
+      this.note.textContent = NO_LIBRARY;
       return;
     }
     const x = gap.first_step.map((first, i) => (first + gap.last_step[i]) / 2);
     const data = [x, gap.mean.map(finite), gap.low.map(finite), gap.high.map(finite)];
-    if (this.plot) {
+    if (this.plot && this.unit === view.x) {
       this.plot.setData(data);
     } else {
+      this.plot?.destroy();
+      this.unit = view.x;
       this.plot = new Plot(this.options(Plot), data, this.holder);
       this.holder.querySelector("canvas").setAttribute("role", "img");
     }
@@ -68,7 +76,7 @@ export class GapChart {
       "aria-label",
       last < 0 ? "Gap chart without a finite value" : `Gap chart; last bin ${signed(data[1][last])} nats at step ${whole(gap.last_step[last])}`,
     );
-    this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}`;
+    this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}${view.x === "time" ? " The gap compares equal steps, so its x axis stays the step." : ""}`;
     if (this.figure.querySelector("details").open) this.fillTable();
   }
 
@@ -96,11 +104,12 @@ export class GapChart {
   }
 
   options(Plot) {
-    const axis = { stroke: () => css("--quiet"), grid: { stroke: () => css("--chart-grid"), width: 1 }, ticks: { stroke: () => css("--chart-grid") } };
+    const axis = axisColours();
+    const drag = dragging(view, (plot, left, right) => [left, right].map((at) => Math.max(0, Math.round(plot.posToVal(at, "x")))));
     const percent = (value) => (100 * value) / (this.gap.level_nats ?? NaN);
     const narrow = this.holder.clientWidth < 500;
     const axes = [
-      { ...axis, label: "step", labelSize: 20, size: 34, values: (_, ticks) => ticks.map(whole) },
+      stepAxis(axis, view, this.tokensAStep),
       { ...axis, scale: "y", label: "gap, nats", size: 64, labelSize: 20, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 3) : "0")) },
     ];
     if (!narrow && this.gap.level_nats) {
@@ -110,9 +119,9 @@ export class GapChart {
       width: this.holder.clientWidth,
       height: HEIGHT,
       legend: { show: false },
-      cursor: { drag: { setScale: false, x: false, y: false }, points: { size: 6 } },
+      cursor: drag.cursor,
       scales: {
-        x: { time: false, range: () => [0, this.gap.planned_steps] },
+        x: { time: false, range: () => [view.from ?? 0, view.to ?? this.gap.planned_steps] },
         y: { range: () => this.range() },
         percent: { from: "y", range: (_, low, high) => [percent(low), percent(high)] },
       },
@@ -123,8 +132,9 @@ export class GapChart {
         { scale: "y", stroke: "transparent", points: { show: false } },
         { scale: "y", stroke: "transparent", points: { show: false } },
       ],
-      bands: [{ series: [3, 2], fill: () => this.faint() }],
+      bands: [{ series: [3, 2], fill: () => faint(this.line, 22) }],
       hooks: {
+        setSelect: [drag.setSelect],
         drawClear: [(plot) => this.drawGround(plot)],
         draw: [(plot) => this.drawMarks(plot)],
         setCursor: [(plot) => this.showReadout(plot)],
@@ -132,16 +142,11 @@ export class GapChart {
     };
   }
 
-  faint() {
-    const [r, g, b] = css(this.line).match(/\w\w/g).map((part) => parseInt(part, 16));
-    return `rgb(${r} ${g} ${b} / 22%)`;
-  }
-
   /** Below the data: the window that the verdict reads. */
   drawGround(plot) {
     if (!this.gap.window) return;
     const { ctx, bbox } = plot;
-    const [left, right] = this.gap.window.map((step) => plot.valToPos(step, "x", true));
+    const [left, right] = this.gap.window.map((step) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(step, "x", true))));
     ctx.save();
     ctx.fillStyle = css("--chart-window");
     ctx.fillRect(left, bbox.top, right - left, bbox.height);
@@ -172,10 +177,10 @@ export class GapChart {
     ctx.fillStyle = css(this.line);
     const [low, high] = this.range();
     gap.mean.forEach((value, i) => {
-      if (value < low || value > high) this.triangle(plot, plot.data[0][i], value < low);
+      if (value < low || value > high) triangle(plot, plot.data[0][i], { down: value < low });
     });
     ctx.strokeStyle = css("--fail");
-    for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) this.triangle(plot, step, false, true);
+    for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) triangle(plot, step, { hollow: true });
     const last = plot.data[1].findLastIndex((value) => value !== null);
     if (last >= 0) {
       ctx.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
@@ -196,24 +201,18 @@ export class GapChart {
     ctx.restore();
   }
 
-  triangle(plot, step, down, hollow = false) {
-    const { ctx, bbox } = plot;
-    const size = TRIANGLE * devicePixelRatio;
-    const x = plot.valToPos(step, "x", true);
-    const tip = down ? bbox.top + bbox.height : bbox.top;
-    const base = down ? tip - 1.6 * size : tip + 1.6 * size;
-    ctx.beginPath();
-    ctx.moveTo(x, tip);
-    ctx.lineTo(x - size, base);
-    ctx.lineTo(x + size, base);
-    ctx.closePath();
-    if (hollow) ctx.stroke();
-    else ctx.fill();
+  /** Another chart's cursor moved. */
+  pointAt(step) {
+    if (!this.plot) return;
+    const left = step === null ? -10 : this.plot.valToPos(step, "x");
+    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
   }
 
   showReadout(plot) {
-    const i = plot.cursor.idx;
-    if (i == null || this.gap.first_step[i] === undefined) {
+    const i = plot.cursor.left >= 0 ? plot.cursor.idx : null;
+    const isOutside = i == null || this.gap.first_step[i] === undefined;
+    lead(this, isOutside ? null : plot.data[0][i]);
+    if (isOutside) {
       this.readout.textContent = "";
       return;
     }
@@ -236,10 +235,4 @@ export class GapChart {
     );
     this.table.innerHTML = `${head}<tbody>${rows.join("")}</tbody>`;
   }
-
-  redraw() {
-    this.plot?.redraw(true, true);
-  }
 }
-
-const bound = (value) => (typeof value === "number" ? signed(value) : String(value));

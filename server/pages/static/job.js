@@ -1,15 +1,26 @@
 // The job page, live: one EventSource; what it says is fetched again, at most once a second.
+import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
 import { refresh } from "./refresh.js";
+import { SeriesChart } from "./series_chart.js";
+import { view } from "./view.js";
 
 const article = document.querySelector("[data-job]");
 const connection = document.getElementById("connection");
 const jobId = article.dataset.job;
+const planned = Number(article.dataset.steps);
+const tokensAStep = Number(article.dataset.tokens);
 const ENDED = new Set(["concluded", "failed", "cancelled"]);
 const PERIOD_MS = 1000;
 const RETRY_MS = 5000;
+// Charts that the reader is about to reach are ready when he does.
+const NEAR = "600px";
 
-const charts = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId));
+const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
+const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, planned, tokensAStep));
+const charts = new Map([...gaps, ...series].map((chart) => [chart.figure, chart]));
+const mounted = new Set();
+const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
 let source = null;
 let lastEvent = article.dataset.lastEvent;
@@ -23,18 +34,30 @@ async function update() {
   busy = true;
   while (wanted) {
     wanted = false;
-    try {
+    await attempt(async () => {
       const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
-      await Promise.all(charts.map((chart) => chart.load(article.dataset.status)));
-      sayState();
-    } catch (error) {
-      say(`The server does not answer (${error.message}); what is shown may be old.`, true);
-      setTimeout(update, RETRY_MS);
-    }
+      await load(mounted);
+    });
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
   }
   busy = false;
+}
+
+/** Do what needs the server; when it does not answer, say so and try everything again later. */
+async function attempt(work) {
+  try {
+    await work();
+    sayState();
+  } catch (error) {
+    say(`The server does not answer (${error.message}); what is shown may be old.`, true);
+    setTimeout(update, RETRY_MS);
+  }
+}
+
+async function load(chosen) {
+  await Promise.all([...chosen].map((chart) => chart.load(article.dataset.status)));
+  showControls();
 }
 
 function say(text, lost = false) {
@@ -68,6 +91,25 @@ function follow() {
     });
   }
 }
+
+const seen = new IntersectionObserver(
+  (entries) => {
+    const near = entries.filter((entry) => entry.isIntersecting).map((entry) => charts.get(entry.target));
+    for (const chart of near) {
+      seen.unobserve(chart.figure);
+      mounted.add(chart);
+    }
+    if (near.length) attempt(() => load(near));
+  },
+  { rootMargin: NEAR },
+);
+for (const figure of charts.keys()) seen.observe(figure);
+
+view.onChange((changes) => {
+  const asking = [...mounted].filter((chart) => chart.constructor.asks(changes));
+  if (asking.length) attempt(() => load(asking));
+  for (const chart of mounted) if (!asking.includes(chart)) chart.draw();
+});
 
 if (!ENDED.has(article.dataset.status)) follow();
 await update();

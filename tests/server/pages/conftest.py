@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -35,10 +36,16 @@ def _is_problem(message: ConsoleMessage) -> bool:
     return message.type in ("error", "warning") and "status of 500" not in message.text
 
 
-@pytest.fixture(params=[("light", 1440), ("dark", 1440), ("light", 390)], ids=["light", "dark", "narrow"])
-def page(request, browser, served) -> Iterator[Page]:
-    """A page in each look. Afterwards: no console error, and no request that left this machine."""
-    scheme, width = request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Pages in each look, except those of modules that say `LOOKS = ["light"]`: what they try does not hang on the looks."""
+    if "look" in metafunc.fixturenames:
+        metafunc.parametrize("look", getattr(metafunc.module, "LOOKS", [*_LOOKS]))
+
+
+@pytest.fixture
+def page(look, browser, served) -> Iterator[Page]:
+    """A page in a look. Afterwards: no console error, and no request that left this machine."""
+    scheme, width = _LOOKS[look]
     context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900})
     opened = context.new_page()
     problems: list[str] = []

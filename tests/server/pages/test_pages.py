@@ -52,7 +52,7 @@ def test_a_concluded_job(page: Page, database, recorded):
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".verdict.fail .headline")).to_contain_text("beyond the margin")
     expect(page.locator(".verdict.pass .headline")).to_contain_text("within 1.0 %")
-    expect(page.locator("figure .note").first).to_contain_text("of 1,500 common steps")
+    expect(page.locator("figure[data-candidate] .note").first).to_contain_text("of 1,500 common steps")
     assert _ink(page, "figure canvas") > 5
     page.locator("figure summary").first.click()
     expect(page.locator("figure table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
@@ -63,7 +63,7 @@ def test_a_running_job_moves_without_reload(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("#connection")).to_have_text("live")
-    expect(page.locator("figure .note")).to_contain_text("of 300 common steps")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 300 common steps")
     page.evaluate("window.stays = true")
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
@@ -71,7 +71,7 @@ def test_a_running_job_moves_without_reload(page: Page, database, recorded):
             store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(300, 1.4)})
             run.steps_done = 600
         events.emit(session, job_id, "metric", {"step": 599})
-    expect(page.locator("figure .note")).to_contain_text("of 600 common steps")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 600 common steps")
     expect(page.locator("[data-live=runs]")).to_contain_text("600 of 1,500")
     with database.write() as session:
         session.get_one(Job, job_id).runs[0].state = "finished"
@@ -88,14 +88,14 @@ def test_a_nan_is_said_and_drawn(page: Page, database, recorded):
         store.append(session, run.id, "train", 1, np.arange(300, 302), {"lm_loss": np.array([np.nan, np.inf])})
         run.last_loss = "inf"
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("figure .note")).to_contain_text("2 steps are NaN or infinite, first 300")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("2 steps are NaN or infinite, first 300")
     expect(page.locator("[data-live=runs]")).to_contain_text("∞")
 
 
 def test_a_job_before_its_first_step(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
     expect(page.get_by_text("none is registered")).to_be_visible()
-    expect(page.locator("figure .note")).to_contain_text("No gap yet")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap yet")
     _fits(page)
 
 
@@ -135,7 +135,7 @@ def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
     page.route("**/events?*", once("events"))
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
-    expect(page.locator("figure .note")).to_contain_text("of 300 common steps", timeout=20_000)
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 300 common steps", timeout=20_000)
 
 
 def test_the_focus_survives_a_refresh(page: Page, database, recorded):

@@ -1,0 +1,51 @@
+// The controls above the charts: they write the view, and show what it is.
+import { whole } from "./chart_parts.js";
+import { view } from "./view.js";
+
+/** Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. */
+export function bindControls(window_) {
+  const range = document.getElementById("range");
+  const curves = document.getElementById("curve-controls");
+  const reset = () => view.set({ from: null, to: null });
+  range.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [from, to] = [range.elements.from.value, range.elements.to.value];
+    if (from === "" && to === "") reset();
+    else if (Number(to) > Number(from)) view.set({ from: Number(from), to: Number(to) });
+  });
+  range.elements.x.addEventListener("change", () => view.set({ x: range.elements.x.value }));
+  range.querySelector("[data-do=reset]").addEventListener("click", reset);
+  range.querySelector("[data-do=window]").addEventListener("click", () => {
+    const steps = window_();
+    if (steps) view.set({ from: steps[0], to: steps[1] });
+  });
+  curves.addEventListener("submit", (event) => event.preventDefault());
+  curves.elements.log.addEventListener("change", () => view.set({ log: curves.elements.log.checked }));
+  curves.elements.half.addEventListener("change", () => view.set({ half: Math.max(0, Math.round(Number(curves.elements.half.value) || 0)) }));
+  curves.elements.pair?.addEventListener("change", () => view.set({ pair: curves.elements.pair.value }));
+  for (const button of curves.querySelectorAll("[data-arm]")) {
+    button.addEventListener("click", () => {
+      const hide = new Set(view.hide);
+      if (!hide.delete(button.dataset.arm)) hide.add(button.dataset.arm);
+      view.set({ hide });
+    });
+  }
+  const show = () => {
+    range.elements.x.value = view.x;
+    range.elements.from.value = view.from ?? "";
+    range.elements.to.value = view.to ?? "";
+    range.querySelector("[data-do=reset]").disabled = !view.zoomed;
+    curves.elements.log.checked = view.log;
+    curves.elements.half.value = view.half;
+    if (curves.elements.pair && view.pair) curves.elements.pair.value = view.pair;
+    for (const button of curves.querySelectorAll("[data-arm]")) button.setAttribute("aria-pressed", String(!view.hide.has(button.dataset.arm)));
+    const said = document.getElementById("exploratory");
+    const steps = window_();
+    said.textContent = view.zoomed
+      ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. The verdict does not change with it${steps ? `; it reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
+      : "";
+  };
+  view.onChange(show);
+  show();
+  return show;
+}

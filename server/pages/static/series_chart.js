@@ -1,0 +1,279 @@
+// One recorded column of all arms over each other: mean with the range of a bucket, on the same bucket edges.
+import { NO_LIBRARY, axisColours, css, dragging, elapsed, faint, finite, follow, lead, lineOf, savePng, signed, stepAxis, tokens, triangle, uPlot, whole } from "./chart_parts.js";
+import { view } from "./view.js";
+
+const HEIGHT = 260;
+const ROWS_IN_TABLE = 200;
+const MOST_POINTS = 2000;
+
+export class SeriesChart {
+  constructor(figure, jobId, planned, tokensAStep) {
+    this.figure = figure;
+    this.holder = figure.querySelector(".plot");
+    this.note = figure.querySelector(".note");
+    this.details = figure.querySelector("details");
+    this.tip = figure.querySelector(".tip");
+    this.column = figure.dataset.column;
+    this.jobId = jobId;
+    this.planned = planned;
+    this.tokensAStep = tokensAStep;
+    this.positions = new Map(JSON.parse(figure.dataset.arms).map((name, position) => [name, position]));
+    this.turn = 0;
+    this.details.addEventListener("toggle", () => this.fillTable());
+    figure.querySelector("[data-do=png]").addEventListener("click", () => this.plot && savePng(this.plot.ctx.canvas, `${figure.dataset.name}-${this.column}`));
+    new ResizeObserver(() => this.plot?.setSize({ width: this.holder.clientWidth, height: HEIGHT })).observe(this.holder);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
+    follow(this);
+  }
+
+  /** What of the view needs other numbers from the server. */
+  static asks(changes) {
+    return ["from", "to", "x", "pair"].some((name) => changes.includes(name));
+  }
+
+  address() {
+    const asked = new URLSearchParams({ name: this.column, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
+    const [seed, replicate] = view.pair?.split(".") ?? [];
+    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null };
+    for (const [name, value] of Object.entries(more)) if (value != null) asked.set(name, value);
+    return `/api/v1/jobs/${this.jobId}/overlay?${asked}`;
+  }
+
+  /** Ask the server for the curves and draw them. */
+  async load() {
+    const turn = ++this.turn;
+    const answer = await fetch(this.address());
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    const found = await answer.json();
+    if (turn !== this.turn) return;
+    this.found = found;
+    await this.draw();
+  }
+
+  async draw() {
+    if (!this.found) return;
+    if (!this.found.arms.length) {
+      this.plot?.destroy();
+      this.plot = null;
+      this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has recorded this here." : this.figure.dataset.empty;
+      return;
+    }
+    this.arrange();
+    this.note.textContent = this.said();
+    this.links();
+    this.fillTable();
+    let Plot;
+    try {
+      Plot = await uPlot();
+    } catch {
+      this.note.textContent = NO_LIBRARY;
+      return;
+    }
+    const shape = JSON.stringify([view.x, view.log, view.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw]);
+    if (this.plot && this.shape === shape) {
+      this.plot.setData(this.data);
+    } else {
+      this.plot?.destroy();
+      this.shape = shape;
+      this.plot = new Plot(this.options(Plot), this.data, this.holder);
+    }
+    const canvas = this.holder.querySelector("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
+  }
+
+  /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's. */
+  arrange() {
+    const { first_step: first, last_step: last } = this.found;
+    this.isRaw = this.found.aggregation === "none";
+    this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds);
+    this.arms = this.found.arms.map((one) => ({ ...one, position: this.positions.get(one.arm) }));
+    const middle = first.map((step, i) => (step + last[i]) / 2);
+    let rows = middle.map((x, i) => ({ x, step: x, bucket: this.arms.map(() => i) }));
+    if (this.byTime) {
+      rows = this.arms.flatMap((one, k) =>
+        one.line.seconds.flatMap((x, i) => (x === null ? [] : [{ x, step: middle[i], bucket: this.arms.map((_, other) => (other === k ? i : -1)) }])),
+      );
+      rows.sort((a, b) => a.x - b.x);
+    }
+    this.rows = rows;
+    const column = (k, values) => rows.map(({ bucket }) => (bucket[k] < 0 ? undefined : values[bucket[k]]));
+    this.data = [rows.map((row) => row.x)];
+    this.arms.forEach((one, k) => {
+      const { mean, minimum, maximum } = one.line;
+      one.smooth = view.half > 0 ? smoothed(middle, mean, view.half) : null;
+      one.column = this.data.length;
+      this.data.push(column(k, minimum ?? mean), column(k, maximum ?? mean), column(k, mean), column(k, one.smooth ?? mean.map(() => null)));
+    });
+  }
+
+  said() {
+    const { steps_in_range: steps, first_step: first } = this.found;
+    const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps, each as it was recorded.`
+      : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps: mean and range of each; zoom in to see every step.`;
+    const missing = [...this.positions.keys()].filter((name) => !this.arms.some((one) => one.arm === name));
+    const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
+    return [
+      shown,
+      view.half > 0 ? `Smoothed with a half-life of ${whole(view.half)} steps, the record faint behind it.` : "",
+      bad.length ? `Not finite (hollow triangles): ${bad.join("; ")}.` : "",
+      missing.length ? `Not recorded for this seed and replicate: ${missing.join(", ")}.` : "",
+      view.x === "time" && !this.byTime ? "Time is not known for every run: x is the step." : "",
+    ].filter(Boolean).join(" ");
+  }
+
+  options(Plot) {
+    const axis = axisColours();
+    const x = this.byTime
+      ? { ...axis, label: "time of training", labelSize: 20, size: 34, values: (_, at) => at.map(elapsed) }
+      : stepAxis(axis, view, this.tokensAStep);
+    const drag = dragging(view, (plot, left, right) => this.stepsBetween(plot.posToVal(left, "x"), plot.posToVal(right, "x")));
+    const series = [{}];
+    const bands = [];
+    for (const one of this.arms) {
+      const show = !view.hide.has(one.arm);
+      const line = lineOf(one.position);
+      const dash = one.position === 0 ? undefined : [7, 4];
+      const quiet = { scale: "y", stroke: "transparent", points: { show: false }, show: show && !this.isRaw };
+      series.push(quiet, quiet);
+      series.push({ scale: "y", show, stroke: () => (view.half > 0 ? faint(line, 30) : css(line)), width: view.half > 0 ? 1 : 1.5, dash: view.half > 0 ? undefined : dash, points: { show: false } });
+      series.push({ scale: "y", show: show && view.half > 0, stroke: () => css(line), width: 2, dash, points: { show: false } });
+      if (!this.isRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
+    }
+    return {
+      width: this.holder.clientWidth,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: drag.cursor,
+      scales: { x: { time: false, range: (_, low, high) => (this.byTime ? [low, high] : [view.from ?? 0, view.to ?? this.planned]) }, y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
+      axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20 }],
+      series,
+      bands,
+      hooks: { setSelect: [drag.setSelect], draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.showTip(plot)] },
+    };
+  }
+
+  /** Which steps lie between two x values. */
+  stepsBetween(low, high) {
+    if (!this.byTime) return [Math.max(0, Math.round(low)), Math.round(high)];
+    const inside = this.rows.filter((row) => row.x >= low && row.x <= high).map((row) => row.step);
+    return inside.length ? [Math.floor(Math.min(...inside)), Math.ceil(Math.max(...inside))] : [0, 0];
+  }
+
+  drawMarks(plot) {
+    plot.ctx.save();
+    plot.ctx.lineWidth = 1.5 * devicePixelRatio;
+    for (const one of this.arms) {
+      if (view.hide.has(one.arm)) continue;
+      plot.ctx.strokeStyle = css(lineOf(one.position));
+      for (const { step } of one.line.nonfinite) triangle(plot, this.xOf(step), { hollow: true });
+    }
+    plot.ctx.restore();
+  }
+
+  xOf(step) {
+    if (!this.byTime) return step;
+    return this.rows.reduce((best, row) => (Math.abs(row.step - step) < Math.abs(best.step - step) ? row : best)).x;
+  }
+
+  /** Another chart's cursor moved. */
+  pointAt(step) {
+    if (!this.plot) return;
+    const left = step === null ? -10 : this.plot.valToPos(this.xOf(step), "x");
+    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
+  }
+
+  showTip(plot) {
+    const { idx, left } = plot.cursor;
+    const row = left >= 0 && idx != null ? this.rows[idx] : undefined;
+    lead(this, row ? row.step : null);
+    this.tip.hidden = !row;
+    if (!row) return;
+    const shown = this.arms.filter((one) => !view.hide.has(one.arm)).map((one) => ({ one, at: nearest(this.data[one.column + 2], idx) }));
+    const base = shown.find(({ one }) => one.position === 0);
+    const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
+    this.tip.replaceChildren(line("strong", this.place(row, shown[0])));
+    for (const entry of shown) {
+      const own = value(entry);
+      const reference = base && entry !== base ? value(base) : null;
+      const text = own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
+      const item = line("div", ` ${entry.one.arm} ${text}`);
+      const key = document.createElement("span");
+      key.className = `swatch arm-${Math.min(4, entry.one.position)}`;
+      item.prepend(key);
+      this.tip.append(item);
+    }
+    const room = plot.over.clientWidth;
+    const at = plot.over.offsetLeft + (left > room / 2 ? left - this.tip.offsetWidth - 12 : left + 12);
+    this.tip.style.left = `${Math.max(0, at)}px`;
+  }
+
+  place(row, entry) {
+    const i = entry && entry.at >= 0 ? this.rows[entry.at].bucket.find((bucket) => bucket >= 0) : row.bucket.find((bucket) => bucket >= 0);
+    const [first, last] = [this.found.first_step[i], this.found.last_step[i]];
+    const steps = first === last ? `step ${whole(first)}` : `steps ${whole(first)} to ${whole(last)}`;
+    if (this.byTime) return `${elapsed(row.x)}, about ${steps}`;
+    return view.x === "tokens" ? `${tokens(last * this.tokensAStep)} tokens, ${steps}` : steps;
+  }
+
+  last(one) {
+    const value = one.line.mean.findLast((mean) => mean !== null);
+    return value === undefined ? "without a finite value" : `ends at ${value.toPrecision(5)}`;
+  }
+
+  /** Downloads of what is shown, each step of it. */
+  links() {
+    const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
+    const holder = this.figure.querySelector(".downloads");
+    holder.replaceChildren(...this.arms.flatMap(({ arm, run }) => [["csv", "CSV"], ["arrow", "Arrow"]].map(([format, word]) => {
+      const link = line("a", `${arm} as ${word}`);
+      link.href = `/api/v1/runs/${run}/steps?names=${this.column}&format=${format}${range}`;
+      return link;
+    })));
+  }
+
+  fillTable() {
+    if (!this.details.open || !this.found?.arms.length) return;
+    const { first_step: first, last_step: last } = this.found;
+    const stride = Math.ceil(first.length / ROWS_IN_TABLE);
+    const head = document.createElement("tr");
+    head.append(line("th", stride > 1 ? `Steps (one row of ${stride})` : "Steps"), ...this.arms.map(({ arm }) => Object.assign(line("th", arm), { className: "number" })));
+    const table = this.figure.querySelector("table");
+    table.replaceChildren(document.createElement("thead"), document.createElement("tbody"));
+    table.tHead.append(head);
+    for (let i = 0; i < first.length; i += stride) {
+      const row = document.createElement("tr");
+      row.append(line("td", first[i] === last[i] ? whole(first[i]) : `${whole(first[i])} to ${whole(last[i])}`));
+      for (const { line: values } of this.arms) row.append(Object.assign(line("td", values.mean[i] === null ? "–" : values.mean[i].toPrecision(6)), { className: "number" }));
+      table.tBodies[0].append(row);
+    }
+  }
+}
+
+/** An exponential mean without the pull of its start; `half` is the distance in steps over which a value loses half its weight. */
+export function smoothed(x, values, half) {
+  let [sum, weight, before] = [0, 0, null];
+  return values.map((value, i) => {
+    if (value === null) return null;
+    const kept = before === null ? 0 : 0.5 ** ((x[i] - before) / half);
+    before = x[i];
+    sum = kept * sum + value;
+    weight = kept * weight + 1;
+    return sum / weight;
+  });
+}
+
+/** The index nearest to `at` where a column has a value of its own; -1 where it has none. */
+function nearest(column, at) {
+  for (let away = 0; away < column.length; away++) {
+    if (column[at - away] !== undefined) return at - away;
+    if (column[at + away] !== undefined) return at + away;
+  }
+  return -1;
+}
+
+function line(tag, text) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  return made;
+}
