@@ -225,16 +225,17 @@ def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does."""
+    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell in the background ignores it."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def revision_of(file: Path) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
 from server.app import create_app
+from server.conclusion import conclude
+from server.database.models import Job, Worker, new_id
+
+TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
 
 @pytest.fixture
@@ -43,3 +49,35 @@ def request_body() -> dict:
         "job": {"name": "mine", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4", "replicates": 2}]},
         "criteria": {"margin": "1.0%"},
     }
+
+
+@pytest.fixture
+def register(database) -> Callable[..., None]:
+    """A function that registers a worker with this trainer, heard of `age` seconds ago; a value None removes that fact."""
+
+    def add(age: float = 0.0, **changes: str | None) -> None:
+        told = {name: value for name, value in (TRAINER | changes).items() if value is not None}
+        device = {"device_class": "cpu", "threads_per_run": 1} | ({"trainer": told} if told else {})
+        now = time.time()
+        with database.write() as session:
+            row = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now - age)
+            session.add(row)
+
+    return add
+
+
+@pytest.fixture
+def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[str, Any]]]:
+    """A function that makes a concluded job of that trainer, with gaps of known size; its id and the request that asks the same."""
+
+    def make(gaps: dict[str, float], **more: Any) -> tuple[str, dict[str, Any]]:
+        job_id = recorded(gaps, **more)
+        with database.write() as session:
+            for run in session.get_one(Job, job_id).runs:
+                run.manifest, run.finished_at = {**(run.manifest or {}), **TRAINER}, time.time()
+        conclude(database, job_id)
+        with database.read() as session:
+            job = session.get_one(Job, job_id)
+            return job_id, {"job": copy.deepcopy(job.spec), "criteria": job.criteria}
+
+    return make

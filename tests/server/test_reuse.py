@@ -1,45 +1,19 @@
 """Which job answers a gate's question: the one that was trained already, or a new one once anything that decides has changed."""
 
-import copy
 import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import select
 
-from server.conclusion import conclude
-from server.database.models import Job, Run, Worker, new_id
+from server.database.models import Job
 
-pytestmark = pytest.mark.both_databases
-
-TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
+both = pytest.mark.both_databases
 
 
 @pytest.fixture
-def register(database):
-    """A function that registers a worker with this trainer; `age` seconds since it was heard of."""
-
-    def add(trainer=TRAINER, age=0.0, device_class="cpu"):
-        with database.write() as session:
-            device = {"device_class": device_class, "threads_per_run": 1} | ({"trainer": trainer} if trainer else {})
-            now = time.time()
-            session.add(Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now - age))
-
-    return add
-
-
-@pytest.fixture
-def trained(database, recorded):
-    """A concluded job of this trainer; returns its id and the request that asks the same."""
-    job_id = recorded({"nvfp4": 0.0})
-    with database.write() as session:
-        for run in session.scalars(select(Run)):
-            run.manifest, run.finished_at = {**run.manifest, **TRAINER}, time.time()
-    conclude(database, job_id)
-    with database.read() as session:
-        job = session.get_one(Job, job_id)
-        return job_id, {"job": copy.deepcopy(job.spec), "criteria": job.criteria}
+def trained(judged):
+    return judged({"nvfp4": 0.0})
 
 
 def _gate(api, request, **more):
@@ -51,6 +25,7 @@ def _gate(api, request, **more):
     return document
 
 
+@both
 def test_a_concluded_job_answers_the_same_question(api, trained, register):
     register()
     job_id, request = trained
@@ -86,34 +61,38 @@ def test_another_question_is_trained_once(api, trained, register, more, reason):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "reason"),
+    ("changes", "reason"),
     [
-        (TRAINER | {"code_sha256": "b" * 64}, "code_sha256 is bbbbbbbbbbbb… on w, was aaaaaaaaaaaa…"),
-        (TRAINER | {"version.jax": "0.12"}, "version.jax is 0.12"),
-        (TRAINER | {"env.NVTE_X": "1"}, "env.NVTE_X is 1 on w, was not stated"),
-        ({name: value for name, value in TRAINER.items() if name != "env.JAX_PLATFORMS"}, "env.JAX_PLATFORMS is not stated"),
-        (None, "does not say what it trains with"),
+        ({"code_sha256": "b" * 64}, "code_sha256 is bbbbbbbbbbbb… on w, was aaaaaaaaaaaa…"),
+        ({"version.jax": "0.12"}, "version.jax is 0.12"),
+        ({"env.NVTE_X": "1"}, "env.NVTE_X is 1 on w, was not stated"),
+        ({"env.JAX_PLATFORMS": None}, "env.JAX_PLATFORMS is not stated"),
+        (dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")), "does not say what it trains with"),
     ],
 )
-def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, trainer, reason):
+def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, changes, reason):
     register()  # as good as the job's, beside one that is not
-    register(trainer)
+    register(**changes)
     found = _gate(api, trained[1])
     assert found["found"] == "new"
     assert reason in found["reason"]
 
 
 def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, register):
-    assert "no worker is known" in _gate(api, trained[1])["reason"]
-    api.post(f"/api/v1/jobs/{_gate(api, trained[1])['job']['id']}:cancel")
-    register(TRAINER | {"code_sha256": "old"}, age=9999)
+    first = _gate(api, trained[1])
+    assert "no worker is known" in first["reason"]
+    api.post(f"/api/v1/jobs/{first['job']['id']}:cancel")
+    register(age=9999, code_sha256="old")
     register(age=9999)
     assert _gate(api, trained[1])["job"]["id"] == trained[0]
 
 
+@both
 def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, database, trained, register):
     register()
-    _, request = trained
+    job_id, request = trained
+    with database.read() as session:
+        manifest = session.get_one(Job, job_id).runs[0].manifest
     request["job"]["data"] |= {"source": "text", "path": "/corpus"}
     first = _gate(api, request)["job"]["id"]
 
@@ -122,7 +101,7 @@ def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, d
             job = session.get_one(Job, job_id)
             job.status, job.finished_at = "concluded", time.time()
             for run in job.runs:
-                run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | {"data_digest": digest}
+                run.state, run.finished_at, run.manifest = "finished", time.time(), manifest | {"data_digest": digest}
 
     finish(first, "d1")
     assert _gate(api, request)["job"]["id"] == first
@@ -132,6 +111,7 @@ def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, d
     assert "the data at /corpus changed" in again["reason"]
 
 
+@both
 def test_two_who_ask_at_once_get_one_job(api, request_body):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: _gate(api, request_body), range(4)))

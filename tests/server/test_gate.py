@@ -1,0 +1,218 @@
+"""`parity gate` against a real server: cached and new verdicts, every exit code, the reports, GitHub's files, and being stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from sqlalchemy import select
+
+from parity import cli, gate
+from parity.client import Client
+from server.database.models import Job, Run
+
+CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0185}
+
+
+@pytest.fixture(autouse=True)
+def no_ci(monkeypatch):
+    """Whatever runs these tests is not the CI that is played here."""
+    for name in [name for name in os.environ if name.startswith(("GITHUB_", "PARITY_", "CI_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def asks(tmp_path):
+    """A function that writes parity.yaml and returns its path."""
+
+    def write(request, **policy):
+        path = tmp_path / "parity.yaml"
+        path.write_text(yaml.safe_dump({**request, **({"gate": policy} if policy else {})}))
+        return str(path)
+
+    return write
+
+
+def _gate(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["gate", *words])
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+def _xml(path):
+    return ElementTree.fromstring(path.read_text().split("\n", 1)[1])  # noqa: S314 (our own text)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "code", "word"), [({"mxfp8": 0.0}, 0, "PASS"), (CLEAR_FAIL, 1, "FAIL"), ({"mxfp8": 0.013}, 3, "INCONCLUSIVE")]
+)
+def test_a_concluded_job_is_served_with_its_age(served, judged, register, asks, capsys, gaps, code, word):
+    register()
+    job, request = judged(gaps)
+    found, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served)
+    assert (found, out.count("\n")) == (code, 1), err
+    assert out.startswith(f"{word}: ")
+    assert f"cached: job {job} concluded" in err
+    assert "is served until 20" in err
+    assert f"{served}/jobs/{job}" in err
+    assert _gate(capsys, asks(request), "--revision", "", "--server", served, "--advisory")[0] == 0
+
+
+def test_the_policy_of_the_file_and_the_flags_over_it(served, judged, register, asks, capsys):
+    register()
+    _, request = judged({"mxfp8": 0.013})
+    common = ("--revision", "", "--server", served)
+    code, _, err = _gate(capsys, asks(request, on_inconclusive="pass"), *common)
+    assert (code, "on_inconclusive: pass: the exit code is 0; without that it would be 3" in err) == (0, True)
+    assert _gate(capsys, asks(request, on_inconclusive="pass"), *common, "--on-inconclusive", "fail")[0] == 3
+    code, _, err = _gate(capsys, asks(request, advisory=True), *common)
+    assert (code, "advisory: the exit code is 0" in err) == (0, True)
+    assert _gate(capsys, asks(request, advisory=True), *common, "--no-advisory")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"max_age": 3}, "gate.max_age: 3 is not usable; expected no such key"),
+        ({"max_age_days": -1}, "gate.max_age_days: -1"),
+        ({"on_infra": "maybe"}, "gate.on_infra: 'maybe' is not usable; expected fail or pass"),
+        ({"advisory": "yes"}, "gate.advisory: 'yes'"),
+        ({"timeout_seconds": True}, "gate.timeout_seconds: True"),
+    ],
+)
+def test_a_wrong_policy_is_told_with_its_path(asks, request_body, capsys, policy, words):
+    code, _, err = _gate(capsys, asks(request_body, **policy))
+    assert (code, words in err) == (2, True), err
+
+
+def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_body, capsys, tmp_path):
+    code, _, err = _gate(capsys, asks(request_body), "--json", str(tmp_path / "nowhere" / "gate.json"))
+    assert (code, "can't be written" in err) == (2, True)
+
+
+def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, asks, request_body, capsys, database):
+    words = ("--revision", "r1", "--server", served, "--timeout", "0.5")
+    code, out, err = _gate(capsys, asks(request_body), *words)
+    assert code == 5
+    assert out.startswith("NO VERDICT (timeout): job j")
+    assert "none is registered" in out
+    assert "nobody asked this before" in err
+    code, _, err = _gate(capsys, asks(request_body), *words)
+    assert (code, "was asked for already" in err) == (5, True)
+    with database.read() as session:
+        (job,) = session.scalars(select(Job))
+        assert (job.status, job.revision) == ("queued", "r1")
+    assert _gate(capsys, asks(request_body), *words, "--advisory")[0] == 0
+    assert _gate(capsys, asks(request_body), *words, "--fresh")[0] == 5
+    with database.read() as session:
+        assert len(session.scalars(select(Job)).all()) == 2
+
+
+def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(gate, "_AGAIN_SECONDS", 0.05)
+    junit = tmp_path / "gate.xml"
+    junit.write_text("of yesterday")
+    code, out, err = _gate(capsys, asks(request_body), "--server", "http://127.0.0.1:9", "--junit", str(junit))
+    assert code == 4
+    assert out.startswith("NO VERDICT (infrastructure): no answer from http://127.0.0.1:9")
+    assert "asking again" in err
+    assert _xml(junit).find(".//error").get("message").startswith("no answer")
+    assert _gate(capsys, asks(request_body), "--server", "http://127.0.0.1:9", "--on-infra", "pass")[0] == 0
+
+
+def test_a_job_that_ends_without_a_verdict_is_infrastructure(served, asks, request_body, capsys):
+    path = asks(request_body)
+    with Client(served) as client:
+        found = client.gate(request_body["job"], request_body["criteria"], revision="r", max_age_days=1, fresh=False, key="k")
+        with _following(path, served, "r") as process:
+            client.cancel(found["job"]["id"])
+            out, _ = process.communicate(timeout=60)
+    assert (process.returncode, f"job {found['job']['id']} cancelled without a verdict" in out) == (4, True)
+
+
+def test_a_job_that_the_server_refuses_is_bad_input(served, asks, request_body, capsys):
+    request_body["job"]["layer_policy"] = "some"
+    code, _, err = _gate(capsys, asks(request_body), "--server", served)
+    assert (code, "layer_policy" in err) == (2, True)
+
+
+@contextmanager
+def _following(path, served, revision):
+    words = [sys.executable, "-m", "parity", "gate", path, "--server", served, "--revision", revision]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr:
+                if "loss" in line:  # the first line of progress
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_gate_leaves_the_job_alive(served, asks, request_body, database, number):
+    with _following(asks(request_body), served, "r1") as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    with database.read() as session:
+        (job,) = session.scalars(select(Job))
+    assert (process.returncode, job.status) == (4, "queued"), err
+    assert f"follow it: parity watch {job.id}; end it: parity cancel {job.id}" in out
+    assert "Traceback" not in err
+
+
+def test_the_reports(served, judged, register, asks, capsys, tmp_path, monkeypatch):
+    register()
+    job, request = judged({"nvfp4": 0.3, "mxfp8": 0.0})
+    summary, output = tmp_path / "summary", tmp_path / "output"
+    output.write_text("before=1\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(output))
+    files = {name: tmp_path / f"gate.{name}" for name in ("json", "junit", "markdown")}
+    words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    code, out, _ = _gate(capsys, asks(request), "--revision", "", "--server", served, *words)
+    assert code == 1
+    assert "All candidates: nvfp4 FAIL, mxfp8 PASS." in out
+    document = json.loads(files["json"].read_text())
+    assert (document["schema"], document["result"], document["exit_code"], document["cached"]) == ("parity.gate/1", "fail", 1, True)
+    assert [verdict["verdict"] for verdict in document["verdicts"]] == ["fail", "pass"]
+    assert document["headline"] + "\n" == out
+    suites = _xml(files["junit"]).findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["1", "0"]
+    text = files["markdown"].read_text()
+    assert text.startswith("### parity: fail\n\ncached: job")
+    assert text.count("<details>") == 2
+    assert summary.read_text() == text
+    values = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    assert (values["before"], values["verdict"], values["candidate"], values["cached"]) == ("1", "fail", "nvfp4", "true")
+    assert values["url"] == f"{served}/jobs/{job}"
+    assert float(values["ci_low"]) < float(values["gap_nats"]) < float(values["ci_high"])
+
+
+def test_a_narrow_fail_is_confirmed_with_one_more_replicate(served, judged, register, asks, capsys, database):
+    register()
+    narrow, request = judged(NARROW_FAIL)
+    words = ("--revision", "", "--server", served, "--timeout", "0.3")
+    assert _gate(capsys, asks(request), *words)[0] == 1
+    code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), *words)
+    assert (code, "This fail is narrow" in err) == (5, True)
+    assert f"it confirms job {narrow}" in err
+    with database.read() as session:
+        newest = session.scalars(select(Job).order_by(Job.id.desc())).first()
+        assert [len(arm.runs) for arm in newest.arms] == [3, 3]
+        assert {run.state for run in newest.runs} == {"queued"}
+
+
+def test_a_clear_fail_is_believed(served, judged, register, asks, capsys, database):
+    register()
+    _, request = judged(CLEAR_FAIL)
+    assert _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", "--server", served)[0] == 1
+    with database.read() as session:
+        assert len(session.scalars(select(Run)).all()) == 4
