@@ -18,7 +18,7 @@ from server.context import InContext
 from server.database.models import Job, is_id
 from server.documents import WHOLE, job_document, job_summary, worker_documents
 from server.errors import NotFoundError, UnauthorizedError
-from server.pages import words
+from server.pages import differences, words
 from server.settings import Settings
 
 _HERE = Path(__file__).parent
@@ -83,7 +83,13 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
     except NotFoundError as error:
         return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
-    return templates.TemplateResponse(request, "job.html", {"job": document, "pairs": pairs})
+    values = {
+        "job": document,
+        "pairs": pairs,
+        "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
+        "arms_asked": [document.spec["baseline"], *document.spec["candidates"]],
+    }
+    return templates.TemplateResponse(request, "job.html", values)
 
 
 @router.get("/workers")

@@ -36,7 +36,9 @@ def loss(value: float | str | None) -> str:
 def percent(value: float | str | None, places: int = 1) -> str:
     """A share as percent: 0.874 -> 87.4 %."""
     number = _number(value)
-    return _MISSING if number is None else f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS)
+    if number is None:
+        return _MISSING
+    return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
 
 
 def count(value: float | str | None) -> str:
@@ -49,6 +51,20 @@ def rate(value: float | str | None) -> str:
     """Steps a second."""
     number = _number(value)
     return _MISSING if number is None else f"{number:.1f}/s"
+
+
+def ratio(measured: Mapping[str, float | str]) -> str:
+    """A speed ratio with its interval: 1.31 x (1.28 to 1.34)."""
+    value, low, high = (_number(measured[name]) for name in ("value", "lo", "hi"))
+    return f"{value:.2f}\u00a0x ({low:.2f} to {high:.2f})"
+
+
+def step_time(seconds: float | str | None) -> str:
+    """The time of one step: 37.4 ms, 1.52 s."""
+    number = _number(seconds)
+    if number is None:
+        return _MISSING
+    return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
 
 
 def duration(seconds: float | str | None) -> str:
@@ -102,5 +118,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "nats": nats,
     "percent": percent,
     "rate": rate,
+    "ratio": ratio,
     "size": size,
+    "step_time": step_time,
 }

@@ -1,6 +1,7 @@
 // The job page, live: one EventSource; what it says is fetched again, at most once a second.
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
+import { HeatMap } from "./heat_map.js";
 import { refresh } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
 import { view } from "./view.js";
@@ -18,7 +19,8 @@ const NEAR = "600px";
 
 const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
 const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, planned, tokensAStep));
-const charts = new Map([...gaps, ...series].map((chart) => [chart.figure, chart]));
+const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
+const charts = new Map([...gaps, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
 const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 

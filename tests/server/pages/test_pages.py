@@ -176,3 +176,32 @@ def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, dat
     page.set_viewport_size({"width": 390, "height": 800})
     _fits(page)
     page.screenshot(path=tmp_path / "page.png", full_page=True)
+
+
+def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    with database.write() as session:
+        candidate = session.get_one(Job, job_id).arms[1]
+        at = np.arange(0, 1500, 50)
+        watched = {f"{block}.up/{operand}/underflow_share": at / 3000 + block / 10 for block in range(3) for operand in ("grad", "x")}
+        store.append(session, candidate.runs[0].id, "layers", 1, at, watched)
+        for run in candidate.runs:
+            run.manifest = {**run.manifest, "device_class": "other"}
+    _conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    checks = page.get_by_role("region", name="Checks of nvfp4")
+    expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advises")
+    expect(checks.get_by_role("row", name="loss decides")).to_contain_text("against a margin of 0.0140")
+    expect(page.locator("[data-live=speed]")).to_contain_text("1.00\u00a0x")
+    expect(page.locator("[data-live=differences]")).to_contain_text("Confounded.")
+    expect(page.get_by_role("region", name="What differs").get_by_role("row", name="device_class")).to_contain_text("other")
+    page.locator("figure[data-heat]").scroll_into_view_if_needed()
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
+    assert _ink(page, "canvas.heat") > 20
+    page.get_by_label("operand").select_option("x")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("3 layers")
+    page.locator("figure[data-heat] summary").click()
+    expect(page.locator("figure[data-heat] tbody tr").nth(2)).to_contain_text("2.up")
+    page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("nothing by layer")
+    _fits(page)

@@ -1,0 +1,209 @@
+// One statistic of every layer against the step: rows are layers in model order, colours are viridis, with a labelled scale.
+import { css, savePng, whole } from "./chart_parts.js";
+import { view } from "./view.js";
+
+// Viridis (CC0, matplotlib) at nine equal distances: even to the eye, and readable with any colour vision.
+const VIRIDIS = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"].map((hex) => hex.match(/../g).map((part) => parseInt(part, 16)));
+const NAMES = {
+  amax: ["largest magnitude", ""],
+  underflow_share: ["share of the values that become zero", ""],
+  saturation_share: ["share of the values beyond the largest of their scale", ""],
+  snr_db: ["signal to quantization noise", "dB"],
+  scale_octaves_10: ["block scales below the largest, 10 % quantile", "octaves"],
+  scale_octaves_50: ["block scales below the largest, median", "octaves"],
+  scale_octaves_90: ["block scales below the largest, 90 % quantile", "octaves"],
+  zero_scale_share: ["share of the blocks whose scale is zero", ""],
+  nonfinite: ["values that are NaN or infinite", ""],
+  grad_norm: ["gradient norm of the layer", ""],
+};
+const USUAL = "underflow_share";
+const PERIOD_MS = 15_000;
+
+export class HeatMap {
+  constructor(figure, article) {
+    this.figure = figure;
+    this.article = article;
+    this.canvas = figure.querySelector(".heat");
+    this.scale = figure.querySelector(".scale");
+    this.note = figure.querySelector(".note");
+    this.form = figure.querySelector("form");
+    this.details = figure.querySelector("details");
+    this.turn = 0;
+    this.drawnAt = -Infinity;
+    if (view.heat.run) this.form.elements.run.value = view.heat.run;
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.form.addEventListener("change", () => {
+      const { run, operand, statistic } = this.form.elements;
+      view.set({ heat: { run: run.value, operand: operand.value, statistic: statistic.value } });
+    });
+    this.details.addEventListener("toggle", () => this.fillTable());
+    this.canvas.addEventListener("pointermove", (event) => this.showValue(event));
+    this.canvas.addEventListener("pointerleave", () => { figure.querySelector(".readout").textContent = ""; });
+    figure.querySelector("[data-do=png]").addEventListener("click", () => savePng(this.canvas, "layers"));
+    new ResizeObserver(() => this.draw()).observe(figure.querySelector(".plot"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  /** What of the view needs other numbers from the server. */
+  static asks(changes) {
+    return ["from", "to", "heat"].some((name) => changes.includes(name));
+  }
+
+  /** Ask the server again; while a run trains, not at every step of it. */
+  async load() {
+    const chosen = JSON.stringify([view.heat, view.from, view.to, this.article.dataset.status]);
+    if (chosen === this.chosen && performance.now() - this.drawnAt < PERIOD_MS) return;
+    const turn = ++this.turn;
+    const { run, operand, statistic } = view.heat;
+    const of = run ?? this.form.elements.run.value;
+    let found = await this.ask(of, { statistic, operand });
+    // A baseline in fp8 may lack what the candidate has: take what there is.
+    if (found === null) found = await this.ask(of, {});
+    if (!statistic && found.recorded.statistics.includes(USUAL)) found = await this.ask(of, { statistic: USUAL, operand });
+    if (turn !== this.turn) return;
+    [this.chosen, this.drawnAt, this.found] = [chosen, performance.now(), found];
+    this.offer();
+    this.draw();
+  }
+
+  async ask(run, more) {
+    const asked = new URLSearchParams({ buckets: Math.max(50, Math.min(400, Math.floor(this.canvas.parentElement.clientWidth / 3))) });
+    for (const [name, value] of Object.entries({ ...more, from: view.from, to: view.to })) if (value != null && value !== "") asked.set(name, value);
+    const answer = await fetch(`/api/v1/runs/${run}/layers?${asked}`);
+    if (answer.status === 422) return null;
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    return answer.json();
+  }
+
+  /** The choices that this run has. */
+  offer() {
+    const { recorded, statistic, operand } = this.found;
+    const statistics = [...recorded.statistics, ...(recorded.has_norms ? ["grad_norm"] : [])];
+    fill(this.form.elements.statistic, statistics, statistic, (name) => NAMES[name]?.[0] ?? name);
+    fill(this.form.elements.operand, recorded.operands, operand, (name) => name);
+    this.form.elements.operand.disabled = operand === null;
+    this.form.elements.statistic.disabled = statistic === null;
+  }
+
+  draw() {
+    if (!this.found) return;
+    const { table, statistic } = this.found;
+    const hasAny = table !== null && table.first_step.length > 0;
+    for (const part of [this.canvas, this.scale]) part.hidden = !hasAny || table.low === null;
+    if (!hasAny) {
+      this.note.textContent = table === null ? this.figure.dataset.empty : "Nothing was watched in this range of steps.";
+      return;
+    }
+    const [meaning, unit] = NAMES[statistic] ?? [statistic, ""];
+    if (table.low === null) {
+      this.note.textContent = "No finite value here: this operand is not quantized in this arm (bf16 keeps it), or nothing was lost at all.";
+      return;
+    }
+    this.note.textContent =
+      `Showing ${whole(table.first_step.length)} buckets of ${whole(table.steps_in_range)} ${statistic === "grad_norm" ? "steps" : "watched steps"}, ${table.layers.length} layers, first layer on top. ` +
+      "Grey: no finite value (an operand that is not quantized).";
+    this.paint(table);
+    this.paintScale(table, `${meaning}${unit ? `, ${unit}` : ""}`);
+    this.canvas.setAttribute("aria-label", `${meaning} of ${table.layers.length} layers, from ${short(table.low)} to ${short(table.high)} ${unit}; the table below has the numbers`);
+    this.fillTable();
+  }
+
+  paint({ layers, first_step: first, last_step: last, values, low, high }) {
+    const ratio = devicePixelRatio;
+    const width = this.canvas.parentElement.clientWidth;
+    const rowHeight = Math.max(4, Math.min(18, Math.floor(480 / layers.length)));
+    this.rowHeight = rowHeight;
+    this.left = width < 500 ? 72 : 104;
+    this.inner = width - this.left - 8;
+    const height = layers.length * rowHeight + 40;
+    size(this.canvas, width, height);
+    const ctx = this.canvas.getContext("2d");
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, height);
+    const cell = this.inner / first.length;
+    const unknown = css("--rule");
+    values.forEach((row, y) => row.forEach((value, x) => {
+      ctx.fillStyle = value === "nan" ? unknown : colour(value, low, high);
+      ctx.fillRect(this.left + x * cell, y * rowHeight, cell + 0.5, rowHeight);
+    }));
+    ctx.fillStyle = css("--quiet");
+    ctx.font = "12px system-ui, sans-serif";
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "right";
+    const every = Math.ceil(13 / rowHeight);
+    layers.forEach((layer, y) => { if (y % every === 0) ctx.fillText(layer, this.left - 6, (y + 0.5) * rowHeight); });
+    ctx.textBaseline = "top";
+    const labels = Math.max(2, Math.floor(this.inner / 110));
+    for (let i = 0; i <= labels; i++) {
+      const bucket = Math.min(first.length - 1, Math.round((i / labels) * first.length));
+      ctx.textAlign = i === 0 ? "left" : i === labels ? "right" : "center";
+      ctx.fillText(whole(i === labels ? last[bucket] : first[bucket]), this.left + (i / labels) * this.inner, layers.length * rowHeight + 6);
+    }
+    ctx.textAlign = "center";
+    ctx.font = "bold 12px system-ui, sans-serif";
+    ctx.fillText("step", this.left + this.inner / 2, layers.length * rowHeight + 22);
+  }
+
+  paintScale({ low, high }, label) {
+    const width = Math.min(360, this.scale.parentElement.clientWidth);
+    size(this.scale, width, 52);
+    const ctx = this.scale.getContext("2d");
+    ctx.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    ctx.clearRect(0, 0, width, 52);
+    for (let x = 0; x < width; x++) {
+      ctx.fillStyle = colour(low + (x / (width - 1)) * (high - low || 1), low, high);
+      ctx.fillRect(x, 18, 1, 12);
+    }
+    ctx.fillStyle = css("--quiet");
+    ctx.font = "12px system-ui, sans-serif";
+    ctx.textBaseline = "top";
+    ctx.fillText(label, 0, 1);
+    [[0, low, "left"], [width / 2, (low + high) / 2, "center"], [width, high, "right"]].forEach(([x, value, align]) => {
+      ctx.textAlign = align;
+      ctx.fillText(short(value), x, 34);
+    });
+  }
+
+  showValue(event) {
+    const table = this.found?.table;
+    if (!table?.first_step.length || this.rowHeight === undefined) return;
+    const x = Math.floor(((event.offsetX - this.left) / this.inner) * table.first_step.length);
+    const y = Math.floor(event.offsetY / this.rowHeight);
+    const value = table.values[y]?.[x];
+    this.figure.querySelector(".readout").textContent = value === undefined ? ""
+      : `${table.layers[y]}, steps ${whole(table.first_step[x])} to ${whole(table.last_step[x])}: ${short(value)} ${NAMES[this.found.statistic]?.[1] ?? ""}`;
+  }
+
+  fillTable() {
+    const table = this.found?.table;
+    if (!this.details.open || !table?.first_step.length) return;
+    const body = this.figure.querySelector("tbody");
+    body.replaceChildren(...table.layers.map((layer, i) => {
+      const known = table.values[i].filter((value) => typeof value === "number");
+      const cells = known.length ? [known[0], Math.min(...known), Math.max(...known), known.at(-1)].map(short) : ["–", "–", "–", "–"];
+      const row = document.createElement("tr");
+      row.append(...[layer, ...cells].map((text, at) => Object.assign(document.createElement("td"), { textContent: text, className: at ? "number" : "" })));
+      return row;
+    }));
+  }
+}
+
+function colour(value, low, high) {
+  const share = value === "inf" ? 1 : value === "-inf" ? 0 : high > low ? (value - low) / (high - low) : 0.5;
+  const at = Math.max(0, Math.min(1, share)) * (VIRIDIS.length - 1);
+  const [below, above] = [VIRIDIS[Math.floor(at)], VIRIDIS[Math.ceil(at)]];
+  return `rgb(${below.map((part, i) => Math.round(part + (at - Math.floor(at)) * (above[i] - part))).join(" ")})`;
+}
+
+function size(canvas, width, height) {
+  canvas.width = Math.round(width * devicePixelRatio);
+  canvas.height = Math.round(height * devicePixelRatio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+}
+
+const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))).replace("-", "−") : value);
+
+function fill(select, names, chosen, words) {
+  select.replaceChildren(...names.map((name) => new Option(words(name), name, false, name === chosen)));
+}

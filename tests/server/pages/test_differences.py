@@ -1,0 +1,55 @@
+"""What differs between the arms, as the judge sees it."""
+
+import dataclasses
+
+import pytest
+
+from parity.context import differing_context
+from server import jobs
+from server.database.models import Job
+from server.documents import job_document
+from server.pages.differences import compare
+
+
+@pytest.fixture
+def told(database, recorded):
+    """A function that gives each arm's runs facts of their own and returns the comparison and the judge's view of the curves."""
+
+    def tell(*facts, may_differ=()):
+        job_id = recorded({"nvfp4": 0.0}, steps=30)
+        with database.write() as session:
+            for arm, own in zip(session.get_one(Job, job_id).arms, facts, strict=True):
+                for run in arm.runs:
+                    run.manifest = own
+        with database.read() as session:
+            job = session.get_one(Job, job_id)
+            case = jobs.case(session, job)
+            judged = differing_context([*case.baseline, *case.candidates["nvfp4"]], may_differ)
+            return compare(job_document(session, job, 5.0).arms, may_differ), judged
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        ({"data_digest": "d"}, {"data_digest": "d"}),
+        ({"data_digest": "d"}, {"data_digest": "e"}),
+        ({"a": "1"}, {"b": "1"}),
+        ({"engine": "x"}, {"engine": "x", "env.XLA_FLAGS": "--fast"}),
+        ({}, {"env.XLA_FLAGS": "--fast"}),
+    ],
+)
+def test_the_page_and_the_judge_agree(told, baseline, candidate):
+    found, judged = told(baseline, candidate)
+    assert [one.key for one in found.differences] == [one.split(":")[0] for one in judged]
+    assert found.confounded == bool(judged)
+
+
+def test_values_are_told_by_arm_and_what_is_declared_does_not_confound(told):
+    found, judged = told({"version.jax": "1", "same": "s"}, {"version.jax": "2", "same": "s"}, may_differ=("version.jax",))
+    assert not judged
+    assert not found.confounded
+    assert dataclasses.asdict(found.differences[0]) == {"key": "version.jax", "values": ["1", "2"], "declared": True}
+    assert found.shared == {"same": "s"}
+    assert (found.told, found.runs) == (4, 4)

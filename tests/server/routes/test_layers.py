@@ -1,0 +1,54 @@
+"""Statistics by layer over REST."""
+
+import math
+
+import numpy as np
+import pytest
+
+from server.database import store
+from server.database.models import Job
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def watched(database, recorded):
+    """The candidate's first run, with twelve blocks watched at every tenth step."""
+    job_id = recorded({"nvfp4": 0.0}, steps=100)
+    at = np.arange(0, 100, 10)
+    columns = {f"{block}.{name}/x/snr_db": block + at / 100 for block in range(12) for name in ("up", "query")}
+    columns["0.up/x/snr_db"] = np.array([math.nan, math.inf, *range(8)], float)
+    columns["0.up/grad/amax"] = np.ones(10)
+    with database.write() as session:
+        run = session.get_one(Job, job_id).arms[1].runs[0]
+        store.append(session, run.id, "layers", 1, at, columns)
+        store.append(session, run.id, "layer_grad_norm", 1, np.arange(100), {"0.up": np.arange(100.0), "0.query": np.zeros(100)})
+        return run.id, session.get_one(Job, job_id).arms[0].runs[0].id
+
+
+def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, watched):
+    answer = api.get(f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "snr_db", "operand": "x"}).json()
+    table = answer["table"]
+    assert table["layers"][:4] == ["0.query", "0.up", "1.query", "1.up"]
+    assert table["layers"][-1] == "11.up"
+    assert table["values"][1][:3] == ["nan", "inf", 0.0]
+    assert (table["low"], table["high"]) == (0.0, 11.9)
+    assert answer["recorded"]["operands"] == ["grad", "x"]
+
+
+def test_buckets_hold_the_mean(api, watched):
+    answer = api.get(f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "grad_norm", "buckets": 4, "from": 20, "to": 59}).json()
+    table = answer["table"]
+    assert answer["operand"] is None
+    assert (table["first_step"], table["last_step"]) == ([20, 30, 40, 50], [29, 39, 49, 59])
+    assert table["values"] == [[0.0] * 4, [24.5, 34.5, 44.5, 54.5]]
+
+
+def test_what_was_not_watched_and_what_is_not_known(api, watched):
+    answer = api.get(f"/api/v1/runs/{watched[1]}/layers").json()
+    assert (answer["statistic"], answer["table"], answer["recorded"]["layers"]) == (None, None, [])
+    wrong = api.get(f"/api/v1/runs/{watched[0]}/layers?statistic=mood")
+    assert wrong.status_code == 422
+    assert "expected one of amax, snr_db, grad_norm" in wrong.json()["detail"]
+    empty = api.get(f"/api/v1/runs/{watched[0]}/layers?from=5000").json()
+    assert empty["table"]["steps_in_range"] == 0
