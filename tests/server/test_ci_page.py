@@ -1,0 +1,95 @@
+"""Every command of docs/ci.md and of examples/ci runs as it stands there, against a real server."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from parity.exits import EXIT_CODES
+from parity.gate_policy import gate_policy_from_mapping
+from server.schema import job_file_schema
+from server.settings import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "ci.md").read_text()
+EXAMPLES = CHECKOUT / "examples" / "ci"
+
+
+@pytest.fixture
+def shell(served, judged, register, tmp_path):
+    """A function that runs a line in a repository with parity.yaml, whose question is answered already; the exit code and what was said."""
+    register()
+    _, request = judged({"mxfp8": 0.0})
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "recipe.py").write_text("x = 1\n")
+    (tmp_path / "parity.yaml").write_text(yaml.safe_dump(request | {"gate": {"timeout_seconds": 0.1}}))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_"))}
+    identity = {f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = kept | identity | {"PARITY_URL": served, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def run(line, **more):
+        words = ["sh", "-e", "-c", line]
+        done = subprocess.run(words, cwd=tmp_path, env=environment | more, check=False, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    assert run("git init -q && git add . && git commit -qm first")[0] == 0
+    return run
+
+
+def test_the_commands_of_the_page(shell, tmp_path):
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    assert len(lines) == 4
+    found = []
+    for line in lines:
+        # A real wait is not the page's point here.
+        code, said = shell(line.replace("--timeout 20000", "--timeout 0.1").replace("--timeout 60", "--timeout 0.1"))
+        assert "NO VERDICT (timeout)" in said, said
+        found.append(code)
+    assert found == [5, 5, 0, 5]
+    assert {path.name for path in tmp_path.glob("gate.*")} == {"gate.xml", "gate.json", "gate.md"}
+
+
+def test_the_table_of_codes_is_the_commands_own():
+    rows = re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)
+    assert sorted(map(int, rows)) == sorted(EXIT_CODES.values())
+
+
+def test_the_policy_of_the_page_is_read_and_fits_the_schema():
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    content = yaml.safe_load(block)
+    assert gate_policy_from_mapping(content["gate"]).confirm_marginal_fail
+    schema = job_file_schema()
+    demo = yaml.safe_load((CHECKOUT / "examples" / "demo.yaml").read_text())
+    jsonschema.validate(demo | content, schema)
+    for gate in ({"max_age": 1}, {"max_age_days": -1}, {"on_infra": "maybe"}, {"advisory": "yes"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(demo | {"gate": gate}, schema)
+
+
+def test_the_shell_example(shell):
+    shell("cp parity.yaml other.yaml")
+    code, said = shell(f"GITHUB_SHA= {EXAMPLES / 'gate.sh'} other.yaml", GATE_TIMEOUT="0.1")
+    assert (code, "not decided in time" in said) == (5, True), said
+
+
+def test_the_gitlab_example(shell, tmp_path):
+    job = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())["parity"]
+    install, gate = job["script"]
+    assert install.startswith("pip install")
+    code, said = shell(gate.replace("--timeout 20000", "--timeout 0.1"), CI_COMMIT_SHA="")
+    assert (code, said.startswith("PASS")) == (0, True), said
+    assert {(tmp_path / name).exists() for name in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]} == {True}
+
+
+def test_the_github_example(shell):
+    workflow = yaml.safe_load((EXAMPLES / "github.yml").read_text())
+    checkout, revision, gate = workflow["jobs"]["gate"]["steps"]
+    action = yaml.safe_load((CHECKOUT / "action.yml").read_text())
+    assert checkout["uses"].startswith("actions/checkout@")
+    assert gate["with"].keys() <= action["inputs"].keys()
+    assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] == 0
+    assert re.fullmatch(r"tree=[0-9a-f]{40}\n", shell("cat tree.txt")[1])
