@@ -126,7 +126,10 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
         return outcome
     progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
     larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow))
-    return dataclasses.replace(_ask(client, larger, policy, progress), confirms=outcome.job)
+    second = _ask(client, larger, policy, progress)
+    if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
+        return dataclasses.replace(outcome, unconfirmed=second.trouble)
+    return dataclasses.replace(second, confirms=outcome.job)
 
 
 def is_narrow(verdict: Mapping[str, Any]) -> bool:

@@ -32,7 +32,8 @@ Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
 class Outcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 
-    `found` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds.
+    `found` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
+    the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone.
     """
 
     result: Result
@@ -47,6 +48,7 @@ class Outcome:
     url: str | None = None
     config_hash: str | None = None
     confirms: str | None = None
+    unconfirmed: str | None = None
 
     @property
     def line(self) -> str:
@@ -86,11 +88,16 @@ def origin(outcome: Outcome) -> str:
     if outcome.job is None:
         return "no job"
     if outcome.found == "concluded" and outcome.age_seconds is not None:
-        return f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
-    confirmed = f"; it confirms job {outcome.confirms}, whose fail was narrow, with one more replicate an arm" if outcome.confirms else ""
-    if outcome.found == "running":
-        return f"job {outcome.job} was asked for already{confirmed}"
-    return f"new job {outcome.job}: {outcome.reason}{confirmed}"
+        said = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
+    elif outcome.found == "running":
+        said = f"job {outcome.job} was asked for already"
+    else:
+        said = f"new job {outcome.job}: {outcome.reason}"
+    if outcome.confirms:
+        said += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
+    if outcome.unconfirmed:
+        said += f"; its fail is narrow and stands unconfirmed: {outcome.unconfirmed}"
+    return said
 
 
 def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
@@ -109,6 +116,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
         "age_seconds": outcome.age_seconds,
         "expires_at": outcome.expires_at,
         "confirms": outcome.confirms,
+        "unconfirmed": outcome.unconfirmed,
         "job": outcome.job,
         "url": outcome.url,
         "config_hash": outcome.config_hash,

@@ -26,7 +26,7 @@ class GateRequest(JobRequest):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    revision: Annotated[str, Field(max_length=200)] = ""
+    revision: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
     max_age_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
     fresh: bool = False
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from xml.etree import ElementTree
 
@@ -202,12 +203,21 @@ def test_a_narrow_fail_is_confirmed_with_one_more_replicate(served, judged, regi
     words = ("--revision", "", "--server", served, "--timeout", "0.3")
     assert _gate(capsys, asks(request), *words)[0] == 1
     code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), *words)
-    assert (code, "This fail is narrow" in err) == (5, True)
-    assert f"it confirms job {narrow}" in err
-    with database.read() as session:
-        newest = session.scalars(select(Job).order_by(Job.id.desc())).first()
-        assert [len(arm.runs) for arm in newest.arms] == [3, 3]
-        assert {run.state for run in newest.runs} == {"queued"}
+    assert (code, "This fail is narrow" in err) == (1, True)
+    assert "its fail is narrow and stands unconfirmed: job j" in err
+    donor = judged({"mxfp8": 0.0})[0]
+    with database.write() as session:
+        _, second, passed = session.scalars(select(Job).order_by(Job.id))
+        assert passed.id == donor
+        assert [len(arm.runs) for arm in second.arms] == [3, 3]
+        # The second job ends with the other's verdict, which is a pass.
+        second.status, second.finished_at, passed.status = "concluded", time.time(), "cancelled"
+        for verdict in passed.verdicts:
+            verdict.job_id = second.id
+        for run in second.runs:
+            run.state, run.manifest = "finished", passed.runs[0].manifest
+    code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), *words)
+    assert (code, f"with one more replicate an arm it looks again at job {narrow}" in err) == (0, True)
 
 
 def test_a_clear_fail_is_believed(served, judged, register, asks, capsys, database):

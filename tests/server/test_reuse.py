@@ -129,7 +129,8 @@ def test_a_fresh_call_may_be_repeated_under_its_key(api, request_body):
 
 def test_the_name_of_a_field_is_closed(api, request_body):
     assert api.post("/api/v1/jobs:gate", json={**request_body, "revison": "x"}).status_code == 422
-    assert api.post("/api/v1/jobs:gate", json={**request_body, "revision": "x" * 201}).status_code == 422
+    for revision in ("x" * 201, "\x00", "a\nb"):
+        assert api.post("/api/v1/jobs:gate", json={**request_body, "revision": revision}).status_code == 422
 
 
 def test_every_field_of_the_specification_is_asked(make_job):
