@@ -21,6 +21,9 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from training.engines.maxtext_errors import MaxTextError
+from training.engines.maxtext_installed import installed
+from training.engines.maxtext_options import QUANTIZATION
 from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
@@ -128,17 +131,36 @@ def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
         return True, f"exact codes on {device.device_class} with {how}"
     if engine not in ("transformer_engine", "maxtext"):
         return False, f"engine {engine!r} trains nothing here"
-    package = "transformer_engine" if engine == "transformer_engine" else "maxtext"
+    if engine == "maxtext" and device.sm is None:
+        return _maxtext_on_cpu(recipe, device)
     needed = _NATIVE_SM.get(recipe)
-    if needed is None:
+    if needed is None or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
         return False, f"engine {engine} needs an NVIDIA GPU of SM {needed / 10:.1f} or later; this is {device.device_class}"
     if int(device.sm) < needed:
         return False, f"recipe {recipe} needs SM {needed / 10:.1f} or later; this GPU is SM {int(device.sm) / 10:.1f}"
-    if importlib.util.find_spec(package) is None:
-        return False, f"engine {engine} needs the package {package}, which is not installed on this worker"
+    if engine == "maxtext":
+        return _maxtext_is_there()
+    if importlib.util.find_spec("transformer_engine") is None:
+        return False, f"engine {engine} needs the package transformer_engine, which is not installed on this worker"
     return False, f"engine {engine} is not part of this version of the trainer"
+
+
+def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
+    """MaxText's own implementations of recipes, which jobs ask for with maxtext.hardware: cpu."""
+    if recipe not in QUANTIZATION["xla"]:
+        can = ", ".join(QUANTIZATION["xla"])
+        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
+    return _maxtext_is_there()
+
+
+def _maxtext_is_there() -> tuple[bool, str]:
+    try:
+        found = installed(os.environ)
+    except MaxTextError as error:
+        return False, str(error)
+    return True, f"MaxText {found.versions['maxtext']} with jax {found.versions.get('jax', 'not installed')} of {found.python}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -52,7 +52,7 @@ NOT_TE_PARITY: Mapping[str, str] = {
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # made on the worker, from nothing that a path could name
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
-    "cpu": "a worker for emulated runs",
+    "cpu": "a worker that trains on processors",
     "sm90": "a worker with SM 8.9 or later",
     "sm100": "a worker with SM 10.0 or 10.3",
     "external": "curves that the user brings",
@@ -135,7 +135,7 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
     """Raises SpecError where a batch cannot be cut into equal pieces for accumulation and for the devices."""
     check_at_least("gradient_accumulation", pieces, 1)
     check_at_least("devices", devices, 1)
-    if engine == "emulated" and batch_size % (pieces * devices):
+    if engine in ("emulated", "maxtext") and batch_size % (pieces * devices):
         raise SpecError(
             "data.batch_size",
             batch_size,

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from training import rules
+from training.engines.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, quantization
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
 from training.switches import NO_SWITCHES, Switches, check_engine, features, label
@@ -217,6 +218,7 @@ class RunSpec:
     bf16_scope: Scope = "all"
     gradient_accumulation: int = 1
     remat: bool = False
+    maxtext: MaxTextOptions = NO_OPTIONS
 
     def __post_init__(self) -> None:
         rules.check_recipe("recipe", self.recipe)
@@ -230,7 +232,8 @@ class JobSpec:
     """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
 
     `gradient_accumulation` cuts every batch into so many pieces that pass one after another, `remat` computes activations
-    again instead of keeping them: both trade time for memory. `devices` share every batch.
+    again instead of keeping them: both trade time for memory. `devices` share every batch. `maxtext` holds what engine maxtext
+    alone needs.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -250,6 +253,7 @@ class JobSpec:
     projections: Projections = NO_OVERRIDES
     gradient_accumulation: int = 1
     remat: bool = False
+    maxtext: MaxTextOptions = NO_OPTIONS
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -286,12 +290,15 @@ _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own
 
 def capability(job: JobSpec) -> tuple[Capability, str]:
     """Which kind of worker can run the whole job, and why. All arms of a job run on one kind."""
+    if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
+        return "cpu", "maxtext.hardware is cpu"
     return rules.needs(job.engine, tuple(arm.recipe for arm in job.arms))
 
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_seed(spec.seed)
     rules.check_source(spec.engine, spec.data.source)
+    check_maxtext(spec)
     rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
     if spec.projections != NO_OVERRIDES and spec.engine not in ("emulated", "external"):
@@ -303,6 +310,8 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     rules.check_runnable(spec.engine, arm.recipe, spec.layer_policy)
     check_engine(spec.engine, arm.recipe, arm.switches)
+    if spec.engine == "maxtext":
+        quantization("arm.recipe", arm.recipe, spec.maxtext)
     found = features(arm.recipe, arm.switches)
     rules.check_shapes(spec.engine, arm.recipe, found.block_size if found else 1, _contracting_sizes(spec))
     if arm.bf16_from_step is not None:

@@ -19,6 +19,7 @@ _NAMES = frozenset(
 )
 # What decides how jax, XLA, CUDA and Transformer Engine compute; the manifest records those that decide bits.
 _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
+_ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # where an engine's own trainer is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def slots(settings: Settings) -> list[Slot]:
 
 def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that trains in this slot, complete."""
-    kept = {name: value for name, value in given.items() if name in _NAMES or name.startswith(_PREFIXES)}
+    kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(_PREFIXES)}
     kept |= {
         "JAX_COMPILATION_CACHE_DIR": str(settings.state_dir.resolve() / "jax-cache"),
         # Named, so that a machine without its GPU refuses a run instead of training it on the processor.

@@ -68,7 +68,12 @@ class Supervisor:
         settings, held = self._settings, self._held
         log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        request = {"core": slot.core, "spec": dataclasses.asdict(held.spec), "checkpoints": self._checkpoint_request()}
+        request = {
+            "core": slot.core,
+            "spec": dataclasses.asdict(held.spec),
+            "checkpoints": self._checkpoint_request(),
+            "silence_seconds": settings.silence_seconds,
+        }
         with trainer.started(request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
                 # Asked before the block ends, because its end kills the process.
@@ -143,7 +148,8 @@ class Supervisor:
                 return True
             case {"kind": "error", "code": code, "message": text}:
                 # A run that diverged has told us what we asked: its curve ends in NaN, and the judge reads that.
-                self._end("finished" if code == "DIVERGED" else "failed", code, text)
+                # One whose record has a gap was trained to its end: the judge sees the gap.
+                self._end("finished" if code in ("DIVERGED", "METRICS_GAP") else "failed", code, text)
                 return True
         return False
 

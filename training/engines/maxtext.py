@@ -1,0 +1,213 @@
+"""Engine maxtext: a run is a real MaxText training process, started, followed, and told step by step like our own engine's.
+
+What it answers: what did every step of this MaxText run do, and is none of them missing?
+
+    parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed by its metrics_file and log
+
+There is no evaluation inside the training process: each pass would empty metrics_file, and what was not read in the milliseconds
+before it would be lost. What MaxText does not record is NaN: the norm of the update, the wait for data, what reached a quantizer.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training import device, provenance
+from training.engines import maxtext_command as commands
+from training.engines.maxtext_errors import (
+    CrashedError,
+    DataMissingError,
+    DivergedError,
+    EndedEarlyError,
+    HungError,
+    MetricsGapError,
+    MetricsStoppedError,
+    steps_in_words,
+)
+from training.engines.maxtext_follow import Follower, Log, Plan
+from training.engines.maxtext_installed import Installed, installed
+from training.engines.maxtext_process import failure, running
+from training.spec import RunSpec
+from training.statistics import StepStats
+
+_LOOK_SECONDS = 0.2
+_HASHED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a run keeps its files, the number of steps that the caller has on record, and how long silence may last."""
+
+    folder: Path
+    resume_at_most: int = 0
+    silence_seconds: float = 1800.0
+
+
+def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a run's fingerprint holds beside recipe, seed and replicate: equal manifests may be paired.
+
+    The commands of a job's runs have `maxtext.command_sha256` in common; `maxtext.arm.RECIPE` is what this arm has of its own.
+    Raises NotInstalledError, WrongVersionError and DataMissingError.
+    """
+    found = installed(environment)
+    common = commands.shared(spec)
+    facts = provenance.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in found.versions.items()}
+    facts |= {
+        "data_digest": data_digest(spec),
+        "device_class": _device_class(spec),
+        "engine": spec.engine,
+        "layer_policy": spec.layer_policy,
+        "maxtext.command_sha256": commands.digest(common),
+        "maxtext.command": common,
+        f"maxtext.arm.{spec.recipe}": commands.own(spec),
+        "threads": str(device.usable_threads()),
+    }
+    return dict(sorted(facts.items()))
+
+
+def train(
+    spec: RunSpec, place: Place, *, environment: Mapping[str, str] = os.environ, note: Callable[[str], None] = lambda _: None
+) -> Iterator[StepStats]:
+    """Train the run step by step; stop iterating (or kill the process group) to cancel it.
+
+    It goes on from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
+    and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
+    whose loss is not finite.
+    """
+    found = installed(environment)
+    paths = commands.Paths(folder=place.folder)
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
+    if commands.loads_parameters(spec) and not paths.first_parameters.exists():
+        _write_first_parameters(spec, found, paths, place, environment)
+    paths.metrics.unlink(missing_ok=True)
+    command = commands.train_command(spec, found.python, found.base_yml, paths, environment)
+    plan = Plan(first=first, steps=spec.schedule.steps, tokens_per_step=spec.data.tokens_per_step)
+    with running(command, paths.folder, paths.log, environment) as process:
+        log = Log(paths.log, sys.stderr)
+        follower = Follower(paths.metrics, log, plan)
+        yield from _follow(process, follower, log, place.silence_seconds)
+    _conclude(process.returncode, follower, log, plan, note)
+
+
+def data_digest(spec: RunSpec) -> str:
+    """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
+    digest = hashlib.sha256(repr((spec.data, spec.maxtext.tokenizer_path, spec.seed if spec.data.source == "hf" else 0)).encode())
+    for text in (spec.data.path or "", spec.maxtext.tokenizer_path):
+        if not text.startswith("/"):
+            continue  # a name on a hub, a bucket, or a file of MaxText's own
+        files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)
+        if not files:
+            raise DataMissingError(f"{text} is not there on this worker, expected a file, a folder or a pattern of files")
+        small = sum(file.stat().st_size for file in files) <= _HASHED_BYTES
+        for file in files:
+            digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+            if small:
+                with file.open("rb") as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _follow(process: subprocess.Popen[bytes], follower: Follower, log: Log, silence_seconds: float) -> Iterator[StepStats]:
+    heard, lines = time.monotonic(), 0
+    while True:
+        ended = process.poll() is not None  # asked first: what it wrote before its end is read after it
+        for step in follower.steps():
+            heard = time.monotonic()
+            yield step
+            if not math.isfinite(step.loss):
+                raise DivergedError(step.step)
+        if ended:
+            return
+        if log.lines_read > lines:
+            heard, lines = time.monotonic(), log.lines_read
+        if time.monotonic() - heard > silence_seconds:
+            message = f"MaxText wrote nothing for {silence_seconds:g} s after step {follower.last} and was killed as hung"
+            raise HungError(f"{message}; the last lines of its log:\n{log.end()}", transient=True)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]) -> None:
+    """Raise where the process did not end as a finished run does."""
+    after = f"after step {follower.last} of {plan.steps}" if follower.last >= plan.first else "before its first step"
+    if status != 0:
+        raise failure(status, log, after, progressed=follower.last >= plan.first)
+    if follower.unrecorded():
+        lost = steps_in_words([follower.unrecorded()])
+        raise MetricsStoppedError(f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}")
+    if follower.last != plan.steps - 1:
+        raise EndedEarlyError(
+            f"MaxText ended with status 0 {after}; is its data at an end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
+        )
+    if not follower.proven():
+        note(f"MaxText's log shows steps up to {follower.shown} only, so that none is missing is proven by metrics_file alone")
+    if follower.gaps:
+        raise MetricsGapError(
+            f"metrics_file lost {sum(map(len, follower.gaps))} steps that were trained: {steps_in_words(follower.gaps)}"
+            f" (it was emptied {follower.shrank} times)"
+        )
+
+
+def _write_first_parameters(spec: RunSpec, found: Installed, paths: commands.Paths, place: Place, environment: Mapping[str, str]) -> None:
+    """Let MaxText write the checkpoint that every run of the seed begins with."""
+    shutil.rmtree(paths.folder / "step0", ignore_errors=True)
+    command = commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
+    file = paths.folder / "step0.log"
+    log = Log(file, sys.stderr)
+    heard, lines = time.monotonic(), 0
+    with running(command, paths.folder, file, environment) as process:
+        while process.poll() is None:
+            time.sleep(_LOOK_SECONDS)
+            list(log.steps())
+            if log.lines_read > lines:
+                heard, lines = time.monotonic(), log.lines_read
+            if time.monotonic() - heard > place.silence_seconds:
+                raise HungError(
+                    f"MaxText wrote nothing for {place.silence_seconds:g} s while it made the parameters of step 0", transient=True
+                )
+    list(log.steps())
+    if process.returncode != 0:
+        raise failure(process.returncode, log, "while it made the parameters of step 0", progressed=False)
+    if not paths.first_parameters.exists():
+        raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
+
+
+def _forget_newer_checkpoints(spec: RunSpec, paths: commands.Paths, recorded: int) -> int:
+    """Remove checkpoints beyond what is on record; the step after the newest that stays, from which MaxText will go on."""
+    if not commands.resumes(spec):
+        shutil.rmtree(paths.checkpoints, ignore_errors=True)
+    first = 0
+    for folder in paths.checkpoints.glob("*"):
+        if not folder.name.isdecimal() or int(folder.name) + 1 > recorded:
+            shutil.rmtree(folder)
+        else:
+            first = max(first, int(folder.name) + 1)
+    return first
+
+
+def _files(path: Path) -> list[Path]:
+    return [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+
+
+def _device_class(spec: RunSpec) -> str:
+    """As `training.device` names it, asked without jax: two processes can't share a GPU's memory."""
+    if spec.maxtext.hardware == "cpu":
+        flag = device.instruction_set(device.cpu_flags())
+        return ":".join(part for part in ("cpu", platform.machine(), flag) if part)
+    asked = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CrashedError(f"nvidia-smi does not say which GPU this is: {error}; maxtext.hardware is {spec.maxtext.hardware}") from None
+    return f"gpu:sm{told.stdout.split()[0].replace('.', '')}"

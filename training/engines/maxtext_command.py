@@ -1,0 +1,232 @@
+"""From a run to MaxText's command line: a list of arguments, never a shell's string.
+
+What it answers: what exactly was MaxText told, and in what do the arms' commands differ? In `quantization`, in its declared
+consequences (CONSEQUENCES), and in nothing else: `shared` is the rest, and every run records it.
+
+Replicate r of seed s: the same parameters at step 0 and the same batches; another `init_weights_seed`, from which Transformer
+Engine draws its stochastic rounding; and a learning rate of (1 + 1e-6 r) times the planned one, because a recipe without stochastic
+rounding would repeat itself to the bit.
+
+MaxText 0.2.5 draws other parameters under `quantization=fp8` than under none from the same seed (first loss 6.724 against 6.586 nats
+on a small decoder). So a process of its own, at learning rate 0 and with the delayed-scaling recipe, writes a checkpoint of step 0,
+which the arms load. The delayed-scaling arms themselves draw the same parameters from the seed: MaxText can't load parameters
+without the history of amaxes, and saves that elsewhere; they round nothing at random, so they need no seed of their own.
+
+Source: MaxText 0.2.5, configs/base.yml; utils/maxtext_utils.py for the schedule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from training.engines.maxtext_options import MaxTextOptions, check_text, quantization
+from training.spec import RunSpec
+
+Value = str | int | float | bool
+PERTURBATION = 1e-6
+QUANTIZATION = "quantization"
+# What may follow from `quantization` and is recorded beside it.
+CONSEQUENCES = ("remat_policy",)
+_MODULE = "maxtext.trainers.pre_train.train"
+# By implementation the recipe that keeps a history beside its parameters, whose parameters all arms begin with.
+_DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where one run's processes read and write, on this worker."""
+
+    folder: Path
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "maxtext.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "run" / "checkpoints"
+
+    @property
+    def first_parameters(self) -> Path:
+        return self.folder / "step0" / "checkpoints" / "0" / "items"
+
+
+def settings(spec: RunSpec) -> dict[str, Value]:
+    """What MaxText is told of a run, without paths and process: {key of base.yml: value}."""
+    return {
+        **_model(spec),
+        **_data(spec),
+        **_schedule(spec),
+        **_parallelism(spec.maxtext),
+        **_arm(spec),
+        "hardware": spec.maxtext.hardware,
+        "attention": spec.maxtext.attention,
+        "scan_layers": spec.maxtext.scan_layers,
+        "dtype": "bfloat16",
+        "weight_dtype": "float32",
+        "enable_dropout": False,
+        "dropout_rate": 0.0,
+        "data_shuffle_seed": spec.seed,
+        "init_weights_seed": init_weights_seed(spec.seed, spec.replicate if loads_parameters(spec) else 0),
+        "eval_interval": -1,
+        "enable_tensorboard": False,
+        "log_config": False,
+        "skip_jax_distributed_system": spec.maxtext.hardware != "gpu_multiprocess",
+    }
+
+
+def shared(spec: RunSpec) -> str:
+    """What the commands of all runs of a job have in common, in words: equal texts prove it."""
+    plain = settings(replace(spec, seed=0, replicate=0))
+    return " ".join(f"{name}={value}" for name, value in sorted(plain.items()) if name not in (QUANTIZATION, *CONSEQUENCES))
+
+
+def own(spec: RunSpec) -> str:
+    """What this arm's command has of its own, in words."""
+    told = _arm(spec) | {"first_parameters": "loaded" if loads_parameters(spec) else "drawn"}
+    return " ".join(f"{name}={value}" for name, value in told.items())
+
+
+def digest(text: str) -> str:
+    """sha256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    """The arguments of the training process."""
+    told = settings(spec) | {
+        "run_name": "run",
+        "metrics_file": str(paths.metrics),
+        "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
+        "enable_checkpointing": resumes(spec),
+        "checkpoint_period": spec.maxtext.checkpoint_period,
+        "save_checkpoint_on_start": False,
+        "save_checkpoint_on_completion": False,
+        "max_num_checkpoints_to_keep": 3,
+    }
+    return _arguments(told, python, base_yml, paths, environment)
+
+
+def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    """The arguments of the process that writes the parameters at step 0 of a seed: one step at learning rate 0."""
+    told = settings(replace(spec, replicate=0, recipe="bf16")) | {
+        QUANTIZATION: _DELAYED[spec.maxtext.implementation],
+        "steps": 1,
+        "learning_rate": 0.0,
+        "run_name": "step0",
+        "metrics_file": "",
+        "enable_checkpointing": True,
+        "save_checkpoint_on_start": True,
+        "async_checkpointing": False,
+    }
+    return _arguments(told, python, base_yml, paths, environment)
+
+
+def init_weights_seed(seed: int, replicate: int) -> int:
+    """The seed of MaxText's params stream: the job's own for replicate 0, a 31-bit hash of both for the others."""
+    if replicate == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(json.dumps(["maxtext", seed, replicate]).encode()).digest()[:4], "big") >> 1
+
+
+def loads_parameters(spec: RunSpec) -> bool:
+    """Whether the run loads the parameters of step 0, rather than drawing the same ones itself."""
+    return _arm(spec)[QUANTIZATION] != _DELAYED[spec.maxtext.implementation]
+
+
+def resumes(spec: RunSpec) -> bool:
+    """Whether a run may go on from a checkpoint: only grain's iterator is saved with it; another would begin its data anew."""
+    return spec.data.source == "grain"
+
+
+def _arm(spec: RunSpec) -> dict[str, Value]:
+    options = spec.maxtext
+    name = quantization("recipe", spec.recipe, options)
+    policy = options.quantized_remat_policy if name and options.quantized_remat_policy else options.remat_policy
+    return {QUANTIZATION: name, "remat_policy": policy}
+
+
+def _model(spec: RunSpec) -> dict[str, Value]:
+    model = spec.model
+    if spec.maxtext.model_name:
+        return {"model_name": spec.maxtext.model_name}
+    return {
+        "decoder_block": "llama2",
+        "vocab_size": model.vocab_size,
+        "base_emb_dim": model.d_model,
+        "base_num_decoder_layers": model.n_layers,
+        "base_num_query_heads": model.n_heads,
+        "base_num_kv_heads": model.n_kv_heads,
+        "head_dim": model.head_dim,
+        "base_mlp_dim": model.d_ff,
+        "rope_max_timescale": round(model.rope_theta),
+        "logits_via_embedding": model.tied_embeddings,
+    }
+
+
+def _data(spec: RunSpec) -> dict[str, Value]:
+    data, options = spec.data, spec.maxtext
+    path = check_text("data.path", data.path or "")
+    own: dict[str, dict[str, Value]] = {
+        "grain": {
+            "grain_train_files": path,
+            "grain_file_type": options.grain_file_type,
+            "grain_worker_count": options.grain_worker_count,
+        },
+        "hf": {
+            "hf_path": path,
+            "hf_name": options.hf_name,
+            "hf_data_dir": options.hf_data_dir,
+            "hf_train_files": options.hf_train_files,
+            "train_split": options.train_split,
+        },
+        "tfds": {"dataset_path": path, "dataset_name": options.dataset_name, "train_split": options.train_split},
+    }
+    return {
+        "dataset_type": data.source,
+        **{name: value for name, value in own[data.source].items() if value != ""},
+        "tokenizer_path": options.tokenizer_path,
+        "tokenizer_type": options.tokenizer_type,
+        "packing": options.packing,
+        "num_epoch": options.num_epoch,
+        "max_target_length": data.sequence_length,
+        "per_device_batch_size": data.batch_size / (spec.devices * spec.gradient_accumulation),
+        "gradient_accumulation_steps": spec.gradient_accumulation,
+    }
+
+
+def _schedule(spec: RunSpec) -> dict[str, Value]:
+    plan = spec.schedule
+    return {
+        "steps": plan.steps,
+        "learning_rate": plan.learning_rate * (1.0 + PERTURBATION * spec.replicate),
+        # MaxText takes the whole part of steps x fraction.
+        "warmup_steps_fraction": (plan.warmup_steps + 0.5) / plan.steps,
+        "learning_rate_final_fraction": plan.final_fraction,
+        "opt_type": "adamw",
+        "adam_b1": plan.beta1,
+        "adam_b2": plan.beta2,
+        "adam_weight_decay": plan.weight_decay,
+        "gradient_clipping_threshold": plan.clip_norm,
+        "z_loss_multiplier": plan.z_loss,
+    }
+
+
+def _parallelism(options: MaxTextOptions) -> dict[str, Value]:
+    names = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
+    return {f"{name}_parallelism": getattr(options, f"{name}_parallelism") for name in names}
+
+
+def _arguments(told: Mapping[str, Value], python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    placed = {**told, "base_output_directory": str(paths.folder)}
+    if cache := environment.get("JAX_COMPILATION_CACHE_DIR"):
+        placed["jax_cache_dir"] = cache
+    return [python, "-m", _MODULE, base_yml, *(f"{name}={value}" for name, value in placed.items())]

@@ -1,0 +1,97 @@
+"""What can go wrong with a MaxText process, each with its code and a sentence.
+
+`transient` says whether another attempt may succeed: the supervisor then tries the run again from its newest checkpoint, up to its
+limit; every other error ends the run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+
+class MaxTextError(Exception):
+    """A MaxText run that can't begin, or can't go on."""
+
+    code: ClassVar[str] = "MAXTEXT_FAILED"
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        self.transient = transient
+        super().__init__(message)
+
+
+class NotInstalledError(MaxTextError):
+    """There is no MaxText where PARITY_MAXTEXT_PYTHON points, or it points nowhere."""
+
+    code = "MAXTEXT_NOT_INSTALLED"
+
+
+class WrongVersionError(MaxTextError):
+    """The MaxText that is installed is not one whose output is known."""
+
+    code = "MAXTEXT_VERSION"
+
+
+class DataMissingError(MaxTextError):
+    """A local file or folder that MaxText is to read is not there."""
+
+    code = "DATA_NOT_FOUND"
+
+
+class CrashedError(MaxTextError):
+    """The process ended with an error."""
+
+    code = "MAXTEXT_CRASHED"
+
+
+class TooLittleMemoryError(MaxTextError):
+    """The device or the machine had not enough memory."""
+
+    code = "OUT_OF_MEMORY"
+
+
+class EndedEarlyError(MaxTextError):
+    """The process ended without an error before its last step."""
+
+    code = "MAXTEXT_ENDED_EARLY"
+
+
+class HungError(MaxTextError):
+    """The process lives and writes nothing."""
+
+    code = "MAXTEXT_HUNG"
+
+
+class MetricsError(MaxTextError):
+    """metrics_file holds what MaxText does not write there."""
+
+    code = "METRICS_GARBAGE"
+
+
+class MetricsStoppedError(MaxTextError):
+    """The log goes on and metrics_file does not."""
+
+    code = "METRICS_STOPPED"
+
+
+class MetricsGapError(MaxTextError):
+    """The run trained to its end, and metrics_file lost steps of it. What is recorded is true; the judge sees the gap."""
+
+    code = "METRICS_GAP"
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite at `step`; that step was yielded before."""
+
+    code = "DIVERGED"
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+
+
+def steps_in_words(steps: Iterable[range]) -> str:
+    """ "3, 7-9 and 2 more places"."""
+    found: Sequence[range] = list(steps)
+    shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in found[:5])
+    return shown + (f" and {len(found) - 5} more places" if len(found) > 5 else "")

@@ -1,0 +1,211 @@
+"""Follow a MaxText process by its two accounts: metrics_file, which has every digit, and its log, which proves that none is missing.
+
+What it answers: which steps has the run done since the last look, and is any of them lost?
+
+MaxText writes the log line of a step before its record in metrics_file, and both one step late. So when the log was read first and
+shows step s, a record of every step up to s - 1 must be in the file that is read after it. MaxText 0.2.5 empties the file whenever it
+writes a record of step 0, which each of its evaluation passes does; a file that shrank is read again from its beginning, and what
+was lost between two looks is a gap.
+
+The assumption that can fail: the log's wording. Of a process that logs no steps, `proven` tells that its record has no second witness.
+
+Source: MaxText 0.2.5, common/metric_logger.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from training.engines.maxtext_errors import MetricsError, MetricsStoppedError
+from training.statistics import StepStats
+
+LOG_LINES = 50
+_STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: ([^\s,]+)")
+_LAG = 100  # steps that the log may be ahead of the record before the record counts as stopped
+_ROUNDING = 0.0006  # the log has 3 decimals
+_REMEMBERED = 256
+_NAN = float("nan")
+
+
+class Tail:
+    """The complete lines that were appended to a file since the last look; a file that was emptied is read again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._end = b""
+        self.shrank = 0
+
+    def lines(self) -> list[bytes]:
+        """New lines without their ends; what has no end yet waits for the next look."""
+        try:
+            with self._path.open("rb") as file:
+                if not self._goes_on(file):
+                    self._offset, self._end = 0, b""
+                    self.shrank += 1
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        self._end = (self._end + complete)[-_REMEMBERED:]
+        return complete.splitlines()
+
+    def _goes_on(self, file: Any) -> bool:
+        """Whether what was read last is still there: a file may shrink and grow past our place between two looks."""
+        file.seek(self._offset - len(self._end))
+        return bool(file.read(len(self._end)) == self._end)
+
+
+class Log:
+    """MaxText's log: its steps, its last lines, and a copy of each line on `echo`."""
+
+    def __init__(self, path: Path, echo: TextIO | None = None) -> None:
+        self._tail = Tail(path)
+        self._echo = echo
+        self.last_lines: deque[str] = deque(maxlen=LOG_LINES)
+        self.lines_read = 0
+        self.out_of_memory = False
+
+    def steps(self) -> Iterator[tuple[int, float]]:
+        """The (step, loss with 3 decimals) of every step line that is new."""
+        for raw in self._tail.lines():
+            line = raw.decode("utf-8", "replace")
+            self.lines_read += 1
+            self.last_lines.append(line)
+            self.out_of_memory |= "RESOURCE_EXHAUSTED" in line or "Out of memory" in line
+            if self._echo is not None:
+                self._echo.write(line + "\n")
+            if found := _STEP.search(line):
+                yield int(found[1]), float(found[2])
+        if self._echo is not None:
+            self._echo.flush()
+
+    def end(self) -> str:
+        """The last lines."""
+        return "\n".join(self.last_lines) or "(empty)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the followed run should do: the first step it may begin at, the number of steps, and tokens in each."""
+
+    first: int
+    steps: int
+    tokens_per_step: int
+
+
+class Follower:
+    """The steps of one process in their order, each once; `gaps` are steps that happened and were not recorded."""
+
+    def __init__(self, metrics: Path, log: Log, plan: Plan) -> None:
+        self._metrics = Tail(metrics)
+        self._log = log
+        self._plan = plan
+        self._logged: dict[int, float] = {}
+        self._lines = 0
+        self.shown = plan.first - 1
+        self.last = plan.first - 1
+        self._begun = False
+        self.gaps: list[range] = []
+
+    @property
+    def shrank(self) -> int:
+        """How often metrics_file lost what was in it."""
+        return self._metrics.shrank
+
+    def steps(self) -> Iterator[StepStats]:
+        """The steps that were recorded since the last look.
+
+        Raises MetricsError where the file holds what MaxText does not write or contradicts the log, and MetricsStoppedError where
+        the log is far ahead of it.
+        """
+        for step, loss in self._log.steps():  # before the file: what the log shows must then be in the file
+            self._logged[step] = loss
+            self.shown = max(self.shown, step)
+        for line in self._metrics.lines():
+            self._lines += 1
+            record = self._record(line)
+            if "learning/loss" in record and (told := self._next(record)) is not None:
+                yield told
+        if self.shown > self.last + _LAG:
+            raise MetricsStoppedError(
+                f"MaxText's log shows step {self.shown} and its metrics_file ends at step {self.last}; "
+                "is its disk full, or does something else write to the file?"
+            )
+
+    def unrecorded(self) -> range:
+        """The steps at the end that the log shows and the record lacks; call it once the process has ended."""
+        return range(self.last + 1, self.shown + 1)
+
+    def proven(self) -> bool:
+        """Whether the log has shown every step up to the last recorded one."""
+        return self.shown >= self.last
+
+    def _next(self, record: dict[str, Any]) -> StepStats | None:
+        step = int(record["step"])
+        if self._begun and step <= self.last:
+            return None  # read again after the file was emptied
+        if step >= self._plan.steps:
+            raise MetricsError(f"metrics_file has step {step}, expected steps below {self._plan.steps}")
+        if step > self.last + 1:
+            self.gaps.append(range(self.last + 1, step))
+        self._begun, self.last = True, step
+        told = _stats(record, step, self._plan.tokens_per_step)
+        self._compare(told)
+        return told
+
+    def _compare(self, told: StepStats) -> None:
+        logged = self._logged.get(told.step)
+        for step in [step for step in self._logged if step <= told.step]:
+            del self._logged[step]
+        if logged is None or not math.isfinite(logged):
+            return
+        if not abs(told.lm_loss - logged) <= _ROUNDING + 1e-6 * abs(logged):
+            raise MetricsError(
+                f"step {told.step} has lm_loss {told.lm_loss!r} in metrics_file and {logged} in the log; does another run write to it?"
+            )
+
+    def _record(self, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        step = record.get("step") if isinstance(record, dict) else None
+        if not isinstance(record, dict) or not isinstance(step, (int, float)) or isinstance(step, bool) or step != int(step):
+            raise MetricsError(f"line {self._lines} of metrics_file is {line[:80]!r}, expected a JSON object with a step")
+        return record
+
+
+def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:
+    """A record as our own engine would tell it; what MaxText does not say is NaN."""
+
+    def number(*names: str) -> float:
+        found = next((record[name] for name in names if name in record), _NAN)
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise MetricsError(f"step {step} of metrics_file has {names[0]} = {found!r}, expected a number")
+        return float(found)
+
+    return StepStats(
+        step=step,
+        loss=number("learning/loss"),
+        lm_loss=number("learning/lm_loss", "learning/loss"),
+        learning_rate=number("learning/current_learning_rate"),
+        grad_norm=number("learning/raw_grad_norm"),
+        clipped_grad_norm=number("learning/grad_norm"),
+        param_norm=number("learning/param_norm"),
+        update_norm=_NAN,
+        tokens=(step + 1) * tokens_per_step,
+        step_seconds=number("perf/step_time_seconds"),
+        data_wait_seconds=_NAN,
+        nonfinite_inputs=_NAN,
+        layer_grad_norms=(),
+    )

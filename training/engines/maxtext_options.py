@@ -1,0 +1,150 @@
+"""What a job may set of MaxText: a closed list with types. What is not here can't reach MaxText's command line.
+
+MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text is
+held to letters that mean nothing there. Standard library only, because the web process reads this file.
+
+Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from training.rules import SpecError
+
+Hardware = Literal["cpu", "gpu", "gpu_multiprocess"]
+Implementation = Literal["te", "xla"]
+RematPolicy = Literal[
+    "full",
+    "minimal",
+    "minimal_with_context",
+    "minimal_with_quantization",
+    "minimal_with_context_and_quantization",
+    "save_qkv_proj",
+    "save_out_proj",
+    "save_dot_except_mlp",
+    "save_dot_except_mlpwi",
+    "save_dot_with_context_except_mlp",
+]
+_TEXT = re.compile(r"[A-Za-z0-9_./:@+*][A-Za-z0-9_./:@+*-]*")
+# MaxText's name of each recipe, by who computes the products.
+QUANTIZATION: dict[str, dict[str, str]] = {
+    "te": {
+        "bf16": "",
+        "fp8_current": "te_fp8_currentscaling",
+        "fp8_delayed": "te_fp8_delayedscaling",
+        "mxfp8": "te_mxfp8",
+        "nvfp4": "te_nvfp4",
+        "nvfp4_no_rht": "te_nvfp4_no_rht",
+    },
+    "xla": {"bf16": "", "fp8_delayed": "fp8"},
+}
+
+
+def check_text(field: str, value: str) -> str:
+    """The text as it is; raises SpecError where it holds what MaxText's command line would interpret."""
+    if value and not _TEXT.fullmatch(value):
+        raise SpecError(field, value, "letters, digits and _ . / : @ + * -, as MaxText's command line interprets others")
+    return value
+
+
+def _check(field: str, value: object, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SpecError(field, value, f"one of {', '.join(map(str, get_args(hint)))}")
+    elif hint is str:
+        if not isinstance(value, str):
+            raise SpecError(field, value, "a text")
+        check_text(field, value)
+    elif hint in (int, bool):
+        if type(value) is not hint:
+            raise SpecError(field, value, "true or false" if hint is bool else "a whole number")
+        if hint is int and not -1 <= int(str(value)) < 2**31:
+            raise SpecError(field, value, "a whole number from -1 to 2147483647")
+    elif value is not None:  # X | None, where X is a Literal
+        _check(field, value, get_args(hint)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxTextOptions:
+    """Settings of engine maxtext; the same for every arm, but for `quantized_remat_policy`, which is recorded as a consequence.
+
+    `implementation` says who multiplies: te, Transformer Engine's recipes (GPUs only); xla, MaxText's own fp8, which also runs on a
+    CPU. `model_name` takes one of MaxText's models instead of the dimensions in `model`.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    hardware: Hardware = "gpu"
+    implementation: Implementation = "te"
+    model_name: str = ""
+    tokenizer_path: str = ""
+    tokenizer_type: Literal["sentencepiece", "tiktoken", "huggingface"] = "sentencepiece"
+    packing: bool = True
+    num_epoch: int = 1
+    grain_file_type: Literal["arrayrecord", "parquet", "tfrecord"] = "arrayrecord"
+    grain_worker_count: int = 1
+    hf_name: str = ""
+    hf_data_dir: str = ""
+    hf_train_files: str = ""
+    dataset_name: str = ""
+    train_split: str = "train"
+    attention: Literal["autoselected", "dot_product", "flash", "cudnn_flash_te"] = "autoselected"
+    scan_layers: bool = True
+    remat_policy: RematPolicy = "full"
+    quantized_remat_policy: RematPolicy | None = None
+    ici_data_parallelism: int = 1
+    ici_fsdp_parallelism: int = -1
+    ici_tensor_parallelism: int = 1
+    ici_context_parallelism: int = 1
+    dcn_data_parallelism: int = -1
+    dcn_fsdp_parallelism: int = 1
+    checkpoint_period: int = 1000
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for own in fields(self):
+            _check(f"maxtext.{own.name}", getattr(self, own.name), hints[own.name])
+        if self.checkpoint_period < 1:
+            raise SpecError("maxtext.checkpoint_period", self.checkpoint_period, "a number of steps from 1")
+        if self.hardware == "cpu" and self.attention in ("flash", "cudnn_flash_te"):
+            raise SpecError("maxtext.attention", self.attention, "autoselected or dot_product with hardware: cpu")
+
+
+NO_OPTIONS = MaxTextOptions()
+
+
+def check_maxtext(spec: Any) -> None:
+    """Raises SpecError where a JobSpec or RunSpec asks of engine maxtext what MaxText can't do, or sets its options elsewhere."""
+    options: MaxTextOptions = spec.maxtext
+    if spec.engine != "maxtext":
+        if options != NO_OPTIONS and spec.engine != "external":
+            raise SpecError("maxtext", "set", f"nothing under engine {spec.engine}", "use engine: maxtext")
+        return
+    check_text("data.path", spec.data.path or "")
+    if spec.schedule.validation_every:
+        raise SpecError(
+            "schedule.validation_every",
+            spec.schedule.validation_every,
+            "0 under engine maxtext",
+            "MaxText 0.2.5 empties its metrics_file at every evaluation pass; evaluate its checkpoints and import the results",
+        )
+    if spec.schedule.statistics_every:
+        raise SpecError(
+            "schedule.statistics_every", spec.schedule.statistics_every, "0 under engine maxtext", "it gives no statistics by layer"
+        )
+    if options.hardware == "cpu" and spec.devices != 1:
+        raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
+
+
+def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:
+    """MaxText's `quantization` for a recipe; raises SpecError where it has none."""
+    names = QUANTIZATION[options.implementation]
+    if recipe not in names:
+        remedy = "MaxText's own fp8 is fp8_delayed" if options.implementation == "xla" else "see docs/maxtext.md"
+        raise SpecError(field, recipe, f"one of {', '.join(names)} with maxtext.implementation: {options.implementation}", remedy)
+    if options.hardware == "cpu" and names[recipe].startswith("te_"):
+        raise SpecError("maxtext.implementation", "te", "xla with maxtext.hardware: cpu", "Transformer Engine's kernels need an NVIDIA GPU")
+    return names[recipe]

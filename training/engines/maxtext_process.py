@@ -1,0 +1,63 @@
+"""One MaxText process: started without a shell in the caller's process group, so that whoever kills the group kills it too."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from training.engines.maxtext_errors import CrashedError, MaxTextError, NotInstalledError, TooLittleMemoryError
+from training.engines.maxtext_follow import LOG_LINES, Log
+
+_PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, its output in `log`; it is gone when the block ends, and when this process dies (Linux).
+
+    Raises NotInstalledError where it can't be started.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                list(command),
+                cwd=folder,
+                env=process_environment(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (it calls prctl and nothing else)
+            )
+        except OSError as error:
+            raise NotInstalledError(f"{command[0]} can't be started: {error}") from None
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of MaxText: the training process's own, and no Google Cloud."""
+    return {**environment, "DECOUPLE_GCLOUD": "TRUE", "PYTHONUNBUFFERED": "1"}
+
+
+def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:
+    """Why a process ended with a status other than 0, with the end of its log. What went well for a while is worth another attempt."""
+    end = f"the last {LOG_LINES} lines of its log:\n{log.end()}"
+    if log.out_of_memory:
+        return TooLittleMemoryError(f"MaxText ran out of memory {after}; reduce data.batch_size or the model, or shard it further; {end}")
+    if status < 0:
+        hint = " (from outside; the kernel does so when memory runs out)" if status == -signal.SIGKILL else ""
+        return CrashedError(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
+    return CrashedError(f"MaxText ended with status {status} {after}; {end}", transient=progressed)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
