@@ -2,7 +2,7 @@
 FROM node:22-slim AS assets
 WORKDIR /assets
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --no-audit --no-fund
+RUN npm ci --omit=dev --no-audit --no-fund
 
 FROM python:3.12-slim
 ARG UV_VERSION=0.13.8

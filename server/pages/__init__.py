@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-from urllib.parse import quote
+from typing import Annotated, cast
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
-from fastapi.templating import Jinja2Templates
-from sqlalchemy import select
 
-from parity.report import headline
 from server import auth, jobs
 from server.context import InContext
-from server.database.models import Job, is_id
-from server.documents import WHOLE, job_document, job_summary, worker_documents
-from server.errors import NotFoundError, UnauthorizedError
-from server.pages import differences, words
+from server.documents import job_document, worker_documents
+from server.errors import NotFoundError
+from server.pages import differences, policies, tokens
+from server.pages.listing import STATES, Wanted, listing
+from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 
-_HERE = Path(__file__).parent
-_JOBS_A_PAGE = 50
-
-
-class LoginNeededError(Exception):
-    """A visitor without a session, where one is asked for."""
-
-
-def _visitor(request: Request, context: InContext) -> None:
-    """Somebody who may look; anybody else is sent to the login."""
-    try:
-        asking = auth.principal(request, context)
-    except UnauthorizedError as error:
-        raise LoginNeededError from error
-    if not asking.may("view"):
-        raise LoginNeededError
-    request.state.can_log_out = auth.tokens_required(context.settings)
-
-
-router = APIRouter(include_in_schema=False, dependencies=[Depends(_visitor)])
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
-templates = Jinja2Templates(_HERE / "templates")
-templates.env.filters |= words.FILTERS
-templates.env.globals["headline"] = headline
 
 
 def install(app: FastAPI, settings: Settings) -> None:
     """Add the pages and their assets; the chart library is served from where npm put it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
-    app.mount("/static", StaticFiles(directory=_HERE / "static"))
+    app.mount("/static", StaticFiles(directory=HERE / "static"))
     app.include_router(router)
+    app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
     app.add_exception_handler(LoginNeededError, lambda request, _: RedirectResponse(f"/login?next={quote(request.url.path)}", 303))
 
@@ -63,15 +39,38 @@ def home() -> Response:
 
 
 @router.get("/jobs")
-def index(request: Request, context: InContext, before: Annotated[str | None, Query()] = None) -> Response:
-    """Jobs, newest first."""
-    statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(_JOBS_A_PAGE + 1)
-    if before and is_id("j", before):
-        statement = statement.where(Job.id < before)
+def index(
+    request: Request,
+    context: InContext,
+    state: Annotated[str, Query(max_length=20)] = "",
+    name: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Jobs, newest first, in a state and with a text in their name where that is asked for."""
+    wanted = cast(Wanted, state) if state in STATES else None
     with context.database.read() as session:
-        found = [job_summary(job) for job in session.scalars(statement)]
-    older = found[_JOBS_A_PAGE - 1].id if len(found) > _JOBS_A_PAGE else None
-    return templates.TemplateResponse(request, "jobs.html", {"jobs": found[:_JOBS_A_PAGE], "older": older, "paged": before is not None})
+        page = listing(session, wanted, name.strip(), before)
+    asked = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
+    older = f"/jobs?{urlencode(asked | {'before': page.older})}" if page.older else None
+    values = {"rows": page.rows, "older": older, "asked": asked, "paged": before is not None, "states": STATES}
+    return templates.TemplateResponse(request, "jobs.html", values)
+
+
+@router.get("/jobs/{job_id}/compare")
+def compare(job_id: str, request: Request, context: InContext) -> Response:
+    """All candidates of a job against its baseline, side by side."""
+    with context.database.read() as session:
+        try:
+            document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        except NotFoundError as error:
+            return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
+    return templates.TemplateResponse(request, "compare.html", {"job": document})
+
+
+@router.get("/policies")
+def policies_page(request: Request) -> Response:
+    """The policies that a job can name."""
+    return templates.TemplateResponse(request, "policies.html", {"profiles": policies.profiles(), "defaults": policies.defaults()})
 
 
 @router.get("/jobs/{job_id}")

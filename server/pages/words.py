@@ -67,6 +67,23 @@ def step_time(seconds: float | str | None) -> str:
     return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
 
 
+_SMALL_WIDTH = 128.0
+
+
+def small_gap(verdict: Mapping[str, Any]) -> Mapping[str, float] | None:
+    """Where a gap, its interval and the margins stand on a small figure of 128 units around zero, all of them on it; None without a gap."""
+    gap, margin = verdict.get("gap"), verdict.get("margin")
+    if not gap or not margin:
+        return None
+    places = {"mean": gap["mean"], "low": gap["ci95"][0], "high": gap["ci95"][1], "margin": margin["nats"], "minus": -float(margin["nats"])}
+    numbers = {name: float(value) for name, value in places.items()}
+    if not all(math.isfinite(number) for number in numbers.values()):
+        return None
+    reach = 1.1 * max(2.0 * numbers["margin"], *(abs(number) for number in numbers.values()))
+    half = _SMALL_WIDTH / 2
+    return {name: round(half + half * number / reach, 1) for name, number in numbers.items()}
+
+
 def duration(seconds: float | str | None) -> str:
     """Seconds as people say them: 45 s, 3 min 20 s, 2 h 5 min."""
     number = _number(seconds)
@@ -120,5 +137,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "rate": rate,
     "ratio": ratio,
     "size": size,
+    "small_gap": small_gap,
     "step_time": step_time,
 }

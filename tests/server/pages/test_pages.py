@@ -148,17 +148,6 @@ def test_the_focus_survives_a_refresh(page: Page, database, recorded):
     assert page.evaluate("document.activeElement.textContent") == "small"
 
 
-def test_the_keyboard_reaches_everything(page: Page, database, recorded):
-    job_id = recorded({"nvfp4": 0.05})
-    _conclude(database, job_id)
-    page.goto(f"/jobs/{job_id}")
-    reached = set()
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.getAttribute('aria-label')"))
-    assert {"Skip to the content", "parity", "Jobs", "Workers", "Numbers, and download"} <= reached
-
-
 def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded, tmp_path):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
     with database.write() as session:

@@ -1,0 +1,43 @@
+"""What every page shares: its templates, and who may look at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.templating import Jinja2Templates
+
+from parity.report import headline
+from server import auth
+from server.auth import Principal
+from server.context import InContext
+from server.errors import ForbiddenError, UnauthorizedError
+from server.pages import words
+
+HERE = Path(__file__).parent
+templates = Jinja2Templates(HERE / "templates")
+templates.env.filters |= words.FILTERS
+templates.env.globals["headline"] = headline
+
+
+class LoginNeededError(Exception):
+    """A visitor without a session, where one is asked for."""
+
+
+def visitor(request: Request, context: InContext) -> None:
+    """Somebody who may look; anybody else is sent to the login."""
+    try:
+        asking = auth.principal(request, context)
+    except UnauthorizedError as error:
+        raise LoginNeededError from error
+    if not asking.may("view"):
+        raise LoginNeededError
+    request.state.visitor = asking
+    request.state.can_log_out = auth.tokens_required(context.settings)
+
+
+def admin(request: Request) -> None:
+    """Somebody who may manage tokens; asked after `visitor`."""
+    asking: Principal = request.state.visitor
+    if not asking.may("admin"):
+        raise ForbiddenError(f"token {asking.name!r} may not manage tokens: that needs scope admin; ask an admin")

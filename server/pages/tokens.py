@@ -1,0 +1,88 @@
+"""The page of the tokens, for admins: make, list, revoke. The text of a new token is shown once and never stored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Form, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import select
+
+from server import auth
+from server.context import Context, InContext
+from server.database.models import Token
+from server.documents import time_text
+from server.errors import InvalidError, NotFoundError
+from server.pages.rendering import admin, templates, visitor
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
+
+
+@router.get("/tokens")
+def index(request: Request, context: InContext) -> Response:
+    """Every token, and a form for a new one."""
+    return _page(request, context)
+
+
+@router.post("/tokens")
+def create(
+    request: Request,
+    context: InContext,
+    name: Annotated[str, Form()] = "",
+    scopes: Annotated[list[str] | None, Form()] = None,
+    days: Annotated[str, Form()] = "",
+    max_running: Annotated[str, Form()] = "",
+) -> Response:
+    """Make a token and show its text."""
+    try:
+        with context.database.write() as session:
+            _, text = auth.create_token(session, name.strip(), scopes or [], _number("days", days), _whole("runs at once", max_running))
+    except InvalidError as error:
+        return _page(request, context, error=str(error), status=422)
+    answer = _page(request, context, made=(name.strip(), text), status=201)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@router.post("/tokens/{token_id}/revoke")
+def revoke(token_id: str, request: Request, context: InContext, confirm: Annotated[str, Form()] = "") -> Response:
+    """End a token, once its name was typed."""
+    try:
+        with context.database.write() as session:
+            token = session.get(Token, token_id)
+            if token is None or token.name != confirm.strip():
+                raise InvalidError(f"not revoked: the name typed is {confirm.strip()!r:.100}, expected the token's own name")
+            auth.revoke_token(session, token_id)
+    except (InvalidError, NotFoundError) as error:
+        return _page(request, context, error=str(error), status=422)
+    return RedirectResponse("/tokens", 303)
+
+
+def _page(
+    request: Request, context: Context, *, made: tuple[str, str] | None = None, error: str | None = None, status: int = 200
+) -> Response:
+    with context.database.read() as session:
+        rows = session.scalars(select(Token).order_by(Token.id.desc())).all()
+    values = {
+        "tokens": rows,
+        "scopes": auth.SCOPES,
+        "made": made,
+        "error": error,
+        "required": auth.tokens_required(context.settings),
+        "time_text": time_text,
+    }
+    return templates.TemplateResponse(request, "tokens.html", values, status_code=status)
+
+
+def _number(name: str, text: str) -> float | None:
+    try:
+        return float(text) if text.strip() else None
+    except ValueError:
+        raise InvalidError(f"{name} is {text!r:.40}, expected a number, or nothing") from None
+
+
+def _whole(name: str, text: str) -> int | None:
+    try:
+        return int(text) if text.strip() else None
+    except ValueError:
+        raise InvalidError(f"{name} is {text!r:.40}, expected a whole number, or nothing") from None

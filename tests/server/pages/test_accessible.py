@@ -1,0 +1,75 @@
+"""Every page in every look: axe-core finds nothing serious, the keyboard reaches every control, nothing is cut off."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from server import auth, jobs
+from server.database import store
+from server.database.models import Job
+from server.readiness import CHECKOUT
+
+AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
+GRAVE = ("serious", "critical")
+_CONTROLS = "a[href], button:not(:disabled), input:not([type=hidden]), select:not(:disabled), summary, [tabindex='0']"
+
+
+@pytest.fixture
+def job_id(database, recorded):
+    """A job with a fail, a pass, watched layers and a token beside it."""
+    made = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    at = np.arange(0, 1500, 50)
+    with database.write() as session:
+        auth.create_token(session, "ada", ["submit"], 90)
+        run = session.get_one(Job, made).arms[2].runs[0]
+        store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
+    with database.read() as session:
+        outcome = jobs.decide(session, made)
+    with database.write() as session:
+        jobs.conclude(session, made, outcome)
+    return made
+
+
+def _settled(page: Page):
+    """Bring every chart into view and wait until it has said what it shows."""
+    for note in page.locator("figure .note").all():
+        note.scroll_into_view_if_needed()
+        expect(note).to_contain_text("Showing")
+    page.evaluate("scrollTo(0, 0)")
+
+
+def _walk(page: Page) -> list[str]:
+    """Controls that a walk with the tabulator does not reach."""
+    visible = f"[...document.querySelectorAll(`{_CONTROLS}`)].filter((e) => e.checkVisibility())"
+    count = page.evaluate(f"(window.controls = new Set({visible})).size")
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(count + 5):
+        page.keyboard.press("Tab")
+        page.evaluate("window.controls.delete(document.activeElement)")
+    return page.evaluate("[...window.controls].map((e) => e.outerHTML.slice(0, 120))")
+
+
+def test_every_page(page: Page, job_id):
+    found = []
+    for path in (
+        "/jobs",
+        f"/jobs/{job_id}",
+        f"/jobs/{job_id}?from=300&to=900&x=time",
+        f"/jobs/{job_id}/compare",
+        "/workers",
+        "/policies",
+        "/tokens",
+        "/login",
+    ):
+        page.goto(path)
+        _settled(page)
+        for summary in page.locator("summary").all():
+            summary.click()
+        page.evaluate(AXE.read_text() + "; undefined")
+        violations = page.evaluate("axe.run().then((found) => found.violations)")
+        grave = [one for one in violations if one["impact"] in GRAVE]
+        found += [(path, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in grave]
+        found += [(path, "not reached by the keyboard", control) for control in _walk(page)]
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.append((path, "scrolls sideways", []))
+    assert found == []

@@ -1,0 +1,136 @@
+"""The list of jobs, the candidates side by side, the policies and the tokens."""
+
+import pytest
+from fastapi.testclient import TestClient
+from playwright.sync_api import Page, expect
+
+from parity.criteria import PROFILES
+from server import auth, jobs
+from server.app import create_app
+from server.database.models import Job, Token
+from server.pages import policies
+from server.pages.listing import JOBS_A_PAGE, listing
+from server.readiness import CHECKOUT
+from server.settings import Settings
+
+LOOKS = ["light"]
+
+
+def _conclude(database, job_id):
+    with database.read() as session:
+        outcome = jobs.decide(session, job_id)
+    with database.write() as session:
+        jobs.conclude(session, job_id, outcome)
+
+
+def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
+    failed, running = recorded({"nvfp4": 0.05}), recorded({"nvfp4": 0.0}, done=10, state="running")
+    _conclude(database, failed)
+    with database.write() as session:
+        session.get_one(Job, running).name = "100%_done"
+        session.get_one(Job, running).submitted_by = auth.LOCAL.id
+    with database.read() as session:
+        found = {
+            question: [row.job.id for row in listing(session, *question, None).rows]
+            for question in [(None, ""), ("fail", ""), ("pass", ""), ("running", ""), (None, "%_D"), (None, "other")]
+        }
+        assert list(found.values()) == [[running, failed], [failed], [], [running], [running], []]
+        assert listing(session, "running", "", None).rows[0].who == "this machine"
+
+
+def test_pages_of_the_list_follow_each_other(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    with database.write() as session:
+        for number in range(JOBS_A_PAGE):
+            session.add(_copy(session.get_one(Job, job_id), f"j{number:012x}-0000000000"))
+    with database.read() as session:
+        first = listing(session, "queued", "", None)
+        second = listing(session, "queued", "", first.older)
+    assert len(first.rows) == JOBS_A_PAGE
+    assert [row.job.id for row in second.rows] == ["j000000000000-0000000000"]
+    assert second.older is None
+
+
+def _copy(job: Job, job_id: str) -> Job:
+    values = {column.name: getattr(job, column.name) for column in Job.__table__.columns} | {"id": job_id}
+    copy = Job(**values)
+    copy.arms = [
+        type(arm)(id=f"{job_id}{arm.position}", position=arm.position, name=arm.name, role=arm.role, recipe=arm.recipe) for arm in job.arms
+    ]
+    return copy
+
+
+def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    _conclude(database, job_id)
+    page.goto("/jobs")
+    expect(page.locator("svg.small-gap")).to_have_count(2)
+    page.get_by_label("state").select_option("running")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("No job is like that.")).to_be_visible()
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_role("link", name="The candidates side by side").click()
+    expect(page.get_by_role("row", name="mxfp8 ")).to_contain_text("PASS")
+    expect(page.get_by_role("row", name="nvfp4 ")).to_contain_text("3.")
+    expect(page.locator("main")).to_contain_text("mxfp8 against nvfp4 differs by")
+
+
+def test_the_policies_are_those_of_the_judge_and_of_the_docs():
+    method = (CHECKOUT / "docs" / "method.md").read_text()
+    assert {name for name, _, _ in policies.profiles()} == set(PROFILES)
+    for name, margin, _ in policies.profiles():
+        number = margin.split()[0]
+        row = next(line for line in method.splitlines() if line.startswith(f"| `{name}`"))
+        assert float(number) == pytest.approx(float(row.split("|")[2].split()[0]))
+
+
+def test_a_token_is_made_shown_once_and_revoked(page: Page, database):
+    page.goto("/tokens")
+    page.get_by_label("Whose, or what for").fill("nightly")
+    page.get_by_label("submit").check()
+    page.get_by_role("button", name="Make a token").click()
+    text = page.locator(".secret").text_content()
+    with database.read() as session:
+        token = auth.authenticate(session, text)
+        assert (token.name, token.scopes) == ("nightly", ["submit", "view"])
+    page.goto("/tokens")
+    assert text.split("_")[2] not in page.content()
+    page.get_by_text("Revoke nightly").click()
+    page.locator("details input").fill("nightly")
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_role("row", name="nightly")).to_contain_text("revoked")
+    with database.read() as session:
+        assert auth.authenticate(session, text) is None
+
+
+@pytest.fixture
+def asks(settings: Settings) -> Settings:
+    return settings.model_copy(update={"require_tokens": True})
+
+
+def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database):
+    with database.write() as session:
+        _, viewer = auth.create_token(session, "viewer", ["view"], None)
+        _, admin = auth.create_token(session, "admin", ["admin"], None)
+    with TestClient(create_app(asks), base_url="http://127.0.0.1", follow_redirects=False) as client:
+        assert client.get("/tokens").headers["Location"] == "/login?next=/tokens"
+        client.post("/login", data={"token": viewer})
+        refused = client.post("/tokens", data={"name": "mine", "scopes": "admin"})
+        assert refused.status_code == 403
+        assert "needs scope admin" in refused.text
+        assert "/tokens" not in client.get("/policies").text
+        client.post("/login", data={"token": admin})
+        foreign = client.post("/tokens", data={"name": "x", "scopes": "admin"}, headers={"Origin": "https://elsewhere.example"})
+        assert foreign.status_code == 403
+        assert client.post("/tokens", data={"name": "x"}).status_code == 422
+        assert "expected a number" in client.post("/tokens", data={"name": "x", "scopes": "view", "days": "soon"}).text
+        made = client.post("/tokens", data={"name": "x", "scopes": ["view", "worker"], "days": "", "max_running": "2"})
+        assert made.status_code == 201
+        assert made.headers["Cache-Control"] == "no-store"
+        with database.read() as session:
+            token = session.query(Token).filter(Token.name == "x").one()
+        wrong = client.post(f"/tokens/{token.id}/revoke", data={"confirm": "y"})
+        assert wrong.status_code == 422
+        assert "expected the token&#39;s own name" in wrong.text
+    with database.read() as session:
+        assert session.get_one(Token, token.id).revoked_at is None
