@@ -94,6 +94,10 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}/verdict")
         return document
 
+    def figure(self, job_id: str, candidate: str) -> str:
+        """The figure of a candidate's verdict as SVG."""
+        return self._send("GET", f"/api/v1/jobs/{job_id}/verdict.svg", params={"candidate": candidate}).text
+
     def workers(self) -> list[dict[str, Any]]:
         """Every worker that registered, newest first."""
         found: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
@@ -145,6 +149,13 @@ class Client:
         return f"{self.url}/jobs/{job_id}"
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
+        answer = self._send(method, path, **options)
+        try:
+            return answer.json()
+        except ValueError:
+            raise UnreachableError(f"{self.url} answered {path} with something that is no JSON; is it a parity server?") from None
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:
@@ -152,10 +163,7 @@ class Client:
         except httpx2.InvalidURL as error:
             raise UnreachableError(f"server address {self.url!r} is not one: {error}; expected such as http://127.0.0.1:8321") from error
         if answer.is_success:
-            try:
-                return answer.json()
-            except ValueError:
-                raise UnreachableError(f"{self.url} answered {path} with something that is no JSON; is it a parity server?") from None
+            return answer
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
         detail = problem.get("detail") or _unexplained(answer)
         raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _seconds(answer))

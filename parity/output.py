@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -23,3 +24,11 @@ def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: boo
         sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
     else:
         Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a report to a file; UsageError where that can't be done."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written ({error.strerror})") from None

@@ -15,7 +15,8 @@ from parity import watching
 from parity.arguments import read_yaml
 from parity.client import DEFAULT_URL, Client
 from parity.exits import EXIT_CODES, exit_code
-from parity.output import WIDTH, UsageError, show
+from parity.output import WIDTH, UsageError, show, write_text
+from parity.page import render_page
 
 app = typer.Typer()
 
@@ -106,10 +107,21 @@ def cancel(job: JobId, server: Server = DEFAULT_URL, token: Token = None) -> int
 
 
 @app.command()
-def report(job: JobId, server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False, markdown: AsMarkdown = False) -> int:
+def report(
+    job: JobId,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+    markdown: AsMarkdown = False,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write one page with figures here. Default: not written.")] = None,
+) -> int:
     """The verdicts of a job that has ended. Exit code: the worst of fail, inconclusive, pass."""
     with Client(server, token) as client:
-        return _finish(client.job(job), as_json=as_json, markdown=markdown)
+        document = client.job(job)
+        if html and document["verdicts"]:
+            figures = {verdict["candidate"]["name"]: client.figure(job, verdict["candidate"]["name"]) for verdict in document["verdicts"]}
+            write_text(html, render_page(document, figures, client.page(job)))
+        return _finish(document, as_json=as_json, markdown=markdown)
 
 
 @app.command()

@@ -134,10 +134,11 @@ def render_text(documents: Sequence[Document], console_width: int = 80) -> Rende
     return Group(*parts)
 
 
-_SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
+SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 
-def _summary_row(document: Document) -> tuple[str, ...]:
+def summary_row(document: Document) -> tuple[str, ...]:
+    """The cells of one candidate, in the order of `SUMMARY`."""
     gap, margin = document["gap"], document["margin"]
     return (
         _candidate(document),
@@ -151,22 +152,22 @@ def _summary_row(document: Document) -> tuple[str, ...]:
 
 def _summary_table(documents: Sequence[Document], width: int) -> Table:
     table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in _SUMMARY:
+    for name in SUMMARY:
         table.add_column(name, justify="left" if name in ("candidate", "verdict") else "right", overflow="fold", no_wrap=width >= 80)
     for document in documents:
-        table.add_row(*_summary_row(document))
+        table.add_row(*summary_row(document))
     return table
 
 
 def _details(document: Document) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"{_candidate(document)} against {_baseline(document)}", style="bold")]
     said = [Text.assemble((reason["code"], "bold"), f"  {reason['sentence']}") for reason in document["reasons"]]
-    said += [Text.assemble((f"{name}: ", "dim"), value) for name, value in _facts(document)]
+    said += [Text.assemble((f"{name}: ", "dim"), value) for name, value in facts(document)]
     said += [Text.assemble(("next: ", "dim"), sentence) for sentence in document["advice"]["sentences"]]
     return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in said), Text("")]
 
 
-def _facts(document: Document) -> list[tuple[str, str]]:
+def facts(document: Document) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run floors, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
@@ -271,15 +272,15 @@ def markdown_sections(documents: Sequence[Document]) -> list[str]:
     for document in documents:
         word, _, body = headline(document).partition(":")
         lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
-    lines += ["| " + " | ".join(_SUMMARY) + " |", "|" + "---|" * len(_SUMMARY)]
-    lines += ["| " + " | ".join(escaped(cell) for cell in _summary_row(document)) + " |" for document in documents]
+    lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
+    lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
     return ["\n".join(lines), *map(_markdown_details, documents)]
 
 
 def _markdown_details(document: Document) -> str:
     lines = [f"<details><summary>{escaped(_candidate(document))}: reasons and numbers</summary>", ""]
     lines += [f"- `{reason['code']}` {escaped(reason['sentence'])}" for reason in document["reasons"]]
-    lines += [f"- {name}: {escaped(value)}" for name, value in _facts(document)]
+    lines += [f"- {name}: {escaped(value)}" for name, value in facts(document)]
     lines += [f"- next: {escaped(sentence)}" for sentence in document["advice"]["sentences"]]
     return "\n".join([*lines, "", "</details>"])
 

@@ -1,0 +1,56 @@
+"""Pictures for reports: a verdict as SVG, PNG or PDF, and badges as SVG or for shields.io."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+
+from parity.version import ENGINE_VERSION
+from server import jobs
+from server.auth import requires
+from server.caching import entity_tag, not_modified, tagged
+from server.context import InContext
+from server.images import Badge, Kind, badge, badge_svg, figure
+
+router = APIRouter(prefix="/api/v1", tags=["images"], dependencies=[Depends(requires("view"))])
+_TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {kind: {} for kind in _TYPES.values()}},
+    304: {"description": "The caller has it already"},
+}
+_BADGE_SECONDS = 300
+
+Named = Annotated[str, Path(max_length=200, description="a job's id, or the name of jobs, of which the newest concluded one counts")]
+
+
+@router.get("/jobs/{job_id}/verdict.{kind}", response_class=Response, responses=_PICTURE)
+def verdict_figure(
+    job_id: str,
+    kind: Kind,
+    context: InContext,
+    candidate: Annotated[str | None, Query(max_length=64, description="whose verdict; default: the first candidate's")] = None,
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noises. Drawn once, then kept."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        tag = entity_tag(job, "figure", ENGINE_VERSION, kind, candidate) if job.verdicts else None
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        return Response(figure(session, context.settings, job, candidate, kind), media_type=_TYPES[kind], headers=tagged(tag))
+
+
+@router.get("/badges/{named:path}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})
+def badge_picture(named: Named, context: InContext) -> Response:
+    """A badge with the verdict, for a page that may send a token or needs none."""
+    with context.database.read() as session:
+        made = badge(session, named)
+    return Response(badge_svg(made), media_type=_TYPES["svg"], headers={"Cache-Control": f"max-age={_BADGE_SECONDS}"})
+
+
+@router.get("/badges/{named:path}.json")
+def badge_endpoint(named: Named, context: InContext) -> Badge:
+    """The same for shields.io's endpoint badge."""
+    with context.database.read() as session:
+        return badge(session, named)
