@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from parity.client import Client
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())
@@ -102,7 +103,7 @@ def act(github, tmp_path):
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))}
 
-    def run(**inputs):
+    def run(meanwhile=None, **inputs):
         values = {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
         values |= {f"inputs.{name.replace('_', '-')}": value for name, value in {"github_token": "secret", **inputs}.items()}
         failed, log = 0, ""
@@ -115,9 +116,13 @@ def act(github, tmp_path):
             environment = kept | github_sets | {"GITHUB_OUTPUT": str(output)} | own
             assert "${{" not in step["run"], "an expression in a script is a way in for whoever writes its value"
             words = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
-            done = subprocess.run(words, env=environment, cwd=tmp_path, check=False, capture_output=True, text=True)
-            log += done.stdout + done.stderr
-            failed = failed or done.returncode
+            with subprocess.Popen(
+                words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            ) as shell:
+                if step["id"] == "gate" and meanwhile:
+                    meanwhile(shell)
+                log += shell.communicate(timeout=120)[0]
+            failed = failed or shell.returncode
             values |= {
                 f"steps.{step['id']}.outputs.{line.split('=', 1)[0]}": line.split("=", 1)[1] for line in output.read_text().splitlines()
             }
@@ -179,6 +184,20 @@ def test_a_token_that_may_only_read_leaves_the_summary(served, github, act, file
     assert github.refused == ["/check-runs", "/issues/7/comments"]
     assert log.count("::notice::parity:") == 2
     assert (github.checks, github.comments) == ({}, [])
+
+
+def test_a_cancelled_workflow_says_how_to_follow_the_job(served, github, act, file, request_body):
+    def cancel(shell):
+        for line in shell.stdout:
+            if "loss" in line:  # the first line of progress
+                shell.terminate()
+                return
+
+    code, log, _ = act(meanwhile=cancel, file=file(request_body), server=served)
+    assert (code, "follow it: parity watch j" in log) == (4, True), log
+    assert github.checks[1]["conclusion"] == "failure"
+    with Client(served) as client:
+        assert [job["status"] for job in client.jobs()["items"]] == ["queued"]
 
 
 def test_bad_input_completes_the_check_and_leaves_no_comment(github, act, tmp_path):
