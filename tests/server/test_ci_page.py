@@ -93,3 +93,13 @@ def test_the_github_example(shell):
     assert gate["with"].keys() <= action["inputs"].keys()
     assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] == 0
     assert re.fullmatch(r"tree=[0-9a-f]{40}\n", shell("cat tree.txt")[1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("github-actions", "action.yml"), ("github-workflows", "examples/ci/github.yml"), ("gitlab-ci", "examples/ci/gitlab-ci.yml")],
+)
+def test_the_files_are_what_their_systems_read(schema, file):
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(CHECKOUT / file)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
