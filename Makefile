@@ -8,7 +8,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults check audit fuzz bench-record lock clean
+.PHONY: demo serve test test-faults check audit fuzz bench-record test-maxtext lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -36,6 +36,12 @@ audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI
 fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own description, for a quarter of an hour
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
+test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets an environment of its own
+	@test -f .venv/maxtext/.installed || { $(UV) venv --quiet --clear --python '>=3.12' .venv/maxtext && \
+	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r requirements-maxtext.lock && \
+	touch .venv/maxtext/.installed; }
+	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
+
 bench-record: .venv/.installed-dev ## the record beside MLflow and trackio, which get an environment of their own
 	@test -d .venv/peers || { $(UV) venv --quiet --python $(BIN)/python .venv/peers && \
 	$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements-bench-record.lock; }
@@ -49,6 +55,7 @@ lock: $(UV) ## compile the locks anew from pyproject.toml
 	@$(COMPILE) --group gate pyproject.toml -c requirements.lock -o requirements-gate.lock
 	@$(COMPILE) --group npm -o requirements-npm.lock
 	@$(COMPILE) --group bench-record -o requirements-bench-record.lock
+	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o requirements-maxtext.lock
 	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
 	@$(COMPILE) --group training --group bench -c requirements.lock -o requirements-bench.lock
 

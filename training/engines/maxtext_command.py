@@ -229,4 +229,5 @@ def _arguments(told: Mapping[str, Value], python: str, base_yml: str, paths: Pat
     placed = {**told, "base_output_directory": str(paths.folder)}
     if cache := environment.get("JAX_COMPILATION_CACHE_DIR"):
         placed["jax_cache_dir"] = cache
-    return [python, "-m", _MODULE, base_yml, *(f"{name}={value}" for name, value in placed.items())]
+    # MaxText reads `key=` as null and refuses it; what is empty here is empty in base.yml too.
+    return [python, "-m", _MODULE, base_yml, *(f"{name}={value}" for name, value in placed.items() if value != "")]

@@ -177,12 +177,11 @@ class Follower:
     def _record(self, line: bytes) -> dict[str, Any]:
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        step = record.get("step") if isinstance(record, dict) else None
-        if not isinstance(record, dict) or not isinstance(step, (int, float)) or isinstance(step, bool) or step != int(step):
-            raise MetricsError(f"line {self._lines} of metrics_file is {line[:80]!r}, expected a JSON object with a step")
-        return record
+            if float(record["step"]).is_integer():
+                return dict(record)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            pass
+        raise MetricsError(f"line {self._lines} of metrics_file is {line[:80]!r}, expected a JSON object with a step")
 
 
 def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:

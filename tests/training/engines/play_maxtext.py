@@ -1,0 +1,97 @@
+"""Stands where a Python with MaxText stands, and plays a session that MaxText 0.2.5 really had (tests/data/maxtext_session.*).
+
+Asked with -c it tells versions; started with -m it prints the recorded log and writes the recorded metrics_file, a step at a time
+with the recorded step times (scaled by PLAY_SPEED), in MaxText's order: a step's log line, then its record, appended to a file that is
+emptied first when the record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP.
+"""
+
+import gzip
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+DATA = Path(__file__).parents[2] / "data"
+STEP = re.compile(r"completed step: (\d+),")
+
+
+def main() -> int:
+    if sys.argv[1] == "-c":
+        versions = {"python": "3.12.1", "jax": "0.12.0.1", "maxtext": os.environ.get("PLAY_VERSION", "0.2.5")}
+        print(json.dumps([versions, "/maxtext/configs/base.yml"]))
+        return 0
+    told = dict(argument.split("=", 1) for argument in sys.argv[4:])
+    checkpoints = Path(told["base_output_directory"]) / told["run_name"] / "checkpoints"
+    if told["run_name"] == "step0":
+        (checkpoints / "0" / "items").mkdir(parents=True)
+        return 0
+    first = max((int(each.name) + 1 for each in checkpoints.glob("*")), default=0)
+    assert "" not in told.values()  # MaxText reads it as null
+    assert "load_parameters_path" not in told or Path(told["load_parameters_path"]).exists()
+    return play(told["metrics_file"], first, int(told["steps"]))
+
+
+def play(metrics: str, first: int, steps: int) -> int:
+    fault, _, at = os.environ.get("PLAY_FAULT", "").partition(":")
+    records = {int(json.loads(line)["step"]): line for line in lines("maxtext_session.jsonl.gz")}
+    evaluation = [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:5]
+    for line in lines("maxtext_session.log.gz"):
+        found = STEP.search(line)
+        step = int(found[1]) if found else -1
+        if step >= steps:
+            break
+        if step == int(at or -2):
+            ended = go_wrong(fault, metrics, records[step])
+            if ended is not None:
+                return ended
+        if found is None or step >= first:
+            print(line, flush=True)
+        if found is None or step < first:
+            continue
+        time.sleep(json.loads(records[step])["perf/step_time_seconds"] * float(os.environ.get("PLAY_SPEED", "0.01")))
+        if not (fault == "stops" and step >= int(at)) and not (fault == "loses" and int(at) <= step < int(at) + 3):
+            append(metrics, records[step], step)
+        if fault == "evaluates" and step % int(at) == int(at) - 1:
+            for number, record in enumerate(evaluation):
+                append(metrics, record, number)
+    return 0
+
+
+def go_wrong(fault: str, metrics: str, record: str) -> int | None:
+    match fault:
+        case "crashes":
+            print("ValueError: the recipe asks for what is not there")
+            return 1
+        case "memory":
+            print("jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes.")
+            return 1
+        case "ends":
+            return 0
+        case "hangs":
+            time.sleep(3600)
+        case "killed":
+            os.kill(os.getpid(), 9)
+        case "garbage":
+            append(metrics, "\x00\x00 not a record", 1)
+        case "contradicts":
+            append(metrics, json.dumps(json.loads(record) | {"learning/lm_loss": 1.5}), 1)
+        case "shrinks":
+            Path(metrics).write_text("")
+    return None
+
+
+def append(metrics: str, record: str, step: int) -> None:
+    with open(metrics, "a", encoding="utf8") as file:  # noqa: PTH123 (as MaxText does it)
+        if step == 0:
+            file.truncate(0)
+        file.write(record + "\n")
+
+
+def lines(name: str) -> list[str]:
+    return gzip.decompress((DATA / name).read_bytes()).decode().splitlines()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

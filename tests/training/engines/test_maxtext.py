@@ -1,0 +1,145 @@
+"""The engine against a process that plays a recorded MaxText: told in full, or ended with a code and a sentence."""
+
+import gzip
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from training.engines import maxtext
+from training.engines.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
+from training.spec import Data
+
+DATA = Path(__file__).parents[2] / "data"
+LOSSES = [json.loads(line)["learning/lm_loss"] for line in gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).splitlines()]
+
+
+@pytest.fixture
+def train(spec, environment, tmp_path):
+    """A function that trains the run; returns what it told, its notes, and what it raised."""
+
+    def run(recorded=0, silence_seconds=60.0, changed=spec, **play):
+        place = maxtext.Place(folder=tmp_path / "run", resume_at_most=recorded, silence_seconds=silence_seconds)
+        told, notes = [], []
+        try:
+            told.extend(maxtext.train(changed, place, environment=environment | play, note=notes.append))
+        except (MaxTextError, DivergedError) as error:
+            return told, notes, error
+        return told, notes, None
+
+    return run
+
+
+def test_a_run_is_told_in_full_while_it_trains(train):
+    told, notes, error = train(PLAY_SPEED="0.05")
+    assert error is None
+    assert notes == []
+    assert [step.step for step in told] == list(range(85))
+    assert [step.lm_loss for step in told] == LOSSES
+
+
+def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
+    told, _, error = train(PLAY_FAULT="evaluates:20", PLAY_SPEED="0.05")
+    steps = {step.step for step in told}
+    assert isinstance(error, MetricsGapError)
+    assert "it was emptied" in str(error)
+    lost = set(range(85)) - steps
+    assert lost
+    assert f"lost {len(lost)} steps" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "message", "transient"),
+    [
+        ("crashes:0", "MAXTEXT_CRASHED", "status 1 before its first step.*the recipe asks for what is not there", False),
+        ("crashes:40", "MAXTEXT_CRASHED", "status 1 after step 39 of 85", True),
+        ("memory:40", "OUT_OF_MEMORY", "ran out of memory after step 39.*reduce data.batch_size", False),
+        ("killed:40", "MAXTEXT_CRASHED", "killed by signal 9 .*when memory runs out", True),
+        ("ends:40", "MAXTEXT_ENDED_EARLY", "status 0 after step 39 of 85; is its data at an end", False),
+        ("garbage:40", "METRICS_GARBAGE", "not a record", False),
+        ("contradicts:40", "METRICS_GARBAGE", "step 40 has lm_loss 1.5", False),
+        ("loses:40", "METRICS_GAP", "lost 3 steps that were trained: 40-42", False),
+        ("stops:40", "METRICS_STOPPED", "ends at step 39, and MaxText's log also shows 40-84", False),
+    ],
+)
+def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, transient):
+    told, _, error = train(PLAY_FAULT=fault)
+    assert error.code == code
+    assert error.transient is transient
+    assert re.search(message, str(error), re.DOTALL)
+    assert [step.lm_loss for step in told if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
+
+
+def test_a_hanging_process_is_killed_and_named(train):
+    told, _, error = train(silence_seconds=4.0, PLAY_FAULT="hangs:10")
+    assert len(told) == 10
+    assert (error.code, error.transient) == ("MAXTEXT_HUNG", True)
+    assert "completed step: 9," in str(error)
+
+
+def test_a_run_goes_on_after_the_newest_checkpoint_that_the_record_covers(train, tmp_path):
+    checkpoints = tmp_path / "run" / "run" / "checkpoints"
+    for step in (10, 20, 30):
+        (checkpoints / str(step)).mkdir(parents=True)
+    told, _, error = train(recorded=25)
+    assert error is None
+    assert [step.step for step in told] == list(range(21, 85))
+    assert sorted(each.name for each in checkpoints.iterdir()) == ["10", "20"]
+
+
+def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
+    checkpoint = tmp_path / "run" / "run" / "checkpoints" / "10"
+    checkpoint.mkdir(parents=True)
+    told, _, error = train(recorded=50, changed=replace(spec, data=Data(source="hf", path="c4")))
+    assert error is None
+    assert told[0].step == 0
+    assert not checkpoint.exists()
+
+
+def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environment):
+    manifests = [maxtext.manifest(run, environment) for _, run in job().runs()]
+    common = [{name: value for name, value in each.items() if not name.startswith("maxtext.arm.")} for each in manifests]
+    assert all(each == common[0] for each in common)
+    assert manifests[0]["maxtext.arm.bf16"] == "quantization= remat_policy=full first_parameters=loaded"
+    assert manifests[2]["maxtext.arm.fp8_delayed"] == "quantization=fp8 remat_policy=full first_parameters=drawn"
+    assert common[0]["maxtext.version.maxtext"] == "0.2.5"
+    other = job(maxtext=replace(job().maxtext, packing=False))
+    assert maxtext.manifest(next(other.runs())[1], environment)["maxtext.command_sha256"] != common[0]["maxtext.command_sha256"]
+
+
+def test_other_data_has_another_digest(spec, tmp_path):
+    before = maxtext.data_digest(spec)
+    (tmp_path / "train.parquet").write_bytes(b"others")
+    assert maxtext.data_digest(spec) != before
+
+
+@pytest.mark.parametrize(
+    ("environment", "code", "message"),
+    [
+        ({}, "MAXTEXT_NOT_INSTALLED", "PARITY_MAXTEXT_PYTHON is not set on this worker"),
+        ({"PARITY_MAXTEXT_PYTHON": "/no/python"}, "MAXTEXT_NOT_INSTALLED", "expected a Python that starts"),
+    ],
+)
+def test_a_worker_without_maxtext_says_so(spec, environment, code, message):
+    with pytest.raises(MaxTextError, match=message) as raised:
+        maxtext.manifest(spec, environment)
+    assert raised.value.code == code
+
+
+def test_a_python_without_maxtext_and_a_wrong_version_are_refused(spec, tmp_path, player, monkeypatch):
+    with pytest.raises(MaxTextError, match="has no package maxtext"):
+        maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": sys.executable})
+    monkeypatch.setenv("PLAY_VERSION", "0.1.1")
+    old = tmp_path / "old"
+    old.symlink_to(player)
+    with pytest.raises(MaxTextError, match=r"has MaxText 0\.1\.1, expected 0\.2\.x from 0\.2\.5 on"):
+        maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": str(old)})
+
+
+def test_missing_data_is_named(job, environment):
+    run = next(job(data=Data(source="grain", path="/no/such/*.parquet")).runs())[1]
+    with pytest.raises(MaxTextError, match=r"/no/such/\*\.parquet is not there on this worker"):
+        maxtext.manifest(run, environment)

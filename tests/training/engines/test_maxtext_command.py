@@ -1,0 +1,118 @@
+"""What MaxText is told: typed options, the arms' difference, replicates, and nothing that a shell or YAML would interpret."""
+
+from dataclasses import replace
+
+import pytest
+
+from training.engines import maxtext_command as command
+from training.engines.maxtext_command import Paths
+from training.engines.maxtext_options import QUANTIZATION, MaxTextOptions
+from training.rules import SpecError
+from training.spec import Arm, Data, Model, Schedule, capability
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return Paths(folder=tmp_path / "run")
+
+
+def told(spec, paths, environment=None):
+    arguments = command.train_command(spec, "python", "base.yml", paths, environment or {})
+    assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
+    return dict(argument.split("=", 1) for argument in arguments[4:])
+
+
+def test_the_command_says_what_the_run_is(spec, paths):
+    found = told(replace(spec, gradient_accumulation=2), paths, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
+    assert found["base_emb_dim"] == "96"
+    assert found["per_device_batch_size"] == "4.0"
+    assert found["gradient_accumulation_steps"] == "2"
+    assert int(int(found["steps"]) * float(found["warmup_steps_fraction"])) == spec.schedule.warmup_steps
+    assert (found["enable_dropout"], found["eval_interval"]) == ("False", "-1")
+    assert (found["hardware"], found["skip_jax_distributed_system"]) == ("cpu", "True")
+    assert found["load_parameters_path"] == str(paths.first_parameters)
+    assert found["jax_cache_dir"] == "/cache"
+
+
+def test_a_model_by_name_brings_its_own_dimensions(spec, paths):
+    found = told(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), paths)
+    assert found["model_name"] == "llama3-8b"
+    assert "base_emb_dim" not in found
+
+
+@pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
+def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
+    for warmup in (0, 1, 7, steps // 3, steps - 1):
+        plan = command.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
+        assert int(steps * plan["warmup_steps_fraction"]) == warmup
+
+
+def test_arms_differ_in_quantization_and_its_declared_consequences(job, paths):
+    options = replace(job().maxtext, quantized_remat_policy="minimal_with_quantization")
+    runs = [run for _, run in job(maxtext=options).runs() if run.replicate == 1]
+    bf16, fp8 = (told(run, paths) for run in runs)
+    differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
+    assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
+    assert command.shared(runs[0]) == command.shared(runs[1])
+    assert command.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
+
+
+def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, paths):
+    one, other = (told(run, paths) for _, run in list(job().runs())[:2])
+    differing = {name for name in one if one[name] != other[name]}
+    assert differing == {"init_weights_seed", "learning_rate"}
+    assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
+    first = [command.first_parameters_command(run, "python", "base.yml", paths, {}) for _, run in job().runs()]
+    assert first[0] == first[1] == first[2]
+    assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(first[0])
+
+
+def test_every_te_recipe_has_its_name(job, paths):
+    for recipe, name in QUANTIZATION["te"].items():
+        native = job(
+            baseline=Arm(recipe=recipe),
+            candidates=(Arm(recipe="bf16", name="other"),),
+            maxtext=MaxTextOptions(),
+            model=Model(preset="llama3-1b"),
+        )
+        assert told(next(native.runs())[1], paths).get("quantization", "") == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"maxtext": {"hardware": "tpu"}}, r"maxtext\.hardware is 'tpu', expected one of cpu, gpu"),
+        ({"maxtext": {"grain_worker_count": "2"}}, r"maxtext\.grain_worker_count is '2', expected a whole number"),
+        ({"maxtext": {"packing": 1}}, r"maxtext\.packing is 1, expected true or false"),
+        ({"maxtext": {"hf_name": "${oc.env:HOME}"}}, r"maxtext\.hf_name is .*, expected letters"),
+        ({"maxtext": {"tokenizer_path": "-x"}}, r"maxtext\.tokenizer_path is '-x'"),
+        ({"maxtext": {"attention": "flash"}}, "autoselected or dot_product with hardware: cpu"),
+        ({"data": Data(source="grain", path="/a b; rm")}, r"data\.path is '/a b; rm'"),
+        ({"maxtext": {"implementation": "te"}}, "xla with maxtext.hardware: cpu"),
+        ({"candidates": (Arm(recipe="nvfp4"),)}, r"arm\.recipe is 'nvfp4', expected one of bf16, fp8_delayed"),
+        ({"schedule": Schedule(validation_every=10)}, "empties its metrics_file at every evaluation pass"),
+        ({"schedule": Schedule(statistics_every=10)}, "no statistics by layer"),
+        ({"devices": 2}, r"devices is 2, expected 1 with maxtext\.hardware: cpu"),
+        ({"gradient_accumulation": 3}, "a multiple of gradient_accumulation x devices"),
+        ({"engine": "emulated", "data": Data()}, "maxtext is 'set', expected nothing under engine emulated"),
+    ],
+)
+def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
+    def make():
+        values = dict(changes)
+        if "maxtext" in values:
+            values["maxtext"] = replace(job().maxtext, **values["maxtext"])
+        return job(**values)
+
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
+def test_an_option_outside_the_list_is_refused():
+    with pytest.raises(TypeError, match="enable_dropout"):
+        MaxTextOptions(enable_dropout=True)
+
+
+def test_a_job_on_processors_waits_for_a_worker_with_processors(job):
+    assert capability(job())[0] == "cpu"
+    assert capability(job(maxtext=MaxTextOptions()))[0] == "sm90"
