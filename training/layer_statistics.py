@@ -14,10 +14,10 @@ wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
     nonfinite                how many values are NaN or infinite
 
-How a trainer gets them: `Channel.sampled` (training.linear) is 1 on a sampled step, and the gradient of
-`Channel.statistics`, zeros of shape (layers..., 3, 9), is this table for every layer. The layer computes it inside a
-conditional, so a step that is not sampled pays for a jump, and the training arithmetic is one program whether or not it is
-watched: the bits of a run can't depend on it.
+How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.linear), zeros of shape
+(layers..., 3, 9), is this table for every layer. Watched steps are a program of their own: a condition inside the one program
+kept XLA from fusing the quantizers with their neighbours, and cost every step, watched or not, some 15 % (docs/numerics.md).
+Which steps are watched is a function of their number alone, so a run that goes on from a checkpoint repeats its bits.
 
 The assumption that can fail: sums of squares are taken in float32 relative to amax: values 2^-63 below amax add nothing.
 """
@@ -54,26 +54,19 @@ def quiet_statistics(*layers: int) -> jax.Array:
     return jnp.zeros((*layers, len(OPERANDS), len(STATISTICS)), jnp.float32)
 
 
-def sampled_statistics(
-    sampled: jax.Array, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
+def layer_statistics(
+    wanted: bool, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
 ) -> jax.Array:
-    """The nine statistics (float32) of one operand where `sampled` is not 0, else zeros; NaN for an operand that is not quantized.
+    """The nine statistics (float32) of one operand of a watched layer, else zeros; NaN for an operand that is not quantized.
 
-    sampled: float32 scalar. x_MK: the original; operand: what `quantize.to_bfloat16` made of it along `axis`; scale: the
-    scale that was used if scaling is delayed.
+    x_MK: the original; operand: what `quantize.to_bfloat16` made of it along `axis`; scale: the scale that was used if scaling
+    is delayed.
     """
     if quantizer is None:
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
-    delayed = quantizer.delayed
-
-    def look(x_MK: jax.Array, operand: Operand) -> jax.Array:
-        return statistics(x_MK, operand, axis, quantizer, scale if delayed else None)
-
-    def pass_by(_x: jax.Array, _operand: Operand) -> jax.Array:
+    if not wanted:
         return jnp.zeros(len(STATISTICS), jnp.float32)
-
-    found: jax.Array = jax.lax.cond(sampled > 0, look, pass_by, x_MK, operand)
-    return found
+    return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
 
 
 def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:

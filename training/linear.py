@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from training import formats, random_bits
-from training.layer_statistics import quiet_statistics, sampled_statistics
+from training.layer_statistics import layer_statistics, quiet_statistics
 from training.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
 from training.recipes import LinearRecipe
 
@@ -38,23 +38,21 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 class Channel(NamedTuple):
     """What goes into a layer and comes out of it beside numbers of the model.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. sampled (...): 1 on a step whose statistics
-    are wanted, else 0. report (..., 4) and statistics (..., 3, 9): zeros that change nothing; their gradients are what the layer
-    has to say. The report: amax of x, w and g (0 where one is not quantized) and how many of their values are NaN or infinite.
-    The statistics: `training.layer_statistics`, zeros on a step that is not sampled.
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9): zeros
+    that change nothing; their gradients are what the layer has to say. The report: amax of x, w and g (0 where one is not
+    quantized) and how many of their values are NaN or infinite. The statistics: `training.layer_statistics`, zeros unless the
+    recipe is watched.
     """
 
     scale: jax.Array
-    sampled: jax.Array
     report: jax.Array
     statistics: jax.Array
 
 
 def quiet_channel(*shape: int) -> Channel:
-    """A channel for layers of the given shape that delays no scale and samples no statistics."""
+    """A channel for layers of the given shape that delays no scale."""
     return Channel(
         scale=jnp.ones((*shape, 3), jnp.float32),
-        sampled=jnp.zeros(shape, jnp.float32),
         report=jnp.zeros((*shape, 4), jnp.float32),
         statistics=quiet_statistics(*shape),
     )
@@ -83,8 +81,8 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
         amaxes = x.amax, w.amax
         nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
     seen = (
-        sampled_statistics(channel.sampled, recipe.fprop_x, x_MK, x, 1, x_scale),
-        sampled_statistics(channel.sampled, recipe.fprop_w, w_KN, w, 0, w_scale),
+        layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale),
+        layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale),
     )
     return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, seen)
 
@@ -93,7 +91,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     (x, w), amaxes, seed, channel, nonfinite, seen = saved
     scale = channel.scale
     g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
-    seen = jnp.stack([*seen, sampled_statistics(channel.sampled, recipe.dgrad_g, g_MN, g, 1, scale)])
+    seen = jnp.stack([*seen, layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)])
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     g = _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, random_bits.fold(seed, _WGRAD))
@@ -101,8 +99,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
         dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
-    nothing = jnp.zeros(3, jnp.float32), jnp.float32(0)
-    return dx_MK, dw_KN, None, Channel(*nothing, report, seen)
+    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, seen)
 
 
 linear.defvjp(_forward, _backward)

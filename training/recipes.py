@@ -46,6 +46,7 @@ class LinearRecipe:
 
     `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
     unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
+    A `watched` layer says the statistics of its quantization too; it is a program of its own, so that the others pay nothing.
     """
 
     name: Recipe
@@ -57,6 +58,7 @@ class LinearRecipe:
     dgrad_w: Quantizer | None = None
     wgrad_x: Quantizer | None = None
     wgrad_g: Quantizer | None = None
+    watched: bool = False
 
     @property
     def operands(self) -> tuple[Quantizer | None, ...]:

@@ -115,12 +115,17 @@ class Run:
     def _model_at(self, step: int) -> Decoder:
         return self._model if step < self._switch else self._last_model
 
+    def _compile(self, number: int) -> None:
+        """Compile what the steps from this one on need, with blocks of no steps, so that no step's time contains it."""
+        for watched in {False, self._spec.schedule.statistics_every > 0}:
+            self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
+
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
         """Train from the first step, or from the newest checkpoint, to the last."""
         last = self._spec.schedule.steps
         first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
         for number in {first, max(first, min(self._switch, last - 1))}:
-            self.advance(number, 0).rows.block_until_ready()  # a block of no steps: compiles, so that no step's time contains it
+            self._compile(number)
         count = 1
         pending: _Block | None = None
         finished = time.perf_counter()
@@ -142,28 +147,30 @@ class Run:
     def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
         """Start a block of up to `count` steps without waiting for it."""
         saved = checkpoints.steps_until_due(first) if checkpoints else None
-        ends = (self._until_validation(first), self._until_switch(first), self._until_watched(first), saved or count)
+        watched = self._is_watched(first)
+        ends = (self._until_validation(first), self._until_switch(first), 1 if watched else self._until_watched(first), saved or count)
         count = min(count, *ends)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
-        told = self._start(first, count, tokens)
+        told = self._start(first, count, tokens, watched=watched)
         validation = snapshot = None
         if self._held_out is not None and self._until_validation(first) == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
-        return _Block(first, count, told, self._is_watched(first), validation, snapshot, waited)
+        return _Block(first, count, told, watched, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> Told:
-        """Start `count` steps from step `first` and return what they will say, without waiting for them."""
-        return self._start(first, count, self._tokens(first, count))
+        """Start `count` steps from step `first`, all watched if that one is; what they will say, without waiting for them."""
+        return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
 
-    def _start(self, first: int, count: int, tokens: jax.Array) -> Told:
-        watched = jnp.float32(self._is_watched(first))
-        inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings, watched)
+    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> Told:
+        inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
+        model = self._model_at(first)
+        model = replace(model, quantized=replace(model.quantized, watched=True)) if watched else model
         told: Told
-        self._state, told = step.block(self._model_at(first), self._sharing, self._state, inputs)
+        self._state, told = step.block(model, self._sharing, self._state, inputs)
         return told
 
     def _tokens(self, first: int, count: int) -> jax.Array:
@@ -191,7 +198,7 @@ class Run:
         return every > 0 and first % every == 0
 
     def _until_watched(self, first: int) -> int:
-        """Steps from `first` up to the next one after it that is watched: it will be the first of its block."""
+        """Steps from `first` up to the next one after it that is watched: that one will be a block of its own."""
         every = self._spec.schedule.statistics_every
         return every - first % every if every else self._spec.schedule.steps - first
 
@@ -208,7 +215,7 @@ class Run:
                 data_wait_seconds=block.data_wait_seconds,
                 validation_loss=float(block.validation) if last and block.validation is not None else None,
                 layer_grad_norms=tuple(norms[offset]),
-                layers=_nested(np.asarray(block.told.statistics)) if block.watched and offset == 0 else None,
+                layers=_nested(np.asarray(block.told.statistics)) if block.watched else None,
                 **values._asdict(),
             )
             if not math.isfinite(values.loss):

@@ -46,8 +46,7 @@ class Inputs(NamedTuple):
     """What a block is given beside the state.
 
     tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; salt: what
-    its stochastic rounding starts from; watched: 1 where the layers' statistics of its first step are wanted, else 0. Scalars
-    are uint32 (salt), int32 and float32 (watched).
+    its stochastic rounding starts from. Scalars are uint32 (salt) and int32.
     """
 
     tokens: jax.Array
@@ -55,7 +54,6 @@ class Inputs(NamedTuple):
     steps: jax.Array
     salt: jax.Array
     settings: optimizer.Settings
-    watched: jax.Array
 
 
 class Row(NamedTuple):
@@ -73,7 +71,7 @@ class Row(NamedTuple):
 
 class Told(NamedTuple):
     """What a block says: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
-    and the statistics of its first step (blocks, projections, operands, statistics), zeros where that was not watched."""
+    and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
 
     rows: jax.Array
     layer_grad_norms: jax.Array
@@ -119,16 +117,15 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
     def step(offset: jax.Array, carry: tuple[State, Told]) -> tuple[State, Told]:
         state, told = carry
         number = inputs.first + offset
-        watched = jnp.where(offset == 0, inputs.watched, jnp.float32(0))
         seed, z_loss = random_bits.fold(inputs.salt, number), jnp.asarray(inputs.settings.z_loss)
-        found = _gradient(model, sharing, state, inputs.tokens[offset], seed, watched, z_loss)
+        found = _gradient(model, sharing, state, inputs.tokens[offset], seed, z_loss)
         update = optimizer.apply(inputs.settings, state.parameters, state.moments, found.gradient, number)
         norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
         row = jnp.stack([found.loss, found.lm_loss, *norms, jnp.sum(found.report[..., 3])])
         told = Told(
             told.rows.at[offset].set(row),
             told.layer_grad_norms.at[offset].set(_layer_grad_norms(found.gradient)),
-            jnp.where(offset == 0, found.statistics, told.statistics),
+            found.statistics,
         )
         return State(update.parameters, update.state, delayed.update(state.scales, found.report[..., :3])), told
 
@@ -143,44 +140,40 @@ def _layer_grad_norms(gradient: Any) -> jax.Array:
     return jnp.stack([jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS]) for block in gradient["blocks"]])
 
 
-def _gradient(
-    model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, watched: jax.Array, z_loss: jax.Array
-) -> _Found:
+def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
     """Means over a whole batch; of the amaxes the largest, of the statistics those of the first piece on the first device."""
     if sharing.devices == 1:
-        return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, watched, z_loss)
+        return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, z_loss)
 
-    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, watched: jax.Array, z_loss: jax.Array) -> _Found:
+    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
         place = jax.lax.axis_index(_AXIS)
-        watched = jnp.where(place == 0, watched, jnp.float32(0))
-        found = _of_pieces(model, sharing.pieces, state, tokens_BT, random_bits.fold(seed, place), watched, z_loss)
+        found = _of_pieces(model, sharing.pieces, state, tokens_BT, random_bits.fold(seed, place), z_loss)
         loss, lm_loss, gradient = _mean((found.loss, found.lm_loss, found.gradient))
         amax, nonfinite = _largest(found.report[..., :3]), _sum(found.report[..., 3:])
-        return _Found(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), _sum(found.statistics))
+        of_first = _sum(jnp.where(place == 0, found.statistics, jnp.float32(0)))
+        return _Found(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first)
 
-    specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE, _WHOLE)
+    specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
     shared = jax.shard_map(on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False)
-    result: _Found = shared(state, tokens_BT, seed, watched, z_loss)
+    result: _Found = shared(state, tokens_BT, seed, z_loss)
     return result
 
 
-def _of_pieces(
-    model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, watched: jax.Array, z_loss: jax.Array
-) -> _Found:
+def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
     """Means over the pieces of a batch, one after another."""
     if pieces == 1:
-        return _of_piece(model, state, tokens_BT, seed, watched, z_loss)
+        return _of_piece(model, state, tokens_BT, seed, z_loss)
 
     def add(total: _Found, piece: tuple[jax.Array, jax.Array]) -> tuple[_Found, None]:
         number, tokens_BT = piece
-        first = jnp.where(number == 0, watched, jnp.float32(0))
-        found = _of_piece(model, state, tokens_BT, random_bits.fold(seed, number), first, z_loss)
+        found = _of_piece(model, state, tokens_BT, random_bits.fold(seed, number), z_loss)
         summed = jax.tree.map(jnp.add, total, found)
         amax = jnp.maximum(total.report[..., :3], found.report[..., :3])
-        return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1)), None
+        statistics = jnp.where(number == 0, found.statistics, total.statistics)
+        return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics), None
 
     tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
-    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], seed, watched, z_loss)
+    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], seed, z_loss)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
     share = jnp.float32(1 / pieces)
@@ -189,9 +182,9 @@ def _of_pieces(
     return result
 
 
-def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, watched: jax.Array, z_loss: jax.Array) -> _Found:
+def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
     layers = state.scales.scale.shape[:2]
-    channels = quiet_channel(*layers)._replace(scale=state.scales.scale, sampled=jnp.broadcast_to(watched, layers))
+    channels = quiet_channel(*layers)._replace(scale=state.scales.scale)
     value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
     (loss, lm_loss), (gradient, said) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
     return _Found(loss, lm_loss, gradient, said.report, said.statistics)
