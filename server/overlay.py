@@ -57,11 +57,9 @@ class Overlay:
 
 def overlay(runs: Sequence[Recorded], points: int) -> Overlay:
     """Put runs on common edges: every step up to 20,000 of them, else at most `points` buckets (1 or more)."""
-    grid = np.unique(np.concatenate([run.steps for run in runs])) if runs else np.empty(0, np.int64)
+    grid = _union([run.steps for run in runs])
     is_raw = len(grid) <= RAW_STEPS
-    width = 1 if is_raw else (int(grid[-1]) - int(grid[0])) // points + 1
-    first = grid if is_raw else grid[0] + width * np.unique((grid - grid[0]) // width)
-    last = first if is_raw else np.minimum(first + width - 1, grid[-1])
+    first, last = (grid, grid) if is_raw else _edges(grid, points)
     return Overlay(
         aggregation="none" if is_raw else "minmaxmean",
         steps_in_range=len(grid),
@@ -77,33 +75,48 @@ def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64]) -> N
     return np.cumsum(known * np.diff(steps, prepend=steps[:1] - 1))
 
 
+def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Every step of any run, ascending; runs of one plan have the same."""
+    if not columns:
+        return np.empty(0, np.int64)
+    if all(np.array_equal(columns[0], column) for column in columns[1:]):
+        return columns[0]
+    return np.unique(np.concatenate(columns))
+
+
+def _edges(grid: NDArray[np.int64], points: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last step of the buckets that hold any of the steps."""
+    width = (int(grid[-1]) - int(grid[0])) // points + 1
+    first = grid[0] + width * np.arange((int(grid[-1]) - int(grid[0])) // width + 1)
+    at = np.searchsorted(grid, first)
+    first = first[np.append(at[1:], len(grid)) > at]
+    return first, np.minimum(first + width - 1, grid[-1])
+
+
 def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
-    bucket = np.searchsorted(first, run.steps, side="right") - 1
-    finite = np.isfinite(run.values)
+    at = np.searchsorted(run.steps, first)
+    held = np.append(at[1:], len(run.steps)) > at
+    starts, finite = at[held], np.isfinite(run.values)
     bad = np.flatnonzero(~finite)
+
+    def reduced(operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
+        """One value a bucket, 0 where the run has none."""
+        all_finite = np.where(finite, values, neutral) if len(bad) else values
+        found = np.zeros(len(first))
+        found[held] = operation.reduceat(all_finite, starts) if len(starts) else 0.0
+        return found
+
+    n = reduced(np.add, finite.astype(np.float64), 0.0)
+    known = n > 0
     return Line(
         steps_in_range=len(run.steps),
-        mean=_mean(bucket[finite], run.values[finite], len(first)),
-        minimum=None if is_raw else _extreme(np.minimum, bucket[finite], run.values[finite], len(first)),
-        maximum=None if is_raw else _extreme(np.maximum, bucket[finite], run.values[finite], len(first)),
-        seconds=None if run.seconds is None else _mean(bucket, run.seconds, len(first)),
+        mean=_listed(reduced(np.add, run.values, 0.0) / np.maximum(n, 1), known),
+        minimum=None if is_raw else _listed(reduced(np.minimum, run.values, np.inf), known),
+        maximum=None if is_raw else _listed(reduced(np.maximum, run.values, -np.inf), known),
+        seconds=None if run.seconds is None else _listed(reduced(np.add, run.seconds, 0.0) / np.maximum(n, 1), known),
         nonfinite=[NonFinite(step=int(run.steps[i]), kind=kind_of(run.values[i])) for i in bad[:NONFINITE_LISTED]],
         nonfinite_count=len(bad),
     )
-
-
-def _mean(bucket: NDArray[np.int64], values: NDArray[np.float64], count: int) -> list[float | None]:
-    n = np.bincount(bucket, minlength=count)
-    return _listed(np.bincount(bucket, values, minlength=count) / np.maximum(n, 1), n > 0)
-
-
-def _extreme(operation: np.ufunc, bucket: NDArray[np.int64], values: NDArray[np.float64], count: int) -> list[float | None]:
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    reduced, known = np.zeros(count), np.zeros(count, bool)
-    if len(starts):
-        reduced[bucket[starts]] = operation.reduceat(values, starts)
-        known[bucket[starts]] = True
-    return _listed(reduced, known)
 
 
 def _listed(values: NDArray[np.float64], known: NDArray[np.bool_]) -> list[float | None]:

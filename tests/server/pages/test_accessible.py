@@ -21,7 +21,7 @@ def job_id(database, recorded):
     at = np.arange(0, 1500, 50)
     with database.write() as session:
         auth.create_token(session, "ada", ["submit"], 90)
-        run = session.get_one(Job, made).arms[2].runs[0]
+        run = session.get_one(Job, made).arms[1].runs[0]
         store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
     with database.read() as session:
         outcome = jobs.decide(session, made)
