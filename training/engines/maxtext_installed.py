@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from training.engines.maxtext_errors import NotInstalledError, WrongVersionError
 
@@ -19,6 +20,7 @@ TESTED_VERSION = "0.2.5"
 _VERSION = re.compile(r"0\.2\.(\d+)")
 _SECONDS = 60.0
 _PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformer_engine", "transformer-engine-jax")
+_NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
 _ASK = f"""
 import importlib.metadata, importlib.util, json, pathlib, platform
 found = {{"python": platform.python_version()}}
@@ -47,6 +49,17 @@ def installed(environment: Mapping[str, str]) -> Installed:
     if not python:
         raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
     return _ask(python)
+
+
+def versions_beside(python: str) -> dict[str, str]:
+    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough to ask every few seconds."""
+    libraries = Path(python).parent.parent / "lib"
+    found = {}
+    for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
+        name, _, version = folder.stem.rpartition("-")
+        if name in _NAMES:
+            found[name] = version
+    return found
 
 
 @functools.cache

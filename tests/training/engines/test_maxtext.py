@@ -11,6 +11,7 @@ import pytest
 
 from training.engines import maxtext
 from training.engines.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
+from training.provenance import trainer_facts
 from training.spec import Data
 
 DATA = Path(__file__).parents[2] / "data"
@@ -108,6 +109,15 @@ def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environ
     assert common[0]["maxtext.version.maxtext"] == "0.2.5"
     other = job(maxtext=replace(job().maxtext, packing=False))
     assert maxtext.manifest(next(other.runs())[1], environment)["maxtext.command_sha256"] != common[0]["maxtext.command_sha256"]
+
+
+def test_what_a_worker_registers_changes_with_its_maxtext(tmp_path):
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    for name in ("maxtext-0.2.5", "jax-0.12.0.1", "requests-2.0"):
+        (packages / f"{name}.dist-info").mkdir(parents=True)
+    facts = trainer_facts({"PARITY_MAXTEXT_PYTHON": str(tmp_path / "bin" / "python")})
+    told = {name: value for name, value in facts.items() if name.startswith("version.maxtext-python.")}
+    assert told == {"version.maxtext-python.maxtext": "0.2.5", "version.maxtext-python.jax": "0.12.0.1"}
 
 
 def test_other_data_has_another_digest(spec, tmp_path):

@@ -1,0 +1,139 @@
+"""A MaxText run (a recorded one, played as a process) through child and supervisor: recorded, judged by its gaps, and killed whole."""
+
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from server import jobs
+from server.database import store
+from server.database.models import Run
+from training.engines.maxtext_options import MaxTextOptions
+from training.spec import Arm, Data, Model, Schedule
+from workers import lease, supervisor, trainer
+from workers.slots import Slot, environment
+
+PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
+
+
+@pytest.fixture
+def playing(tmp_path, monkeypatch, submit):
+    """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
+
+    def queue(fault: str = "") -> str:
+        python = tmp_path / "python-with-maxtext"
+        python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PARITY_MAXTEXT_PYTHON", str(python))
+        (tmp_path / "train.parquet").write_bytes(b"tokens")
+        return submit(
+            engine="maxtext",
+            layer_policy="all_linears",
+            model=Model(vocab_size=512),
+            data=Data(source="grain", path=str(tmp_path / "train.parquet")),
+            schedule=Schedule(steps=85, warmup_steps=5),
+            baseline=Arm(recipe="fp8_delayed"),
+            candidates=(Arm(recipe="bf16"),),
+            maxtext=MaxTextOptions(hardware="cpu", implementation="xla", grain_file_type="parquet"),
+        )
+
+    return queue
+
+
+@pytest.fixture
+def train(settings, database, make_worker):
+    worker = make_worker()
+
+    def train_one(started=None):
+        with database.write() as session:
+            held = lease.claim(session, worker, settings.lease_seconds)
+        if started:
+            started(held)
+        supervisor.train(settings, database, held, Slot(), threading.Event())
+        with database.read() as session:
+            return session.get_one(Run, held.run_id)
+
+    return train_one
+
+
+@pytest.fixture
+def players(tmp_path):
+    """A function that finds the played MaxText processes of this test."""
+
+    def find():
+        alive = [each for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] != psutil.STATUS_ZOMBIE]
+        commands = {each: " ".join(each.info["cmdline"] or []) for each in alive}
+        return [each for each, command in commands.items() if str(PLAYER) in command and str(tmp_path) in command]
+
+    return find
+
+
+def _wait(true, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_maxtext_run_is_recorded_like_our_own(playing, train, database):
+    playing()
+    run = train()
+    assert (run.state, run.code, run.steps_done) == ("finished", None, 85)
+    assert run.manifest["maxtext.version.maxtext"] == "0.2.5"
+    with database.read() as session:
+        steps, columns = store.read(session, run.id, "train")
+    assert steps.tolist() == list(range(85))
+    assert columns["lm_loss"][0] == 6.781802177429199
+
+
+def test_a_run_with_a_gap_is_finished_and_says_so(playing, train, database):
+    playing("loses:40")
+    run = train()
+    assert (run.state, run.code) == ("finished", "METRICS_GAP")
+    assert "40-42" in run.message
+    with database.read() as session:
+        steps, _ = store.read(session, run.id, "train", [])
+    assert steps.tolist() == [*range(40), *range(43, 85)]
+
+
+def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, train):
+    playing("crashes:40")
+    run = train()
+    assert (run.state, run.crashes) == ("queued", 1)
+    assert "the recipe asks for what is not there" in run.message
+
+
+def test_cancel_ends_maxtext_too(playing, train, database, players):
+    job_id = playing("hangs:10")
+
+    def cancel_when_it_hangs():
+        _wait(players)
+        with database.write() as session:
+            jobs.cancel(session, job_id)
+
+    canceller = threading.Thread(target=cancel_when_it_hangs)
+    run = train(started=lambda _: canceller.start())
+    canceller.join()
+    assert run.state == "cancelled"
+    assert players() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at a parent's death")
+def test_maxtext_does_not_outlive_its_training_process(playing, settings, database, make_worker, tmp_path, players):
+    playing("hangs:10")
+    with database.write() as session:
+        held = lease.claim(session, make_worker(), settings.lease_seconds)
+    place = {"folder": str(tmp_path / "run"), "seconds": 60.0, "resume_at_most": 0}
+    request = {"core": None, "spec": asdict(held.spec), "checkpoints": place, "silence_seconds": 60.0}
+    with trainer.started(request, environment(settings, Slot()), tmp_path / "log") as process:
+        _wait(players)
+        os.kill(players()[0].ppid(), signal.SIGKILL)
+        _wait(lambda: players() == [], 10.0)
+        assert "status -9" in process.how_it_ended()

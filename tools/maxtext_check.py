@@ -1,0 +1,125 @@
+"""`make test-maxtext`: real MaxText on this machine's processors, through the whole service.
+
+    python -m tools.maxtext_check PYTHON [--steps N]     # PYTHON has what requirements-maxtext.lock names
+
+What it checks: every key that we tell MaxText is in its base.yml; a job of bf16 against MaxText's own fp8, two replicates an arm, is
+trained through REST, queue, worker and record to a verdict; the runs' manifests agree in everything but the arm's own; all four
+begin with the same parameters; replicates differ; no step is missing. The exit status is 0 where all of it holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+from rich.console import Console
+
+from parity import report, watching
+from parity.client import Client
+from server.database import store
+from server.database.engine import Database
+from server.database.models import Job
+from server.settings import CHECKOUT, Settings
+from training.engines import maxtext_command
+from training.engines.maxtext_installed import VARIABLE, installed
+from training.spec import Arm, Data, JobSpec
+from workers import standalone
+from workers.processes import Part
+
+
+class CheckError(Exception):
+    """Something is not as it must be."""
+
+
+def main() -> int:
+    """Run the check; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.maxtext_check", description="Real MaxText through the whole service.")
+    parser.add_argument("python", help="a Python with MaxText")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each run (300)")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    # A Python of a virtual environment is a link that must not be followed.
+    os.environ[VARIABLE] = str(Path(options.python).absolute())
+    with tempfile.TemporaryDirectory(prefix="parity-maxtext-") as folder:
+        subprocess.run([os.environ[VARIABLE], CHECKOUT / "tools" / "maxtext_data.py", folder], check=True)
+        job = _job(Path(folder), options.steps)
+        _check_keys(job)
+        settings = Settings(state_dir=Path(folder) / "state", port=8399)
+        os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
+        with standalone.running(settings, console) as parts, Client(f"http://{settings.host}:{settings.port}") as client:
+            submitted = client.submit(job, {"margin": "2.0%"})
+            document = watching.follow(client, submitted["id"], console, check=lambda: _check_parts(parts))
+            if document["status"] != "concluded":
+                raise CheckError(f"the job ended as {document['status']}: {document['message']}")
+            sys.stdout.write(report.render_text(document["verdicts"]) + "\n")
+            _check_runs(settings, submitted["id"], options.steps)
+    sys.stdout.write("MaxText: all as it must be\n")
+    return 0
+
+
+def _job(folder: Path, steps: int) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((CHECKOUT / "examples" / "maxtext-cpu.yaml").read_text(encoding="utf-8"))["job"]
+    content["data"]["path"] = str(folder / "train.parquet")
+    content["maxtext"]["tokenizer_path"] = str(folder / "spm.model")
+    content["schedule"]["steps"] = steps
+    return content
+
+
+def _check_keys(content: dict[str, Any]) -> None:
+    """Every key of our command is one of MaxText's, whichever source of data it is for."""
+    found = installed(os.environ)
+    known = yaml.safe_load(Path(found.base_yml).read_text(encoding="utf-8"))
+    job = TypeAdapter(JobSpec).validate_python(content)
+    paths = maxtext_command.Paths(folder=Path("run"))
+    for source in ("grain", "hf", "tfds"):
+        values = {name: getattr(job, name) for name in JobSpec.__slots__}
+        values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16")}
+        for _, run in JobSpec(**values).runs():
+            command = maxtext_command.train_command(run, "python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
+            unknown = {argument.split("=", 1)[0] for argument in command[4:]} - known.keys()
+            if unknown:
+                raise CheckError(f"MaxText {found.versions['maxtext']} has no {', '.join(sorted(unknown))}")
+
+
+def _check_runs(settings: Settings, job_id: str, steps: int) -> None:
+    database = Database(settings.database)
+    with database.read() as session:
+        runs = session.get_one(Job, job_id).runs
+        curves, manifests = {}, []
+        for run in runs:
+            told, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
+            if run.state != "finished" or told.tolist() != list(range(steps)):
+                raise CheckError(f"run {run.arm.name} {run.replicate} is {run.state} with {len(told)} of {steps} steps: {run.message}")
+            curves[run.arm.name, run.replicate] = columns
+            manifests.append({name: value for name, value in (run.manifest or {}).items() if not name.startswith("maxtext.arm.")})
+    database.close()
+    if any(manifest != manifests[0] for manifest in manifests):
+        raise CheckError("the manifests differ in more than the arm's own")
+    # The learning rate of step 0 is 0, so the norm after it is that of the parameters at step 0.
+    norms = {float(columns["param_norm"][0]) for columns in curves.values()}
+    if len(norms) != 1:
+        raise CheckError(f"the runs begin with other parameters: norms {sorted(norms)}")
+    for arm in {arm for arm, _ in curves}:
+        if (curves[arm, 0]["lm_loss"] == curves[arm, 1]["lm_loss"]).all():
+            raise CheckError(f"the replicates of {arm} are one run twice")
+
+
+def _check_parts(parts: list[Part]) -> None:
+    for part in parts:
+        if ended := part.ended():
+            raise CheckError(ended)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except CheckError as error:
+        sys.stderr.write(f"failed: {error}\n")
+        sys.exit(1)
