@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training.engines.maxtext_options import MaxTextOptions, check_text, quantization
+from training.engines.maxtext_options import check_text, mesh, quantization
 from training.spec import RunSpec
 
 Value = str | int | float | bool
@@ -65,7 +65,7 @@ def settings(spec: RunSpec) -> dict[str, Value]:
         **_model(spec),
         **_data(spec),
         **_schedule(spec),
-        **_parallelism(spec.maxtext),
+        **mesh(spec.maxtext, spec.devices),
         **_arm(spec),
         "hardware": spec.maxtext.hardware,
         "attention": spec.maxtext.attention,
@@ -218,11 +218,6 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
         "gradient_clipping_threshold": plan.clip_norm,
         "z_loss_multiplier": plan.z_loss,
     }
-
-
-def _parallelism(options: MaxTextOptions) -> dict[str, Value]:
-    names = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
-    return {f"{name}_parallelism": getattr(options, f"{name}_parallelism") for name in names}
 
 
 def _arguments(told: Mapping[str, Value], python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:

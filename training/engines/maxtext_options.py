@@ -8,6 +8,7 @@ Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -28,6 +29,7 @@ RematPolicy = Literal[
     "save_dot_except_mlpwi",
     "save_dot_with_context_except_mlp",
 ]
+_AXES = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
 _TEXT = re.compile(r"[A-Za-z0-9_./:@+*][A-Za-z0-9_./:@+*-]*")
 # MaxText's name of each recipe, by who computes the products.
 QUANTIZATION: dict[str, dict[str, str]] = {
@@ -99,7 +101,7 @@ class MaxTextOptions:
     ici_fsdp_parallelism: int = -1
     ici_tensor_parallelism: int = 1
     ici_context_parallelism: int = 1
-    dcn_data_parallelism: int = -1
+    dcn_data_parallelism: int = 1
     dcn_fsdp_parallelism: int = 1
     checkpoint_period: int = 1000
 
@@ -135,8 +137,22 @@ def check_maxtext(spec: Any) -> None:
         raise SpecError(
             "schedule.statistics_every", spec.schedule.statistics_every, "0 under engine maxtext", "it gives no statistics by layer"
         )
+    mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:
         raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
+
+
+def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
+    """MaxText's parallelism by key, whose product is the number of devices: MaxText then refuses to train on another number.
+
+    A -1 stands for what is left. Raises SpecError where there is no such product.
+    """
+    sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
+    open_axes = [name for name, size in sizes.items() if size == -1]
+    given = math.prod(size for size in sizes.values() if size != -1)
+    if len(open_axes) > 1 or given < 1 or devices % given or (not open_axes and given != devices):
+        raise SpecError("maxtext parallelism", sizes, f"sizes whose product is devices = {devices}, of which one may be -1")
+    return sizes | dict.fromkeys(open_axes, devices // given)
 
 
 def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:

@@ -108,6 +108,17 @@ def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
         make()
 
 
+def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
+    options = MaxTextOptions(ici_tensor_parallelism=2)
+    run = next(job(devices=8, maxtext=options).runs())[1]
+    found = command.settings(run)
+    assert (found["ici_fsdp_parallelism"], found["ici_tensor_parallelism"], found["dcn_data_parallelism"]) == (4, 2, 1)
+    assert found["per_device_batch_size"] == 1.0
+    for wrong in ({"ici_tensor_parallelism": 3}, {"ici_fsdp_parallelism": 4}, {"ici_data_parallelism": 0}, {"dcn_data_parallelism": -1}):
+        with pytest.raises(SpecError, match="sizes whose product is devices = 8"):
+            job(devices=8, maxtext=MaxTextOptions(**wrong))
+
+
 def test_an_option_outside_the_list_is_refused():
     with pytest.raises(TypeError, match="enable_dropout"):
         MaxTextOptions(enable_dropout=True)
