@@ -28,10 +28,11 @@ from server.database.engine import Database
 from server.database.models import Job
 from server.settings import CHECKOUT, Settings
 from training.engines import maxtext_command
+from training.engines.maxtext_errors import MaxTextError
 from training.engines.maxtext_installed import VARIABLE, installed
 from training.spec import Arm, Data, JobSpec
 from workers import standalone
-from workers.processes import Part
+from workers.processes import Part, StartError
 
 
 class CheckError(Exception):
@@ -58,7 +59,7 @@ def main() -> int:
             document = watching.follow(client, submitted["id"], console, check=lambda: _check_parts(parts))
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
-            sys.stdout.write(report.render_text(document["verdicts"]) + "\n")
+            Console().print(report.render_text(document["verdicts"]))
             _check_runs(settings, submitted["id"], options.steps)
     sys.stdout.write("MaxText: all as it must be\n")
     return 0
@@ -120,6 +121,6 @@ def _check_parts(parts: list[Part]) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except CheckError as error:
+    except (CheckError, MaxTextError, standalone.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

@@ -73,6 +73,12 @@ def go_wrong(fault: str, metrics: str, record: str) -> int | None:
             time.sleep(3600)
         case "killed":
             os.kill(os.getpid(), 9)
+        case "diverges":
+            step = int(json.loads(record)["step"])
+            print(f"completed step: {step}, seconds: 0.013, total_weights: 1016, loss: nan, lm_loss: nan, perplexity: nan")
+            append(metrics, json.dumps(json.loads(record) | {"learning/lm_loss": float("nan"), "learning/loss": float("nan")}), step)
+            print("Aborting training due to NaN loss.")
+            return 1
         case "garbage":
             append(metrics, "\x00\x00 not a record", 1)
         case "contradicts":

@@ -74,6 +74,13 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
     assert [step.lm_loss for step in told if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
 
 
+def test_a_diverged_run_is_told_up_to_its_nan(train):
+    told, _, error = train(PLAY_FAULT="diverges:40")
+    assert (error.code, error.step) == ("DIVERGED", 40)
+    assert [step.lm_loss for step in told[:40]] == LOSSES[:40]
+    assert told[40].lm_loss != told[40].lm_loss
+
+
 def test_a_hanging_process_is_killed_and_named(train):
     told, _, error = train(silence_seconds=4.0, PLAY_FAULT="hangs:10")
     assert len(told) == 10
