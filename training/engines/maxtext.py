@@ -103,7 +103,7 @@ def train(
 
 def data_digest(spec: RunSpec) -> str:
     """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
-    digest = hashlib.sha256(repr((spec.data, spec.maxtext.tokenizer_path, spec.seed if spec.data.source == "hf" else 0)).encode())
+    digest = hashlib.sha256(repr((spec.data, spec.maxtext.tokenizer_path)).encode())
     for text in (spec.data.path or "", spec.maxtext.tokenizer_path):
         if not text.startswith("/"):
             continue  # a name on a hub, a bucket, or a file of MaxText's own
