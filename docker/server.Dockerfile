@@ -14,7 +14,8 @@ COPY alembic.ini ./
 COPY migrations migrations
 COPY parity parity
 COPY server server
-COPY training/__init__.py training/spec.py training/
+# Specifications and their rules; the server never imports jax, so none is installed here.
+COPY training training
 COPY --from=assets /assets/node_modules node_modules
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json
 USER parity

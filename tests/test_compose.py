@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -80,6 +81,17 @@ def test_what_a_dockerfile_copies_is_there_and_is_not_ignored(dockerfile):
             for source in line.split()[1:-1]:
                 assert (CHECKOUT / source).exists(), source
                 assert source.split("/")[0] in sent, source
+
+
+@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.tasks"), ("worker-gpu", "workers.tasks")])
+def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
+    for line in (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from=" not in line and line.split()[-1] not in ("./",):
+            shutil.copytree(CHECKOUT / line.split()[1], tmp_path / line.split()[-1])
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"], "PARITY_STATE_DIR": str(tmp_path / "state")}
+    script = f"import {module}, sys; print(sys.modules['{module.split('.')[0]}'].__file__)"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert ended.stdout.startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize("lock", ["server", "worker"])

@@ -66,7 +66,18 @@ def layer_statistics(
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
     if not wanted:
         return jnp.zeros(len(STATISTICS), jnp.float32)
-    return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
+    delayed = quantizer.delayed
+
+    def look(x_MK: jax.Array, operand: Operand) -> jax.Array:
+        return statistics(x_MK, operand, axis, quantizer, scale if delayed else None)
+
+    def pass_by(_x: jax.Array, _operand: Operand) -> jax.Array:
+        return jnp.zeros(len(STATISTICS), jnp.float32)
+
+    # Always true, and XLA can't know it: inside a branch the statistics read the operand that the product reads. Left to fuse
+    # freely, they quantize once more and take three times as long.
+    found: jax.Array = jax.lax.cond(~(operand.amax < -1), look, pass_by, x_MK, operand)
+    return found
 
 
 def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:
