@@ -1,6 +1,8 @@
 # Set-up is by stamp files: a second `make` installs nothing. Only Python >= 3.11 and make are asked of the machine.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
+# What MaxText's environment is made with; it needs 3.12 or later.
+MAXTEXT_PYTHON ?= 3.12
 BIN := .venv/bin
 UV := $(BIN)/uv
 COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
@@ -37,7 +39,8 @@ fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own de
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
 test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets an environment of its own
-	@test -f .venv/maxtext/.installed || { $(UV) venv --quiet --clear --python '>=3.12' .venv/maxtext && \
+	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
+	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
 	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r requirements-maxtext.lock && \
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
