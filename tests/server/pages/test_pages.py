@@ -40,8 +40,8 @@ def test_an_empty_list_says_what_to_do(page: Page):
 def test_the_list_shows_verdicts_in_words(page: Page, database, recorded):
     _conclude(database, recorded({"nvfp4": 0.05, "mxfp8": 0.0}))
     page.goto("/jobs")
-    expect(page.get_by_text("FAIL", exact=False).first).to_be_visible()
-    expect(page.get_by_text("PASS", exact=False).first).to_be_visible()
+    expect(page.locator(".chip", has_text="FAIL").first).to_be_visible()
+    expect(page.locator(".chip", has_text="PASS").first).to_be_visible()
     expect(page.get_by_role("link", name="small")).to_be_visible()
     _fits(page)
 
