@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.settings import CHECKOUT
+from training.parent_death import ends_with_parent
 
-_PR_SET_PDEATHSIG = 1
 _GRACE_SECONDS = 10.0
 
 
@@ -54,14 +52,13 @@ def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str
     """Start a part in a session of its own, so that Ctrl-C in the terminal reaches this process alone."""
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            command,
+            ends_with_parent(command, signal.SIGTERM),
             cwd=CHECKOUT,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (no threads run yet)
         )
     return Part(name=name, process=process, log=log)
 
@@ -76,8 +73,3 @@ def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
         if time.monotonic() > deadline:
             raise StartError(f"{part.name} was not ready after {seconds:g} s; its log is {part.log}")
         time.sleep(0.05)
-
-
-def _end_with_parent() -> None:
-    """Linux: ask the kernel to end this process when its parent dies, kill -9 included."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.engines.maxtext_errors import CrashedError, MaxTextError, NotInstalledError, TooLittleMemoryError
+from training.engines.maxtext_errors import CrashedError, MaxTextError, TooLittleMemoryError
 from training.engines.maxtext_follow import LOG_LINES, Log
-
-_PR_SET_PDEATHSIG = 1
+from training.parent_death import ends_with_parent
 
 
 @contextmanager
 def running(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, its output in `log`; it is gone when the block ends, and when this process dies (Linux).
-
-    Raises NotInstalledError where it can't be started.
-    """
+    """The process, its output in `log`; it is gone when the block ends, and when this process dies (Linux)."""
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
-        try:
-            process = subprocess.Popen(
-                list(command),
-                cwd=folder,
-                env=process_environment(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (it calls prctl and nothing else)
-            )
-        except OSError as error:
-            raise NotInstalledError(f"{command[0]} can't be started: {error}") from None
+        process = subprocess.Popen(
+            ends_with_parent(command, signal.SIGKILL),
+            cwd=folder,
+            env=process_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
     try:
         yield process
     finally:
@@ -57,7 +47,3 @@ def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextEr
         hint = " (from outside; the kernel does so when memory runs out)" if status == -signal.SIGKILL else ""
         return CrashedError(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
     return CrashedError(f"MaxText ended with status {status} {after}; {end}", transient=progressed)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,31 @@
+"""Commands that end when the process that started them dies, `kill -9` included (Linux: prctl(2), PR_SET_PDEATHSIG)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+# A process of its own sets it, then becomes the command: code between fork and exec (`preexec_fn`) may deadlock where threads run, and
+# jax has threads. The parent may be dead before it is set, so that is asked afterwards.
+_LAUNCHER = """
+import ctypes, os, sys
+parent, signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+ctypes.CDLL(None).prctl(1, signal)
+if os.getppid() != parent:
+    sys.exit(128 + signal)
+try:
+    os.execvp(command[0], command)
+except OSError as error:
+    sys.exit(f"{command[0]} can't be started: {error}")
+"""
+
+
+def ends_with_parent(command: Sequence[str], signal: int) -> list[str]:
+    """The command to start instead, which gets `signal` when the thread that starts it has ended; on other systems the same command.
+
+    A command that can't be started ends with status 1 and a sentence on standard error.
+    """
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(int(signal)), *command]
