@@ -1,7 +1,7 @@
 """How much do two runs of one recipe differ in the end, and how does that depend on the size of the model and its training?
 
-    taskset -c 1 nice -n 15 python experiments/run_floor.py run      # trains what run_floor.jsonl does not hold yet; stop it at will
-    python experiments/run_floor.py table                            # the table of docs/numerics.md
+    taskset -c 1 nice -n 15 python experiments/run_floor.py run [CELL]   # trains what run_floor.jsonl does not hold yet; stop it at will
+    python experiments/run_floor.py table                                # the table of docs/numerics.md
 
 tau, the run floor, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
 weights moved by one part in a million, other random numbers in the rounding (`training.loop`). A verdict on one pair cannot
@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,11 +88,11 @@ def records() -> Iterator[Record]:
             yield Record(**json.loads(line))
 
 
-def run() -> None:
+def run(cells: Sequence[Cell]) -> None:
     """Train every run that is not recorded yet, in the order of the cells, and append it when it ends."""
     done = {(record.cell, record.recipe, record.replicate) for record in records()}
     corpus = data.load(_DATA)
-    for cell in CELLS:
+    for cell in cells:
         for replicate in range(REPLICATES):
             for recipe in RECIPES:
                 if (cell.name, recipe, replicate) not in done:
@@ -166,8 +166,12 @@ def main() -> int:
     """Train, or print the table."""
     parser = argparse.ArgumentParser(description="The run floor by size and length.")
     parser.add_argument("what", choices=["run", "table"])
-    if parser.parse_args().what == "run":
-        run()
+    parser.add_argument(
+        "cell", nargs="?", choices=[cell.name for cell in CELLS], help="run this cell alone, so that each core can have its own"
+    )
+    asked = parser.parse_args()
+    if asked.what == "run":
+        run([cell for cell in CELLS if asked.cell in {None, cell.name}])
     else:
         sys.stdout.write("\n".join(table(list(records()))) + "\n")
     return 0
