@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from server.buckets import Number, number
-from server.database import clock
+from server.database.clock import time_text
 from server.database.models import Arm, Attempt, AttemptState, Event, Job, JobStatus, Role, Run, RunState, Verdict, Worker
-from server.database.states import JOB_ENDED
 from server.forecast import seconds_left
-from training.rules import CAPABILITY_IN_WORDS
+from server.registered import can_take, live_workers, why_waiting
 from training.spec import Model
 
 
@@ -136,20 +134,6 @@ class JobSummary:
     verdicts: list[VerdictSummary]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDocument:
-    """A registered worker; `live` is false when it has been silent for longer than a lease."""
-
-    id: str
-    name: str
-    capability: str
-    slots: int
-    live: bool
-    device: Mapping[str, Any]
-    started_at: str
-    heartbeat_at: str
-
-
 # Load options for a list of jobs: three queries for all of them in place of three for each.
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
@@ -157,7 +141,7 @@ WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdic
 def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
     """Everything that a page or a watching client shows of a job."""
     live = live_workers(session, lease_seconds)
-    slots = sum(worker.slots for worker in live if _can_take(worker, job))
+    slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
     attempts = _attempts(session, job)
     arms = [_arm_document(arm, left, attempts) for arm in job.arms]
@@ -167,7 +151,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         status=job.status,
         code=job.code,
         message=job.message,
-        waiting=_waiting(job, slots, live),
+        waiting=why_waiting(job, slots, live),
         engine=job.engine,
         layer_policy=job.spec["layer_policy"],
         capability=job.capability,
@@ -178,7 +162,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         parameters=_parameters(job),
         share_done=_share(job.runs),
         eta_seconds=_latest([arm.eta_seconds for arm in arms]),
-        created_at=_time(job.created_at),
+        created_at=time_text(job.created_at),
         started_at=time_text(job.started_at),
         finished_at=time_text(job.finished_at),
         last_event=job.event_sequence,
@@ -201,7 +185,7 @@ def job_summary(job: Job) -> JobSummary:
         baseline=baseline.name,
         candidates=[arm.name for arm in candidates],
         share_done=_share(job.runs),
-        created_at=_time(job.created_at),
+        created_at=time_text(job.created_at),
         finished_at=time_text(job.finished_at),
         verdicts=[_verdict_summary(document) for document in verdict_documents(job)],
     )
@@ -214,34 +198,9 @@ def verdict_documents(job: Job) -> list[Mapping[str, Any]]:
     return [json.loads(row.document) for row in rows]
 
 
-def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
-    """The workers that registered last, newest first."""
-    live = {worker.id for worker in live_workers(session, lease_seconds)}
-    rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
-    return [_worker_document(row, live=row.id in live) for row in rows]
-
-
-def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
-    return WorkerDocument(
-        id=worker.id,
-        name=worker.name,
-        capability=worker.capability,
-        slots=worker.slots,
-        live=live,
-        device=worker.device,
-        started_at=_time(worker.started_at),
-        heartbeat_at=_time(worker.heartbeat_at),
-    )
-
-
-def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
-    """Workers that were heard of within a lease."""
-    return session.scalars(select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)).all()
-
-
 def event_document(event: Event) -> dict[str, Any]:
     """The data of one server-sent event."""
-    return {"at": _time(event.created_at), **event.payload}
+    return {"at": time_text(event.created_at), **event.payload}
 
 
 def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
@@ -264,7 +223,7 @@ def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]
                 worker=worker,
                 first_step=row.first_step,
                 fingerprint=row.fingerprint,
-                started_at=_time(row.started_at),
+                started_at=time_text(row.started_at),
                 ended_at=time_text(row.ended_at),
             )
         )
@@ -328,41 +287,6 @@ def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
     )
 
 
-def _waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
-    if job.status in JOB_ENDED:
-        return None
-    silent = [run.id for run in job.runs if run.state == "awaiting_data"]
-    if silent:
-        return f"Waiting for the data of {len(silent)} of {len(job.runs)} runs, the first of them {silent[0]}: attach a trainer to each."
-    if not any(run.state == "queued" for run in job.runs):
-        return None
-    wanted = CAPABILITY_IN_WORDS[job.capability]
-    if job.device_class:
-        wanted += f" of device class {job.device_class}, on which its first run began,"
-    if slots:
-        return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
-    for worker in live:
-        reason = _unable(worker, job) if worker.capability == job.capability else None
-        if reason:
-            return f"Waiting for another worker: {worker.name} can't run it ({reason})."
-    return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
-
-
-def _can_take(worker: Worker, job: Job) -> bool:
-    bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
-    return worker.capability == job.capability and bound and _unable(worker, job) is None
-
-
-def _unable(worker: Worker, job: Job) -> str | None:
-    """Why a worker said at its registration that it can't run an arm of this job; None when it can."""
-    can: Mapping[str, Any] = worker.device.get("can_run", {})
-    for arm in job.arms:
-        told = can.get(f"{job.engine}/{arm.recipe}")
-        if told is not None and not told["ok"]:
-            return str(told["reason"])
-    return None
-
-
 def _parameters(job: Job) -> int | None:
     """Size of the model; None where the user trains it and the specification need not say."""
     return None if job.engine == "external" else Model(**job.spec["model"]).parameters
@@ -393,12 +317,3 @@ def _links(job_id: str) -> Mapping[str, str]:
         "cancel": f"{own}:cancel",
         "page": f"/jobs/{job_id}",
     }
-
-
-def time_text(seconds: float | None) -> str | None:
-    """An instant as RFC 3339 text in UTC; None stays None."""
-    return None if seconds is None else _time(seconds)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

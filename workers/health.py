@@ -8,7 +8,7 @@ import sys
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.engine import Database
-from server.documents import live_workers
+from server.registered import live_workers
 from server.settings import Settings
 
 

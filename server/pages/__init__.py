@@ -11,11 +11,12 @@ from fastapi.staticfiles import StaticFiles
 
 from server import auth, jobs
 from server.context import InContext
-from server.documents import job_document, worker_documents
+from server.documents import job_document
 from server.errors import NotFoundError
 from server.pages import differences, policies, tokens
 from server.pages.listing import STATES, Wanted, listing
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
+from server.registered import worker_documents
 from server.settings import Settings
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])

@@ -10,8 +10,8 @@ from sqlalchemy import select
 
 from server import auth
 from server.context import Context, InContext
+from server.database.clock import time_text
 from server.database.models import Token
-from server.documents import time_text
 from server.errors import InvalidError, NotFoundError
 from server.pages.rendering import admin, templates, visitor
 

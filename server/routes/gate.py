@@ -10,7 +10,8 @@ from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
 from server.context import InContext
-from server.documents import JobDocument, job_document, time_text
+from server.database.clock import time_text
+from server.documents import JobDocument, job_document
 from server.exact import Exact
 from server.reuse import Question, answer
 from server.routes.evaluations import criteria_of

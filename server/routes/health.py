@@ -10,9 +10,9 @@ from fastapi import APIRouter, Depends
 
 from server.auth import requires
 from server.context import InContext
-from server.documents import WorkerDocument, worker_documents
 from server.errors import UnavailableError
 from server.readiness import problems
+from server.registered import WorkerDocument, worker_documents
 from server.schema import job_file_schema
 
 router = APIRouter()

@@ -16,9 +16,9 @@ from server.context import Context, InContext
 from server.database import clock
 from server.database.models import Attempt, Event, Job, Run, Verdict, Worker
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
-from server.documents import live_workers
 from server.queue import queue_name
 from server.readiness import redis_client
+from server.registered import live_workers
 
 router = APIRouter(tags=["health"], dependencies=[Depends(requires("view"))])
 

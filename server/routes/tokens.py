@@ -12,8 +12,8 @@ from sqlalchemy import select
 from server import auth
 from server.auth import Scope, requires
 from server.context import InContext
+from server.database.clock import time_text
 from server.database.models import Token
-from server.documents import time_text
 from server.exact import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])

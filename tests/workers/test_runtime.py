@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from server.database.models import Attempt, Job, Run
-from server.documents import live_workers
+from server.registered import live_workers
 from workers.runtime import Runtime
 
 pytestmark = pytest.mark.both_databases

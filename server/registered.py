@@ -1,0 +1,92 @@
+"""The workers that registered: which of them are alive, which can take a job, and why a job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.database import clock
+from server.database.clock import time_text
+from server.database.models import Job, Worker
+from server.database.states import JOB_ENDED
+from training.rules import CAPABILITY_IN_WORDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDocument:
+    """A registered worker; `live` is false when it has been silent for longer than a lease."""
+
+    id: str
+    name: str
+    capability: str
+    slots: int
+    live: bool
+    device: Mapping[str, Any]
+    started_at: str
+    heartbeat_at: str
+
+
+def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
+    """The workers that registered last, newest first."""
+    live = {worker.id for worker in live_workers(session, lease_seconds)}
+    rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
+    return [_worker_document(row, live=row.id in live) for row in rows]
+
+
+def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
+    return WorkerDocument(
+        id=worker.id,
+        name=worker.name,
+        capability=worker.capability,
+        slots=worker.slots,
+        live=live,
+        device=worker.device,
+        started_at=time_text(worker.started_at),
+        heartbeat_at=time_text(worker.heartbeat_at),
+    )
+
+
+def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
+    """Workers that were heard of within a lease."""
+    return session.scalars(select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)).all()
+
+
+def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
+    """What a job that has not ended waits for, in words; None where it waits for nothing. `slots` are those of workers that can take it."""
+    if job.status in JOB_ENDED:
+        return None
+    silent = [run.id for run in job.runs if run.state == "awaiting_data"]
+    if silent:
+        return f"Waiting for the data of {len(silent)} of {len(job.runs)} runs, the first of them {silent[0]}: attach a trainer to each."
+    if not any(run.state == "queued" for run in job.runs):
+        return None
+    wanted = CAPABILITY_IN_WORDS[job.capability]
+    if job.device_class:
+        wanted += f" of device class {job.device_class}, on which its first run began,"
+    if slots:
+        return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+    for worker in live:
+        reason = _unable(worker, job) if worker.capability == job.capability else None
+        if reason:
+            return f"Waiting for another worker: {worker.name} can't run it ({reason})."
+    return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
+
+
+def can_take(worker: Worker, job: Job) -> bool:
+    """Whether a worker has the capability, the device and the libraries that a job asks for."""
+    bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
+    return worker.capability == job.capability and bound and _unable(worker, job) is None
+
+
+def _unable(worker: Worker, job: Job) -> str | None:
+    """Why a worker said at its registration that it can't run an arm of this job; None when it can."""
+    can: Mapping[str, Any] = worker.device.get("can_run", {})
+    for arm in job.arms:
+        told = can.get(f"{job.engine}/{arm.recipe}")
+        if told is not None and not told["ok"]:
+            return str(told["reason"])
+    return None
