@@ -18,7 +18,7 @@ from parity.gap import Interval, interval
 from parity.late import Late
 from parity.measurements import Measurements
 from parity.noise import StandardError
-from parity.run_floor import RunTerm, run_term
+from parity.run_floor import RunFloor, RunTerm, run_term
 from parity.wording import count, sentence_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -61,20 +61,20 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     )
 
 
-def predicted(late: Late, add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
+def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
     """The interval as it would be with runs added to each arm (seeds added to both where there are several) and a longer window."""
-    run = late.interval.run
+    run = found.run
     if run.seeds > 1:
         seeds = run.seeds + max(add_baseline, add_candidate)
         term = RunTerm(variance=run.variance * run.seeds / seeds, df=run.df + seeds - run.seeds, seeds=seeds)
     else:
-        floors = [
+        baseline, candidate = (
             dataclasses.replace(floor, runs=floor.runs + added, df=floor.df + added, measured_df=floor.measured_df + added)
-            for floor, added in ((late.baseline.floor, add_baseline), (late.candidate.floor, add_candidate))
-        ]
-        term = run_term(floors[0], floors[1])
-    within = StandardError(value=late.interval.within.value / step_factor**0.5, df=late.interval.within.df)
-    return interval(late.interval.mean, within, term)
+            for floor, added in zip(floors, (add_baseline, add_candidate), strict=True)
+        )
+        term = run_term(baseline, candidate)
+    within = StandardError(value=found.within.value / step_factor**0.5, df=found.within.df)
+    return interval(found.mean, within, term)
 
 
 def _decides(m: Measurements, late: Late, got: Interval) -> bool:
@@ -86,7 +86,7 @@ def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
     for total in range(1, MAX_ADDED_RUNS + 1):
         splits = [(total, total)] if late.interval.run.seeds > 1 else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
-        widths = {split: predicted(late, *split, 1.0) for split in splits}
+        widths = {split: predicted(late.interval, late.floors, *split, 1.0) for split in splits}
         best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
         if _decides(m, late, widths[best]):
             return best
@@ -96,7 +96,7 @@ def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
 def steps_that_decide(m: Measurements, late: Late) -> int | None:
     """Planned steps to add so that the interval would leave the margin; None where longer training can't do it."""
     for factor in STEP_FACTORS:
-        if _decides(m, late, predicted(late, 0, 0, factor)):
+        if _decides(m, late, predicted(late.interval, late.floors, 0, 0, factor)):
             return round((factor - 1.0) * m.window.planned_steps)
     return None
 

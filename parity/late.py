@@ -66,10 +66,37 @@ class Late:
     sensitivity: tuple[Sensitivity, ...]
 
     @property
+    def floors(self) -> tuple[RunFloor, RunFloor]:
+        """The run floors of baseline and candidate."""
+        return self.baseline.floor, self.candidate.floor
+
+    @property
     def effective_n(self) -> float:
         """Points after lag-1 correlation: n (1 - rho) / (1 + rho), at most n."""
         rho = min(max(self.rho1, 0.0), 0.9999)
         return self.n * (1.0 - rho) / (1.0 + rho)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowGap:
+    """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run floor of each arm."""
+
+    spikes: Spikes
+    keep: BoolArray
+    floors: tuple[RunFloor, RunFloor]
+    interval: Interval
+
+
+def window_gap(
+    aligned: Aligned, curves: tuple[FloatArray, FloatArray], part: slice, arms: Arms, controls: Controls, criteria: Criteria, quantum: float
+) -> WindowGap:
+    """The interval over a part (at least one point) of the aligned steps; `curves` are `aligned.arm_means()`."""
+    base, cand = curves[0][part], curves[1][part]
+    spikes = find_spikes(cand - base, float(base.mean()), quantum)
+    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(base), dtype=bool)
+    floors, run = _between_runs(aligned, part, keep, arms, controls, criteria)
+    within = within_se(spikes.masked_gap, base, cand, aligned.steps[part], criteria)
+    return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=interval(float(spikes.masked_gap.mean()), within, run))
 
 
 def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window, quantum: float) -> Late | None:
@@ -77,22 +104,18 @@ def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Cri
     part = window.part(aligned.steps)
     if part.start >= part.stop:
         return None
-    steps = aligned.steps[part]
-    curves = aligned.arm_means()
+    steps, curves = aligned.steps[part], aligned.arm_means()
+    seen = window_gap(aligned, curves, part, arms, controls, criteria, quantum)
+    spikes, keep, gap = seen.spikes, seen.keep, seen.spikes.masked_gap
     base, cand = curves[0][part], curves[1][part]
-    spikes = find_spikes(cand - base, float(base.mean()), quantum)
-    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(steps), dtype=bool)
-    floors, run = _between_runs(aligned, part, keep, arms, controls, criteria)
-    gap = spikes.masked_gap
-    found = interval(float(gap.mean()), within_se(gap, base, cand, steps, criteria), run)
     change, change_se = drift(gap, steps)
-    left, right = (_arm_late(whole, part, steps, keep, floor) for whole, floor in zip(curves, floors, strict=True))
+    left, right = (_arm_late(whole, part, steps, keep, floor) for whole, floor in zip(curves, seen.floors, strict=True))
     return Late(
         n=len(steps),
         baseline=left,
         candidate=right,
         spikes=spikes,
-        interval=found,
+        interval=seen.interval,
         raw_gap=float((cand - base).mean()),
         margin=determine_margin(criteria, left.level, left.floor),
         sigma_step=float(np.mean([step_noise(row) for row in aligned.baseline[:, part]])),
@@ -100,7 +123,7 @@ def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Cri
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        sensitivity=_sensitivity(aligned.steps, curves, window, found, criteria, quantum),
+        sensitivity=_sensitivity(aligned.steps, curves, window, seen.interval, criteria, quantum),
     )
 
 

@@ -19,11 +19,11 @@ def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: Judge
     runs = runs_that_decide(m, late)
     assert runs is not None
     distance = late.margin.nats - late.interval.mean
-    assert predicted(late, *runs, 1.0).half_width(0.95) < distance
+    assert predicted(late.interval, late.floors, *runs, 1.0).half_width(0.95) < distance
     total = sum(runs)
     for base, cand in itertools.product(range(total), repeat=2):
         if base + cand == total - 1:
-            assert predicted(late, base, cand, 1.0).half_width(0.95) >= distance
+            assert predicted(late.interval, late.floors, base, cand, 1.0).half_width(0.95) >= distance
 
 
 def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pair: JudgePair) -> None:
