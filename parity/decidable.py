@@ -11,11 +11,9 @@ Can fail: early looks. A gap that still moves, or a run floor that is a guess, m
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from parity.advice import predicted
 from parity.alignment import Aligned, align
-from parity.arms import Arms, Controls, make_arms
+from parity.arms import Arms, make_arms, usable_controls
 from parity.criteria import Criteria
 from parity.curve import Curve, FloatArray
 from parity.gap import t_quantile
@@ -27,7 +25,6 @@ from parity.wording import count, sentence_decimals, signed
 
 LOOKS = 60  # evenly over the plan: closer ones share most of their points
 MIN_POINTS = 20  # in a look's window
-_NO_CONTROLS = Controls(used=(), left_out=(), offsets=np.empty(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +79,7 @@ def half_widths(
     criteria: Criteria,
     *,
     planned_steps: int,
+    controls: Sequence[Curve] = (),
     runs: tuple[int, int] | None = None,
     known: Sequence[Look] = (),
 ) -> HalfWidths:
@@ -91,6 +89,7 @@ def half_widths(
         baseline, candidate: the arms' runs, losses in nats; a run counts at the looks that it has reached (95 %, as for the judge).
         criteria: the policy; its margin, confidence, window and run floors are used.
         planned_steps: registered length of a run, at least 1.
+        controls: reruns of the baseline, which measure its run noise.
         runs: how many runs of each arm are planned, for the forecast; by default those given.
         known: looks of an earlier call with the same runs and policy.
     """
@@ -114,7 +113,7 @@ def half_widths(
         if key not in pairs:
             pairs[key] = _pair([given[0][i] for i in reached[0]], [given[1][i] for i in reached[1]], criteria, whole)
         pair = pairs[key]
-        found = _look(pair, criteria, window, tuple(map(len, reached))) if pair else None
+        found = _look(pair, criteria, window, controls, tuple(map(len, reached))) if pair else None
         if found:
             made[step], newest = found
     looks = tuple(made.values())
@@ -133,17 +132,20 @@ def _pair(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Crite
     return _Pair(baseline=tuple(baseline), arms=arms, aligned=aligned, means=aligned.arm_means(), quantum=max(quantum(row) for row in late))
 
 
-def _look(pair: _Pair, criteria: Criteria, window: Window, runs: tuple[int, ...]) -> tuple[Look, WindowGap] | None:
-    step = window.last
-    part = decay_phase(window, pair.baseline[0], criteria.min_points).part(pair.aligned.steps)
+def _look(
+    pair: _Pair, criteria: Criteria, window: Window, controls: Sequence[Curve], runs: tuple[int, ...]
+) -> tuple[Look, WindowGap] | None:
+    judged = decay_phase(window, pair.baseline[0], criteria.min_points)
+    part = judged.part(pair.aligned.steps)
     if part.stop - part.start < MIN_POINTS:
         return None
-    found = window_gap(pair.aligned, pair.means, part, pair.arms, _NO_CONTROLS, criteria, pair.quantum)
+    usable = usable_controls(pair.arms.baseline, controls, criteria, judged)
+    found = window_gap(pair.aligned, pair.means, part, pair.arms, usable, criteria, pair.quantum)
     level = float(pair.means[0][part][found.keep].mean())
     margin = determine_margin(criteria, level, found.floors[0])
     run, half = found.interval.run, found.interval.half_width(criteria.confidence)
     look = Look(
-        step=step,
+        step=window.last,
         gap=found.interval.mean,
         half_width=half,
         run_half_width=min(half, t_quantile(criteria.confidence, run.df) * run.variance**0.5),

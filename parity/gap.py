@@ -83,6 +83,52 @@ class BinnedGap:
     window: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What bins of any range rest on, from the whole curves; `counted` are the indices of the runs that count in each arm.
+
+    Kept for a pair that has ended, it spares reading all of its steps for each range.
+    """
+
+    level: float | None
+    level_is_provisional: bool
+    floors: tuple[RunFloor, RunFloor] | None
+    margin_nats: float | None
+    window: tuple[int, int]
+    counted: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def gap_ground(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> Ground:
+    """Level, run floors, margin and window of a pair, finished or not."""
+    base_runs, cand_runs = distinct(baseline)[0], distinct(candidate)[0]
+    return _ground((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
+
+
+def _ground(
+    given: tuple[Sequence[Curve], Sequence[Curve]],
+    counted: tuple[Sequence[Curve], Sequence[Curve]],
+    means: tuple[IntArray, FloatArray, FloatArray, IntArray],
+    criteria: Criteria,
+    planned_steps: int | None,
+) -> Ground:
+    window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction)
+    steps, base, _, _ = means
+    level, provisional = _level(steps, base, window)
+    floors = _floors(*counted, steps, criteria, level)
+    margin = None if level is None or floors is None else determine_margin(criteria, level, floors[0])
+    left, right = (
+        tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
+    )
+    return Ground(
+        level=level,
+        level_is_provisional=provisional,
+        floors=floors,
+        margin_nats=margin.nats if margin else None,
+        window=(window.first, window.last),
+        counted=(left, right),
+    )
+
+
 def binned_gap(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
@@ -92,25 +138,26 @@ def binned_gap(
     planned_steps: int | None = None,
     first_step: int | None = None,
     last_step: int | None = None,
+    ground: Ground | None = None,
+    log: bool = False,
 ) -> BinnedGap:
-    """Mean gap with its band in up to `bins` equal ranges of steps; unfinished runs, NaN and disjoint steps are no error.
+    """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
-    started does not shorten the chart; empty bins are left out.
+    started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
+    With a `ground` from the whole curves, the runs given are those that count, and need only have the steps of the range.
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")
-    base_runs, cand_runs = distinct(baseline)[0], distinct(candidate)[0]
-    window = plan_window((*base_runs, *cand_runs), planned_steps, True, criteria.window_fraction)
-    steps, base, cand, runs_2T = _mean_arms(base_runs, cand_runs)
-    level, provisional = _level(steps, base, window)
-    floors = _floors(base_runs, cand_runs, steps, criteria, level)
-    margin = None if level is None or floors is None else determine_margin(criteria, level, floors[0])
+    base_runs, cand_runs = (baseline, candidate) if ground else (distinct(baseline)[0], distinct(candidate)[0])
+    means = _mean_arms(base_runs, cand_runs)
+    found = ground or _ground((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
+    steps, base, cand, runs_2T = means
     inside = slice(
         0 if first_step is None else int(np.searchsorted(steps, first_step)),
         len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right")),
     )
-    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], floors, criteria.confidence, bins)
+    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], found.floors, criteria.confidence, bins, log=log)
     return BinnedGap(
         first_step=columns.first_step,
         last_step=columns.last_step,
@@ -120,11 +167,18 @@ def binned_gap(
         n=columns.n,
         nonfinite_baseline=_nonfinite_steps(base_runs),
         nonfinite_candidate=_nonfinite_steps(cand_runs),
-        margin_nats=margin.nats if margin else None,
-        level=level,
-        level_is_provisional=provisional,
-        window=(window.first, window.last),
+        margin_nats=found.margin_nats,
+        level=found.level,
+        level_is_provisional=found.level_is_provisional,
+        window=found.window,
     )
+
+
+def step_edges(first: int, last: int, count: int, *, log: bool) -> IntArray:
+    """First steps of at most `count` ranges from `first` to `last`, equally long, or equally long in the step's logarithm."""
+    edges = np.geomspace(max(first, 1), last + 1, count + 1) if log else np.linspace(first, last + 1, count + 1)
+    whole = np.unique(np.append(np.ceil(edges[:-1]).astype(np.int64), first))
+    return whole[whole <= last][:count]
 
 
 def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
@@ -192,13 +246,20 @@ class _Bins:
 
 
 def _bins(
-    steps: IntArray, gap: FloatArray, runs_2T: IntArray, floors: tuple[RunFloor, RunFloor] | None, confidence: float, bins: int
+    steps: IntArray,
+    gap: FloatArray,
+    runs_2T: IntArray,
+    floors: tuple[RunFloor, RunFloor] | None,
+    confidence: float,
+    bins: int,
+    *,
+    log: bool,
 ) -> _Bins:
     """Columns of BinnedGap that have one entry a bin."""
     if len(steps) == 0 or floors is None:
         none, no_steps = np.empty(0), np.empty(0, np.int64)
         return _Bins(first_step=no_steps, last_step=no_steps, mean=none, half_width=none, n=no_steps)
-    edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1] + 1, bins + 1)[:-1])
+    edges = np.searchsorted(steps, step_edges(int(steps[0]), int(steps[-1]), bins, log=log))
     starts = np.unique(edges[edges < len(steps)])
     ends = np.append(starts[1:], len(steps))
     n = (ends - starts).astype(np.int64)

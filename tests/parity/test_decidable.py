@@ -37,6 +37,15 @@ def test_a_look_is_the_verdict_of_a_plan_that_ends_there(arms: tuple[list[Curve]
     assert look.run_half_width <= look.half_width
 
 
+def test_controls_count_as_for_the_judge(make_run: MakeRun, one_percent: Criteria) -> None:
+    base, cand, control = (make_run(STEPS, seed=seed, offset_sd=0.002) for seed in (1, 3, 5))
+    look = half_widths([base], [cand], one_percent, planned_steps=STEPS, controls=[control]).looks[-1]
+    (verdict,) = judge([base], {"cand": [cand]}, one_percent, planned_steps=STEPS, controls=[control])
+    assert verdict.gap is not None
+    assert look.half_width == verdict.gap.half_width(0.95)
+    assert look.half_width != half_widths([base], [cand], one_percent, planned_steps=STEPS).looks[-1].half_width
+
+
 def test_what_is_known_is_not_made_again(arms: tuple[list[Curve], list[Curve]], one_percent: Criteria) -> None:
     base, cand = ([cut(run, 800) for run in arm] for arm in arms)
     before = half_widths(base, cand, one_percent, planned_steps=STEPS)

@@ -6,7 +6,7 @@ import pytest
 
 from parity.criteria import Criteria, criteria_from_mapping
 from parity.curve import Curve, curve_from_arrays
-from parity.gap import binned_gap
+from parity.gap import binned_gap, gap_ground, step_edges
 
 MakeRun = Callable[..., Curve]
 
@@ -112,3 +112,34 @@ def test_two_million_points_are_fast(one_percent: Criteria) -> None:
         binned_gap([base], [cand], one_percent, planned_steps=n)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.5  # 0.05 s on an idle core; a busy one gets ten times as long
+
+
+def test_an_excerpt_on_known_ground_is_the_same_range(make_run: MakeRun, one_percent: Criteria) -> None:
+    base = [make_run(1000), make_run(1000, seed=3)]
+    cand = [make_run(1000, seed=2), make_run(1000, seed=2), make_run(1000, seed=4)]
+    ground = gap_ground(base, cand, one_percent, planned_steps=1000)
+    assert ground.counted == ((0, 1), (0, 2))
+    whole = binned_gap(base, cand, one_percent, bins=20, planned_steps=1000, first_step=100, last_step=299)
+    left, right = ([cut(arm[i], slice(100, 300)) for i in used] for arm, used in zip((base, cand), ground.counted, strict=True))
+    part = binned_gap(left, right, one_percent, bins=20, planned_steps=1000, ground=ground)
+    for name in ("first_step", "last_step", "mean", "lo", "hi", "n"):
+        assert np.array_equal(getattr(part, name), getattr(whole, name)), name
+    assert (part.margin_nats, part.level, part.window) == (whole.margin_nats, whole.level, whole.window)
+
+
+@pytest.mark.parametrize(("first", "last", "count"), [(0, 999, 30), (1, 1_000_000, 200), (5, 5, 3), (0, 0, 1), (700, 720, 50)])
+@pytest.mark.parametrize("log", [False, True])
+def test_edges_begin_at_the_first_step_and_are_no_more_than_asked(first: int, last: int, count: int, log: bool) -> None:
+    edges = step_edges(first, last, count, log=log)
+    assert edges[0] == first
+    assert edges[-1] <= last
+    assert 1 <= len(edges) <= count
+    assert (np.diff(edges) > 0).all()
+
+
+def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criteria) -> None:
+    found = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=40, planned_steps=1000, log=True)
+    width = found.last_step - found.first_step + 1
+    assert width[0] == 1
+    assert width[-1] > 100
+    assert found.n.sum() == 1000
