@@ -16,7 +16,7 @@ from server.guard import Guard
 from server.limits import Limiter
 from server.live import Broadcast
 from server.queue import Doorbell, broker
-from server.routes import curves, evaluations, events, gate, health, images, jobs, layers, metrics, overlay, runs, steps, tokens
+from server.routes import baselines, curves, evaluations, events, gate, health, images, jobs, layers, metrics, overlay, runs, steps, tokens
 from server.settings import Settings
 
 
@@ -49,7 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    for module in (jobs, gate, runs, steps, curves, overlay, layers, evaluations, events, health, images, metrics, tokens):
+    for module in (jobs, gate, baselines, runs, steps, curves, overlay, layers, evaluations, events, health, images, metrics, tokens):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 from sqlalchemy.orm import Session
 
@@ -30,7 +32,16 @@ def curve(session: Session, run: Run) -> Curve:
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         context={key: str(value) for key, value in (run.manifest or {}).items()},
+        notes=[reused_note(run)] if run.source else [],
     )
+
+
+def reused_note(run: Run) -> str:
+    """What the judge's document says of a run that has another's curve: whose, and how old that was when this one ended."""
+    source = run.source or run
+    trained = datetime.fromtimestamp(source.finished_at or source.created_at, UTC).strftime("%Y-%m-%d %H:%M")
+    days = ((run.finished_at or run.created_at) - (source.finished_at or source.created_at)) / 86_400
+    return f"reused: trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
 
 
 def _recorded(columns: store.Columns) -> store.Columns:

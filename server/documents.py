@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,8 +35,30 @@ class AttemptDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReusedDocument:
+    """The run whose curve another has in place of training the same again, and how long ago that one was trained."""
+
+    run: str
+    job: str
+    trained_at: str | None
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedDocument:
+    """The promoted baseline that a job names, and how many reruns of it the job's judge is given."""
+
+    name: str
+    version: int
+    controls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
-    """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early."""
+    """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
+
+    `reused` is set where the run was not trained, because an equal one had been.
+    """
 
     id: str
     arm: str
@@ -55,6 +78,7 @@ class RunDocument:
     worker: str | None
     fingerprint: str | None
     manifest: Mapping[str, str] | None
+    reused: ReusedDocument | None
     started_at: str | None
     finished_at: str | None
 
@@ -90,6 +114,8 @@ class JobDocument:
     capability: str
     device_class: str | None
     max_run_seconds: float | None
+    reuse: bool
+    baseline: NamedDocument | None
     config_hash: str | None
     revision: str | None
     parameters: int | None
@@ -157,6 +183,8 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         capability=job.capability,
         device_class=job.device_class,
         max_run_seconds=job.max_run_seconds,
+        reuse=job.reuse,
+        baseline=_named(job),
         config_hash=job.config_hash,
         revision=job.revision,
         parameters=_parameters(job),
@@ -269,9 +297,22 @@ def _run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[
         worker=attempts[-1].worker if attempts and run.worker_id else None,
         fingerprint=run.fingerprint,
         manifest=run.manifest,
+        reused=_reused(run.source) if run.source else None,
         started_at=time_text(run.started_at),
         finished_at=time_text(run.finished_at),
     )
+
+
+def _reused(source: Run) -> ReusedDocument:
+    ended = source.finished_at
+    age = None if ended is None else max(0.0, time.time() - ended)
+    return ReusedDocument(run=source.id, job=source.job_id, trained_at=time_text(ended), age_seconds=age)
+
+
+def _named(job: Job) -> NamedDocument | None:
+    if job.named is None:
+        return None
+    return NamedDocument(name=job.named.name, version=job.named.version, controls=len(job.controls or ()))
 
 
 def _verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:

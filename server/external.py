@@ -23,6 +23,7 @@ from server.database import batches, clock, events, store
 from server.database.batches import DifferentError
 from server.database.models import Attempt, AttemptState, Chunk, Run, RunState, is_id
 from server.database.states import RUN_ENDED, begin_attempt, end_attempt, move_job, move_run
+from server.equal_runs import unlike_named
 from server.errors import ConflictError, FieldProblem, InvalidError, NotFoundError, StaleAttemptError
 from server.settings import Settings
 
@@ -88,6 +89,8 @@ def attach(
         move_run(session, run_id, ("running",), "awaiting_data", holder=run.epoch)
         end_attempt(session, run_id, run.epoch, "lost", "SUPERSEDED", "another trainer attached to this run")
     known = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
+    if reason := unlike_named(run.job, known):
+        raise ConflictError(f"run {run_id} can't begin: {reason}")
     fingerprint = _fingerprint(run, known)
     values = {"code": None, "message": None, "manifest": known, "fingerprint": fingerprint, "started_at": run.started_at or now}
     deadline = now + settings.external_stale_seconds

@@ -19,8 +19,9 @@ from parity.evidence import Case
 from parity.version import ENGINE_VERSION
 from server import curves, layers
 from server.database import events, models
-from server.database.models import Arm, IdempotencyKey, Job, Run
+from server.database.models import Arm, Baseline, IdempotencyKey, Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED, end_attempt, move_job, move_run
+from server.equal_runs import taken
 from server.errors import InvalidError, NotFoundError
 from training.spec import JobSpec, capability
 
@@ -29,17 +30,28 @@ from training.spec import JobSpec, capability
 class Order:
     """How a job is to be trained, which decides nothing of its verdict.
 
-    `priority` is -100 to 100, the higher first; `max_run_seconds` is how long one run may train, all its attempts together.
+    `priority` is -100 to 100, the higher first; `max_run_seconds` is how long one run may train, all its attempts together;
+    `reuse`: a baseline run may take the curve of an equal one that was trained before.
     """
 
     priority: int = 0
     max_run_seconds: float | None = None
+    reuse: bool = True
 
     def __post_init__(self) -> None:
         if not -100 <= self.priority <= 100:
             raise InvalidError(f"priority is {self.priority}, expected a whole number from -100 to 100")
         if self.max_run_seconds is not None and not 0 < self.max_run_seconds < math.inf:
             raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0, or nothing for no limit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A promoted baseline whose curves a job takes: the run for each replicate of its baseline arm, and ids of reruns for the judge."""
+
+    baseline: Baseline
+    runs: Mapping[int, Run]
+    controls: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +64,43 @@ class Outcome:
 
 
 def submit_once(
-    session: Session, spec: JobSpec, criteria: Criteria, principal: str, key: str | None, order: Order | None = None, revision: str = ""
+    session: Session,
+    spec: JobSpec,
+    criteria: Criteria,
+    principal: str,
+    key: str | None,
+    order: Order | None = None,
+    revision: str = "",
+    named: Named | None = None,
 ) -> tuple[Job, bool]:
     """Submit, unless this principal did so under this key before: then the job of that time, and False.
 
     Raises InvalidError where the key was used for another body.
     """
     if key is None:
-        return submit(session, spec, criteria, principal, order, revision), True
-    body = {"asked": config_hash(spec, criteria, revision), "order": dataclasses.asdict(order or Order())}
+        return submit(session, spec, criteria, principal, order, revision, named), True
+    body = {"asked": config_hash(spec, criteria, revision, named), "order": dataclasses.asdict(order or Order())}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:
         if used.body_digest != digest:
             raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
         return find(session, used.job_id), False
-    job = submit(session, spec, criteria, principal, order, revision)
+    job = submit(session, spec, criteria, principal, order, revision, named)
     session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
 
 
-def config_hash(spec: JobSpec, criteria: Criteria, revision: str) -> str:
-    """SHA-256 of what a job asks: its specification, the policy, the version of the judge and the caller's code revision."""
-    asked = {"spec": dataclasses.asdict(spec), "criteria": criteria.document(), "judge": ENGINE_VERSION, "revision": revision}
+def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: Named | None = None) -> str:
+    """SHA-256 of what a job asks: its specification, the policy, the version of the judge, the caller's code revision, a named baseline."""
+    asked: dict[str, Any] = {
+        "spec": dataclasses.asdict(spec),
+        "criteria": criteria.document(),
+        "judge": ENGINE_VERSION,
+        "revision": revision,
+    }
+    if named is not None:
+        asked["baseline"] = named.baseline.id  # not its controls: those that are attached later make no other question
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
@@ -85,10 +111,12 @@ def submit(
     submitted_by: str | None = None,
     order: Order | None = None,
     revision: str = "",
+    named: Named | None = None,
 ) -> Job:
     """Write a job with its arms and runs, queued (or awaiting data, where the user trains). Ring the doorbell after the commit.
 
-    Runs are ordered by replicate before arm, so that the first runs to train already make pairs to look at.
+    The runs of a named baseline are finished at once: they have that baseline's curves, and bind the others to its machine. Runs are
+    ordered by replicate before arm, so that the first runs to train already make pairs to look at.
     """
     now, order = time.time(), order or Order()
     needed, _ = capability(spec)
@@ -104,8 +132,13 @@ def submit(
         revision=revision or None,
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
+        reuse=order.reuse,
         created_at=now,
     )
+    if named is not None:
+        trained_by = next(iter(named.runs.values())).job
+        job.baseline_id, job.controls = named.baseline.id, list(named.controls)
+        job.device_class, job.threads = trained_by.device_class, trained_by.threads
     arms = {
         arm.name: Arm(
             id=models.new_id("a"), position=position, name=arm.name, role="candidate" if position else "baseline", recipe=arm.recipe
@@ -128,6 +161,9 @@ def submit(
                 created_at=now,
             )
         )
+        if named is not None and arms[arm.name].role == "baseline":
+            for name, value in {**taken(named.runs[run.replicate]), "state": "finished", "finished_at": now}.items():
+                setattr(job.runs[-1], name, value)
     session.add(job)
     session.flush()
     events.emit(session, job.id, "status", {"status": "queued"})
@@ -193,6 +229,7 @@ def case(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
         baseline=curves.finished(session, baseline),
         candidates={arm.name: curves.finished(session, arm) for arm in candidates},
         criteria=criteria or criteria_from_mapping(job.criteria),
+        controls=[curves.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,

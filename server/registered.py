@@ -66,7 +66,7 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         return None
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
-        wanted += f" of device class {job.device_class}, on which its first run began,"
+        wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'},"
     if slots:
         return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
     for worker in live:

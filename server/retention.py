@@ -2,10 +2,10 @@
 
     python -m server.retention            # lists what PARITY_RETENTION_DAYS would drop; --apply drops it
 
-Never dropped: the curve of a finished run that a verdict was made from, or of a baseline arm. So every verdict can be judged again and
-its evidence downloaded for as long as the job is there. Dropped, that many days after the job has ended: attempts that a newer one
-replaced, curves of runs that failed or were cancelled, finished candidates of jobs without a verdict, and (each worker its own) logs and
-checkpoints of runs that have ended.
+Never dropped: the curve of a finished run that a verdict was made from, of a baseline arm, of a named baseline (its controls too), or
+that another run reuses. So every verdict can be judged again and its evidence downloaded for as long as the job is there. Dropped, that
+many days after the job has ended: attempts that a newer one replaced, curves of runs that failed or were cancelled, finished candidates
+of jobs without a verdict, and (each worker its own) logs and checkpoints of runs that have ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from server.database import store
 from server.database.engine import Database
-from server.database.models import Chunk, ChunkColumn, Job, Run, is_id
+from server.database.models import BaselineRun, Chunk, ChunkColumn, Job, Run, is_id
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.settings import Settings
 
@@ -61,7 +61,7 @@ def drop(settings: Settings, database: Database) -> list[Droppable]:
     for run_id in dict.fromkeys(one.run_id for one in found if one.path is None):
         with database.write() as session:
             run = session.get_one(Run, run_id, with_for_update=True)
-            if reason := _unneeded(run):
+            if reason := _unneeded(session, run):
                 session.execute(delete(Chunk).where(Chunk.run_id == run_id))
                 day = time.strftime("%Y-%m-%d", time.gmtime())
                 run.message = f"{run.message or reason}; its curve was dropped on {day}, by PARITY_RETENTION_DAYS"
@@ -82,7 +82,7 @@ def _records(session: Session, cutoff: float) -> Iterator[Droppable]:
         select(Run).join(Job, Run.job_id == Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff).order_by(Run.id)
     ).all()
     for run in runs:
-        reason = _unneeded(run)
+        reason = _unneeded(session, run)
         where = [] if reason else [_superseded(session, run.id)]
         size = _size(session, run.id, where)
         if size:
@@ -90,8 +90,11 @@ def _records(session: Session, cutoff: float) -> Iterator[Droppable]:
             yield Droppable(what="curve" if reason else "attempt", run_id=run.id, size_bytes=size, why=why)
 
 
-def _unneeded(run: Run) -> str | None:
+def _unneeded(session: Session, run: Run) -> str | None:
     """Why the curve of a run, whose job has ended, is no input of a verdict and no baseline; None when it is one."""
+    named = session.scalar(select(BaselineRun.run_id).where(BaselineRun.run_id == run.id).limit(1))
+    if named or session.scalar(select(Run.id).where(Run.reused_from == run.id).limit(1)):
+        return None
     if run.state != "finished":
         return f"the run has ended without a curve for the judge ({run.state})"
     if run.job.status != "concluded" and run.arm.role != "baseline":

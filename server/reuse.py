@@ -17,25 +17,28 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria
 from server import jobs
-from server.database import clock
-from server.database.models import Job, Run, Worker
-from server.jobs import Order
+from server.database.models import Job, Run
+from server.jobs import Named, Order
+from server.trainers import changed, short, would_train
 from training.spec import JobSpec
 
 _DAY = 86_400.0
-_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # how the facts of `training.provenance` begin
-_JOBS_LOOKED_AT, _WORKERS_LOOKED_AT = 20, 500
+_JOBS_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a gate asks. A concluded job counts for `max_age_days`; `fresh` wants a new one whatever there is."""
+    """What a gate asks. A concluded job counts for `max_age_days`; `fresh` wants a new one whatever there is.
+
+    `named` is the promoted baseline that the job is to be judged against.
+    """
 
     spec: JobSpec
     criteria: Criteria
     revision: str
     max_age_days: float
     fresh: bool
+    named: Named | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +52,11 @@ class Answer:
 
 def answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     """The job for a question: one that answers it already, else a new one, queued. `key` makes a repeated fresh call safe."""
+    spec, criteria, revision, named = question.spec, question.criteria, question.revision, question.named
     if question.fresh:
-        job, is_new = jobs.submit_once(session, question.spec, question.criteria, principal, key, order, question.revision)
+        job, is_new = jobs.submit_once(session, spec, criteria, principal, key, order, revision, named)
         return Answer(job=job, found="new" if is_new else _found(job), reason="asked for afresh")
-    asked = jobs.config_hash(question.spec, question.criteria, question.revision)
+    asked = jobs.config_hash(spec, criteria, revision, named)
     _one_at_a_time(session, asked)
     reason = "nobody asked this before"
     there = select(Job).where(Job.config_hash == asked, Job.status.in_(("queued", "running", "concluded"))).order_by(Job.id.desc())
@@ -62,7 +66,7 @@ def answer(session: Session, question: Question, principal: str, key: str | None
             return Answer(job=job, found=_found(job), reason="it asked the same, and neither trainer nor data are known to have changed")
         if reason == "nobody asked this before":  # the newest job's is the one to tell
             reason = f"job {job.id} does not answer: {outdated}"
-    job = jobs.submit(session, question.spec, question.criteria, principal, order, question.revision)
+    job = jobs.submit(session, spec, criteria, principal, order, revision, named)
     return Answer(job=job, found="new", reason=reason)
 
 
@@ -90,27 +94,10 @@ def _trainer_changed(session: Session, job: Job, manifests: Sequence[Mapping[str
     """What differs between the trainer of these runs and that of the workers which would train them now."""
     if job.capability == "external" or not manifests:
         return None  # the user's own trainer is what the revision names; of what has not begun nothing can differ
-    workers = _would_train(session, job, lease_seconds)
+    workers = would_train(session, job.capability, job.device_class, lease_seconds)
     if not workers:
         return "no worker is known that would train it, so whether the trainer changed can't be told"
-    for worker in workers:
-        now: Mapping[str, str] | None = worker.device.get("trainer")
-        if not now:
-            return f"worker {worker.name} does not say what it trains with; start it anew"
-        for then in manifests:
-            known = now.keys() | {name for name in then if name.startswith(_TRAINER)}
-            for name in sorted(known):
-                if now.get(name) != then.get(name):
-                    return f"the trainer changed: {name} is {_short(now.get(name))} on {worker.name}, was {_short(then.get(name))}"
-    return None
-
-
-def _would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker]:
-    """The live workers of the job's kind and device class; where none is live, the one that registered last."""
-    newest_first = select(Worker).where(Worker.capability == job.capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
-    of_kind = [row for row in session.scalars(newest_first) if job.device_class in (None, row.device.get("device_class"))]
-    alive_since = clock.now(session) - lease_seconds
-    return [row for row in of_kind if row.heartbeat_at > alive_since] or of_kind[:1]
+    return next((reason for worker in workers for then in manifests if (reason := changed(worker, then))), None)
 
 
 def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
@@ -125,8 +112,4 @@ def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, s
     now = (run.manifest or {}).get("data_digest") if run else None
     if run is None or then == {now}:
         return None
-    return f"the data at {path} changed: run {run.id} read {_short(now)}, this job {', '.join(sorted(map(_short, then)))}"
-
-
-def _short(value: str | None) -> str:
-    return "not stated" if value is None else value if len(value) <= 40 else f"{value[:12]}…"
+    return f"the data at {path} changed: run {run.id} read {short(now)}, this job {', '.join(sorted(map(short, then)))}"

@@ -9,17 +9,19 @@ from pydantic import TypeAdapter
 
 from parity import Criteria
 from parity.gate_policy import MAX_AGE_DAYS, GatePolicy
+from server.baselines import BaselineChoice
 from training.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """`parity.yaml`: the job for the server, the policy that judges it, and how CI gates on it."""
+    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, and how CI gates on it."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
     job: JobSpec
     criteria: Criteria
+    baseline: BaselineChoice | None = None
     gate: GatePolicy | None = None
 
 

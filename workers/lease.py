@@ -10,16 +10,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from sqlalchemy import ColumnElement, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from server.database import clock, events
 from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
 from server.database.states import begin_attempt, end_attempt, move_job, move_run
-from training.spec import JobSpec, RunSpec
-
-_JOB_SPEC = TypeAdapter(JobSpec)
+from server.equal_runs import run_spec
+from training.spec import RunSpec
 
 
 class LeaseLostError(Exception):
@@ -28,7 +27,10 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run that is ours until its lease ends. `max_seconds` is what its limit leaves to this attempt; None: no limit."""
+    """A run that is ours until its lease ends. `max_seconds` is what its limit leaves to this attempt; None: no limit.
+
+    `reuses`: an equal run that was trained before may serve in its place.
+    """
 
     run_id: str
     job_id: str
@@ -36,6 +38,7 @@ class Claim:
     epoch: int
     spec: RunSpec
     max_seconds: float | None = None
+    reuses: bool = False
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -55,7 +58,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     if not _token_allows(session, job):
         return None
     try:
-        spec = _spec(run)
+        spec = run_spec(run)
     except ValidationError as error:
         # A row that this version can't read must not hold up the queue behind it.
         message = f"the stored specification can't be read by this version: {error.errors()[0]['msg']}"
@@ -73,7 +76,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     if move_job(session, job.id, ("queued",), "running", started_at=now):
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
-    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds)
+    reuses = job.reuse and run.arm.role == "baseline" and run.steps_done == 0
+    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds, reuses=reuses)
 
 
 def _next(session: Session, worker: Worker) -> Run | None:
@@ -153,15 +157,26 @@ def renew(session: Session, held: Claim, lease_seconds: float, **values: object)
         raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
 
 
-def end(session: Session, held: Claim, state: RunState, *, code: str | None = None, message: str | None = None) -> None:
-    """End our attempt in `state`; LeaseLostError when it is no longer ours."""
-    now = time.time()
-    if not move_run(
-        session, held.run_id, ("running",), state, holder=held.epoch, code=code, message=message, finished_at=now, lease_expires_at=None
-    ):
+def end(
+    session: Session,
+    held: Claim,
+    state: RunState,
+    *,
+    code: str | None = None,
+    message: str | None = None,
+    note: str | None = None,
+    **values: object,
+) -> None:
+    """End our attempt in `state` (and set `values` on the run); LeaseLostError when it is no longer ours.
+
+    A message is kept of the run and of its attempt, a note of the attempt alone.
+    """
+    kept = {"code": code, "message": message, "finished_at": time.time(), "lease_expires_at": None}
+    if not move_run(session, held.run_id, ("running",), state, holder=held.epoch, **{**kept, **values}):
         raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
-    end_attempt(session, held.run_id, held.epoch, "failed" if state == "failed" else "finished", code, message)
-    events.emit(session, held.job_id, "run", {"run": held.run_id, "arm": held.arm, "state": state, "code": code, "message": message})
+    end_attempt(session, held.run_id, held.epoch, "failed" if state == "failed" else "finished", code, message or note)
+    told = {"run": held.run_id, "arm": held.arm, "state": state, "code": code, "message": message or note}
+    events.emit(session, held.job_id, "run", told)
 
 
 def give_back(session: Session, run: Run, why: str, *, attempt: AttemptState, max_attempts: int) -> RunState | None:
@@ -192,8 +207,3 @@ def give_back(session: Session, run: Run, why: str, *, attempt: AttemptState, ma
     end_attempt(session, run.id, run.epoch, attempt, code, message)
     events.emit(session, run.job_id, "run", {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message})
     return state
-
-
-def _spec(run: Run) -> RunSpec:
-    job = _JOB_SPEC.validate_python(run.job.spec)
-    return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)

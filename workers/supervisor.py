@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
@@ -26,11 +26,13 @@ from server.database.engine import Database
 from server.database.models import Attempt, AttemptState, Run, RunState
 from server.database.states import RUN_ENDED
 from server.settings import Settings
-from workers import lease, trainer
+from workers import lease, settle, trainer
 from workers.lease import Claim, LeaseLostError
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.trainer import Trainer
+
+Written = TypeVar("Written")
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
@@ -138,7 +140,7 @@ class Supervisor:
         """Act on a message that is no step; True when it ended the run."""
         match message:
             case {"kind": "manifest", "manifest": manifest}:
-                self._retried(partial(self._record_manifest, manifest))
+                return self._settled(manifest)
             case {"kind": "layers", "layers": layers, "operands": operands, "statistics": statistics}:
                 self._recorder.name_layers(layers, operands, statistics)
             case {"kind": "note", "message": text}:
@@ -168,13 +170,28 @@ class Supervisor:
                 broken = ("TIME_LIMIT", f"the run trained for longer than the {allowed:.0f} s that were left to it; {remedy}")
             yield broken
 
-    def _record_manifest(self, manifest: Mapping[str, str]) -> None:
+    def _settled(self, manifest: Mapping[str, str]) -> bool:
+        """Record what the run is; True where that ends it: an equal one was trained before, or it doesn't fit its job's baseline."""
+        ended = self._retried(partial(self._record_manifest, manifest))
+        with self._database.read() as session:
+            reason = None if ended else settle.refusal(session, self._held, manifest)
+        if reason is not None:
+            self._retried(partial(self._refuse, reason))
+        return ended or reason is not None
+
+    def _refuse(self, reason: str) -> None:
+        with self._database.write() as session:
+            settle.refuse(session, self._held, reason)
+
+    def _record_manifest(self, manifest: Mapping[str, str]) -> bool:
+        """True where the run ended with the curve of an equal one."""
         held, fingerprint = self._held, _fingerprint(self._held, manifest)
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint)
             session.execute(
                 update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
             )
+            return settle.reused(session, held, fingerprint)
 
     def _record_note(self, text: str) -> None:
         held = self._held
@@ -190,7 +207,7 @@ class Supervisor:
         for step in (self._recorder.flush, self._recorder.seal, write):
             self._retried(step)
 
-    def _retried(self, write: Callable[[], None]) -> None:
+    def _retried(self, write: Callable[[], Written]) -> Written:
         """Write, and try again while the database is busy or away: training goes on meanwhile, and the fence keeps it honest."""
         deadline = time.monotonic() + self._settings.database_patience_seconds
         while True:

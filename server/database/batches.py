@@ -58,6 +58,7 @@ def merge(
 
 def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
     """What the chunks of a run cover, ascending, the newest attempt winning."""
+    run_id = store.curve_of(session, run_id)
     rows = session.execute(
         select(Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
         .where(Chunk.run_id == run_id, Chunk.kind == kind)

@@ -20,6 +20,8 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
+BaselineRole = Literal["member", "control"]
+BaselineEventKind = Literal["promoted", "control", "expired"]
 
 
 def new_id(kind: str) -> str:
@@ -62,6 +64,11 @@ class Job(Base):
     # The one device class and thread count that all runs of the job share; bound when the first run starts to train.
     device_class: Mapped[str | None]
     threads: Mapped[int | None]
+    # Whether the baseline arm may take the curve of an equal run that was trained before.
+    reuse: Mapped[bool] = mapped_column(default=True)
+    # The promoted baseline that the job names, and the ids of that baseline's reruns that its judge is given: fixed when it is submitted.
+    baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
+    controls: Mapped[list[str] | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]
@@ -71,6 +78,7 @@ class Job(Base):
     arms: Mapped[list[Arm]] = relationship(order_by="Arm.position", back_populates="job")
     runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="job")
     verdicts: Mapped[list[Verdict]] = relationship(order_by="Verdict.id", back_populates="job")
+    named: Mapped[Baseline | None] = relationship()
 
 
 class Arm(Base):
@@ -117,8 +125,10 @@ class Run(Base):
     crashes: Mapped[int] = mapped_column(default=0)
     worker_id: Mapped[str | None]
     lease_expires_at: Mapped[float | None]
-    fingerprint: Mapped[str | None]
+    fingerprint: Mapped[str | None] = mapped_column(index=True)
     manifest: Mapped[dict[str, Any] | None]
+    # The run whose curve this one has, because it would have trained the same again; that one was trained itself.
+    reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     planned_steps: Mapped[int]
     steps_done: Mapped[int] = mapped_column(default=0)
     last_loss: Mapped[str | None] = mapped_column(String(32))
@@ -129,6 +139,7 @@ class Run(Base):
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
+    source: Mapped[Run | None] = relationship(remote_side="Run.id")
 
 
 class Attempt(Base):
@@ -197,6 +208,53 @@ class Verdict(Base):
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")
+
+
+class Baseline(Base):
+    """A version of a named baseline. Its runs and what it is never change; only its expiry can be brought forward."""
+
+    __tablename__ = "baselines"
+    __table_args__ = (UniqueConstraint("name", "version"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    version: Mapped[int]
+    recipe: Mapped[str]
+    engine: Mapped[str]
+    created_at: Mapped[float]
+    expires_at: Mapped[float | None]
+
+    runs: Mapped[list[BaselineRun]] = relationship(order_by="BaselineRun.run_id", back_populates="baseline")
+    events: Mapped[list[BaselineEvent]] = relationship(order_by="BaselineEvent.id", back_populates="baseline")
+
+
+class BaselineRun(Base):
+    """A run of a baseline: a `member`, whose curve jobs take, or a `control`, a rerun that measures how much reruns differ."""
+
+    __tablename__ = "baseline_runs"
+
+    baseline_id: Mapped[str] = mapped_column(ForeignKey("baselines.id"), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True, index=True)
+    role: Mapped[BaselineRole] = mapped_column(String(32))
+
+    baseline: Mapped[Baseline] = relationship(back_populates="runs")
+    run: Mapped[Run] = relationship()
+
+
+class BaselineEvent(Base):
+    """What was done to a baseline, by whom (the id of a token) and why; only ever added to."""
+
+    __tablename__ = "baseline_events"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    baseline_id: Mapped[str] = mapped_column(ForeignKey("baselines.id"), index=True)
+    kind: Mapped[BaselineEventKind] = mapped_column(String(32))
+    who: Mapped[str]
+    reason: Mapped[str] = mapped_column(Text)
+    detail: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+
+    baseline: Mapped[Baseline] = relationship(back_populates="events")
 
 
 class Worker(Base):

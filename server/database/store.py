@@ -1,8 +1,8 @@
 """The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
 
 A resumed run supersedes: where attempts overlap, the newest epoch wins from its first step on, and a curve never mixes
-two attempts on the same steps. NaN and Inf come back bit for bit. Steps at equal distances are not stored: the first, the
-last and the count say them.
+two attempts on the same steps. A run that has another's curve (`Run.reused_from`) is read from there. NaN and Inf come back
+bit for bit. Steps at equal distances are not stored: the first, the last and the count say them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from server.database import codec
-from server.database.models import Chunk, ChunkColumn
+from server.database.models import Chunk, ChunkColumn, Run
 
 Columns = dict[str, NDArray[np.float64]]
 
@@ -119,9 +119,15 @@ def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None =
     return joined.pop("step").astype(np.int64), joined
 
 
+def curve_of(session: Session, run_id: str) -> str:
+    """The run under whose id the steps of a run are stored: itself, or the one whose curve it has."""
+    return session.scalar(select(Run.reused_from).where(Run.id == run_id)) or run_id
+
+
 def names(session: Session, run_id: str, kind: str) -> list[str]:
     """The columns that a run has recorded, in the order of the alphabet."""
-    found = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == run_id, ChunkColumn.kind == kind).distinct())
+    own = curve_of(session, run_id)
+    found = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == own, ChunkColumn.kind == kind).distinct())
     return sorted(set(found) - {"step"})
 
 
@@ -132,6 +138,7 @@ def tables(
 
     An attempt counts up to where a newer one began; so the order of attempts is the order of steps.
     """
+    run_id = curve_of(session, run_id)
     limits = superseded_from(session, run_id, kind)
     wanted = [piece for piece in pieces(session, run_id, kind, first_step, last_step) if piece.first_step < limits[piece.epoch]]
     for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
+from server.baselines import resolve
 from server.context import InContext
 from server.database.clock import time_text
 from server.documents import JobDocument, job_document
@@ -23,7 +24,10 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRequest(JobRequest):
-    """A job, and when an earlier one answers in its place: of the same `revision`, at most `max_age_days` old, unless `fresh`."""
+    """A job, and when an earlier one answers in its place: of the same `revision`, at most `max_age_days` old, unless `fresh`.
+
+    `fresh` trains every run anew, the baseline's too unless a promoted one is named.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -52,15 +56,18 @@ def gate(
     idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
 ) -> GateDocument:
     """The job that answers this question: 200 where one is there already, 202 where one was queued for it."""
-    question = Question(
-        spec=request.job,
-        criteria=criteria_of(request.criteria),
-        revision=request.revision,
-        max_age_days=request.max_age_days,
-        fresh=request.fresh,
-    )
-    order, lease_seconds = order_of(request, submitter), context.settings.lease_seconds
+    criteria, lease_seconds = criteria_of(request.criteria), context.settings.lease_seconds
+    order = order_of(request, submitter)
+    order = replace(order, reuse=order.reuse and not request.fresh)
     with context.database.write() as session:
+        question = Question(
+            spec=request.job,
+            criteria=criteria,
+            revision=request.revision,
+            max_age_days=request.max_age_days,
+            fresh=request.fresh,
+            named=resolve(session, request.baseline, request.job, lease_seconds),
+        )
         found = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
         finished_at = found.job.finished_at if found.found == "concluded" else None
         document = GateDocument(

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from parity.evidence import bundle_bytes
 from server import jobs
 from server.auth import Principal, requires
+from server.baselines import BaselineChoice, resolve
 from server.context import Context, InContext
 from server.database.models import Job, JobStatus, is_id
 from server.documents import WHOLE, JobDocument, JobSummary, job_document, job_summary, verdict_documents
@@ -32,13 +33,15 @@ Submitter = Annotated[Principal, Depends(requires("submit"))]
 class JobRequest:
     """What `parity.yaml` holds for the server: the job, and the policy that judges it.
 
-    `priority` puts it before others (above 0 takes an admin); `max_run_seconds` limits how long one run may train.
+    `baseline` names a promoted baseline, or says that the job's own is trained whatever was before (`reuse: false`); `priority` puts it
+    before others (above 0 takes an admin); `max_run_seconds` limits how long one run may train.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     job: JobSpec
     criteria: Mapping[str, Any]
+    baseline: BaselineChoice | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
@@ -72,7 +75,8 @@ def submit(
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
     criteria, order = criteria_of(request.criteria), order_of(request, submitter)
     with context.database.write() as session:
-        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order)
+        named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
+        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order, named=named)
         document = job_document(session, job, context.settings.lease_seconds)
     if is_new:
         ring(context, job)
@@ -84,7 +88,8 @@ def order_of(request: JobRequest, submitter: Principal) -> jobs.Order:
     """How the job is to be trained; ForbiddenError where that is not for everybody to say."""
     if request.priority > 0 and not submitter.may("admin"):
         raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
-    return jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds)
+    reuse = request.baseline is None or request.baseline.reuse
+    return jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
 
 
 def ring(context: Context, job: Job) -> None:

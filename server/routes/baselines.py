@@ -1,0 +1,157 @@
+"""Named baselines over REST: list, read, promote, attach controls, expire, compare."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import Field
+from sqlalchemy import select
+
+from server import baselines
+from server.auth import Principal, requires
+from server.baseline_documents import BaselineDiff, BaselineDocument, BaselineSummary, baseline_document, diff, parsed_version, summaries
+from server.context import InContext
+from server.database.models import Baseline, is_id
+from server.errors import InvalidError
+from server.exact import Exact
+
+router = APIRouter(prefix="/api/v1", tags=["baselines"], dependencies=[Depends(requires("view"))])
+
+_Submitter = Annotated[Principal, Depends(requires("submit"))]
+_Name = Annotated[str, Path(max_length=64, description="name of the baseline")]
+_Version = Annotated[int, Path(ge=1, le=2**31, description="its version")]
+_Reason = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteRequest:
+    """A finished arm of a job (its baseline, where none is named) to become the next version of a name, and why.
+
+    After `days` no job may name it any more; without, it does not expire.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    name: Annotated[str, Field(pattern=baselines.NAME)]
+    job: str
+    reason: _Reason
+    arm: str | None = None
+    days: Annotated[float, Field(gt=0, le=3650)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlsRequest:
+    """A run, or a job whose runs are looked through, with reruns of a baseline; and why."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    runs_of: str
+    reason: _Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireRequest:
+    """Why no later job may name a version."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    reason: _Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselinePage:
+    """A page of versions, promoted last first; `next_cursor` is null on the last."""
+
+    items: list[BaselineSummary]
+    next_cursor: str | None
+
+
+@router.get("/baselines")
+def index(
+    context: InContext,
+    name: Annotated[str | None, Query(max_length=64, description="only versions of this name")] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="versions a page")] = 50,
+) -> BaselinePage:
+    """Versions of baselines, promoted last first, the expired ones too."""
+    statement = select(Baseline).order_by(Baseline.id.desc()).limit(limit + 1)
+    if name:
+        statement = statement.where(Baseline.name == name)
+    if cursor:
+        statement = statement.where(Baseline.id < _decoded(cursor))
+    with context.database.read() as session:
+        rows = session.scalars(statement).all()
+        more = base64.urlsafe_b64encode(rows[limit - 1].id.encode()).decode() if len(rows) > limit else None
+        return BaselinePage(items=summaries(session, rows[:limit]), next_cursor=more)
+
+
+@router.post("/baselines", status_code=201)
+def promote(request: Exact[PromoteRequest], response: Response, context: InContext, who: _Submitter) -> BaselineDocument:
+    """Promote: the finished runs of an arm become an immutable version. 409 where one of them is broken, diverged or not complete."""
+    with context.database.write() as session:
+        row = baselines.promote(session, request.name, request.job, request.arm, request.reason, who.id, request.days)
+        name, version = row.name, row.version
+    response.headers["Location"] = f"/api/v1/baselines/{name}/versions/{version}"
+    return _document(context, name, version)
+
+
+@router.get("/baselines/{name}")
+def newest(name: _Name, context: InContext) -> BaselineDocument:
+    """The newest version of a name."""
+    return _document(context, name, None)
+
+
+@router.get("/baselines/{name}/versions/{version}")
+def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
+    """One version: its runs, specification, manifest, run noise, audit trail."""
+    return _document(context, name, version)
+
+
+@router.post("/baselines/{name}/versions/{version}/controls")
+def attach_controls(
+    name: _Name, version: _Version, request: Exact[ControlsRequest], context: InContext, who: _Submitter
+) -> BaselineDocument:
+    """Attach reruns: jobs that name the version from now on get their run noise measured on them. 409 where none is a rerun."""
+    with context.database.write() as session:
+        baselines.attach_controls(session, baselines.find(session, name, version), request.runs_of, request.reason, who.id)
+    return _document(context, name, version)
+
+
+@router.post("/baselines/{name}/versions/{version}:expire")
+def expire(name: _Name, version: _Version, request: Exact[ExpireRequest], context: InContext, who: _Submitter) -> BaselineDocument:
+    """End a version now. What was judged against it stays as it is; expiring twice changes nothing."""
+    with context.database.write() as session:
+        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id)
+    return _document(context, name, version)
+
+
+@router.get("/baselines/{name}/versions/{version}/diff")
+def compare(
+    name: _Name,
+    version: _Version,
+    context: InContext,
+    other: Annotated[str, Query(max_length=100, description="`NAME`, `NAME@VERSION`, or the id of a job")],
+) -> BaselineDiff:
+    """What differs between a version and another version, or a job's baseline arm: specification and environment."""
+    with context.database.read() as session:
+        ours = baselines.find(session, name, version)
+        return diff(session, ours, other if is_id("j", other) else baselines.find(session, *parsed_version(other)))
+
+
+def _document(context: InContext, name: str, version: int | None) -> BaselineDocument:
+    with context.database.read() as session:
+        return baseline_document(session, baselines.find(session, name, version), context.settings.lease_seconds)
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        found = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        found = ""
+    if not is_id("b", found):
+        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin")
+    return found
