@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from training.engines import transformer_engine_installed
 from training.engines.maxtext_errors import MaxTextError
 from training.engines.maxtext_installed import installed
 from training.engines.maxtext_options import QUANTIZATION
+from training.engines.transformer_engine_installed import NATIVE_SM
 from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
@@ -32,7 +34,11 @@ _INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 # Where Linux says what a control group may take, in its second and first version.
 _MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
-_NATIVE_SM = {"bf16": 80, "fp8_current": 89, "fp8_delayed": 89, "mxfp8": 100, "nvfp4": 100, "nvfp4_no_rht": 100, "nvfp4_no_sr": 100}
+_ENGINES = {
+    "transformer_engine": "natively, our trainer with Transformer Engine's kernels (engine transformer_engine)",
+    "maxtext": "by MaxText (engine maxtext)",
+    "emulated": "emulated, the same codes on any device (engine emulated)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +139,14 @@ def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
         return False, f"engine {engine!r} trains nothing here"
     if engine == "maxtext" and device.sm is None:
         return _maxtext_on_cpu(recipe, device)
-    needed = _NATIVE_SM.get(recipe)
-    if needed is None or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
+    if recipe not in NATIVE_SM or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
-        return False, f"engine {engine} needs an NVIDIA GPU of SM {needed / 10:.1f} or later; this is {device.device_class}"
-    if int(device.sm) < needed:
-        return False, f"recipe {recipe} needs SM {needed / 10:.1f} or later; this GPU is SM {int(device.sm) / 10:.1f}"
-    if engine == "maxtext":
-        return _maxtext_is_there()
-    if importlib.util.find_spec("transformer_engine") is None:
-        return False, f"engine {engine} needs the package transformer_engine, which is not installed on this worker"
-    return False, f"engine {engine} is not part of this version of the trainer"
+        return False, f"engine {engine} needs an NVIDIA GPU of SM {NATIVE_SM[recipe][1]}; this is {device.device_class}"
+    refused = transformer_engine_installed.sm_refusal(recipe, int(device.sm))
+    if refused is not None:
+        return False, refused
+    return _maxtext_is_there() if engine == "maxtext" else transformer_engine_installed.can_run(recipe)
 
 
 def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
@@ -169,20 +171,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args(arguments)
     device = describe()
-    runs = {
-        f"{engine}/{recipe}": can_run(engine, recipe, device)
-        for engine in ("emulated", "transformer_engine", "maxtext")
-        for recipe in RECIPES
+    runs: dict[str, dict[str, tuple[bool, str]]] = {
+        engine: {recipe: can_run(engine, recipe, device) for recipe in RECIPES} for engine in _ENGINES
     }
     if options.json:
-        can = {name: {"ok": ok, "reason": reason} for name, (ok, reason) in runs.items()}
+        can = {f"{engine}/{recipe}": {"ok": ok, "reason": reason} for engine, told in runs.items() for recipe, (ok, reason) in told.items()}
         sys.stdout.write(json.dumps({**asdict(device), "can_run": can}) + "\n")
         return 0
     for name, value in asdict(device).items():
         sys.stdout.write(f"{name:14} {value}\n")
-    for name, (ok, reason) in runs.items():
-        sys.stdout.write(f"{'yes' if ok else 'no':3} {name:32} {reason}\n")
+    for engine, told in runs.items():
+        sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(told)))
     return 0
+
+
+def _in_words(told: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
+    """A line for each reason, what can be run first."""
+    for ok, reason in sorted(dict.fromkeys(told.values()), key=lambda answer: not answer[0]):
+        recipes = ", ".join(recipe for recipe, answer in told.items() if answer == (ok, reason))
+        yield f"  {'yes' if ok else 'no':3} {recipes}: {reason}\n"
 
 
 if __name__ == "__main__":

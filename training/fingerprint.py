@@ -12,6 +12,7 @@ import os
 
 from training import device as device_module
 from training.data import Corpus
+from training.engines import transformer_engine_installed
 from training.provenance import trainer_facts
 from training.spec import RunSpec
 from training.switches import label, not_te_parity
@@ -32,6 +33,8 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
         "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
         "threads": str(device.threads),
     }
+    if spec.engine == "transformer_engine":
+        facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine_installed.facts().items()}
     reason = not_te_parity(spec.recipe, spec.switches)
     if reason is not None:  # a key of the recipe's own: what only one arm says can't confound a pair
         facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason

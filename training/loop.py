@@ -8,6 +8,7 @@ The same thread count gives the same bits in every process; `training.run` says 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import jax
 
@@ -16,6 +17,7 @@ from training import device as device_module
 from training.checkpoint import Checkpointing, Checkpoints
 from training.data import Corpus
 from training.device import Device
+from training.engines import transformer_engine
 from training.fingerprint import identity
 from training.run import DivergedError, Run
 from training.spec import RunSpec
@@ -69,7 +71,8 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
     data_module.check_vocabulary(corpus, spec.model.vocab_size)
     checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
     try:
-        yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps(checkpoints)
+        with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
+            yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps(checkpoints)
     except MemoryError as error:
         raise _out_of_memory(spec, device) from error
     except jax.errors.JaxRuntimeError as error:

@@ -22,6 +22,7 @@ Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,12 +41,16 @@ from training.statistics import PROJECTIONS
 from training.switches import NO_SWITCHES, Switches
 
 Parameters = dict[str, Any]
+Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.Array]
 _EPSILON = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in."""
+    """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
+
+    `layer` computes the quantized linear layers; those that are left unquantized are ours under every engine.
+    """
 
     shape: Model
     quantized: LinearRecipe
@@ -54,6 +59,7 @@ class Decoder:
     keep_first: int = 0
     keep_last: int = 0
     remat: bool = False
+    layer: Layer = linear
 
     @property
     def dtype(self) -> Any:
@@ -83,6 +89,7 @@ def decoder(
     projections: Projections = NO_OVERRIDES,
     bf16_forward: bool = False,
     remat: bool = False,
+    layer: Layer = linear,
 ) -> Decoder:
     """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32).
 
@@ -97,6 +104,7 @@ def decoder(
         keep_first=keep_first,
         keep_last=keep_last,
         remat=remat,
+        layer=layer,
     )
 
 
@@ -194,7 +202,9 @@ def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, 
     number = PROJECTIONS.index(name)
     channel = Channel(*(part[index, number] for part in channels))
     w = _narrow(block[name], model.dtype)
-    return linear(model.recipe_of(index, name), x, w, random_bits.fold(seed, number), channel)
+    recipe = model.recipe_of(index, name)
+    layer = model.layer if recipe.quantized else linear
+    return layer(recipe, x, w, random_bits.fold(seed, number), channel)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:

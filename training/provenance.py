@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training import device
+from training.engines import transformer_engine_installed
 from training.engines.maxtext_installed import VARIABLE, versions_beside
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
@@ -21,6 +22,7 @@ def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
     """The trainer's part of a run's manifest, for a training process with that environment. Imports no jax."""
     found = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
     found |= {f"version.{name}": version for name, version in device.versions().items()}
+    found |= {f"version.{name}": version for name, version in transformer_engine_installed.versions().items()}
     if python := environment.get(VARIABLE):
         found |= {f"version.maxtext-python.{name}": version for name, version in versions_beside(python).items()}
     return found | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}

@@ -50,6 +50,7 @@ NOT_TE_PARITY: Mapping[str, str] = {
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
 }
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
+_OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines whose model is ours, so that a layer can be chosen
 OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # made on the worker, from nothing that a path could name
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "cpu": "a worker that trains on processors",
@@ -99,11 +100,11 @@ def check_seed(seed: int) -> None:
 
 def check_source(engine: str, source: str) -> None:
     """Raises SpecError where this engine cannot read that source of tokens."""
-    if engine == "emulated" and source in MAXTEXT_SOURCES:
+    if engine in _OUR_TRAINER and source in MAXTEXT_SOURCES:
         raise SpecError(
             "data.source",
             source,
-            "python_stdlib, text, tokens or markov under engine emulated",
+            f"python_stdlib, text, tokens or markov under engine {engine}",
             "or use engine: maxtext, which reads it and brings its own tokenizer",
         )
     if engine == "maxtext" and source not in MAXTEXT_SOURCES:
@@ -115,16 +116,18 @@ def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> N
     check_at_least("job.keep_first", keep_first, 0)
     check_at_least("job.keep_last", keep_last, 0)
     kept = keep_first + keep_last
-    if kept and engine not in ("emulated", "external"):
+    if kept and engine == "maxtext":
         raise SpecError("keep_first + keep_last", kept, f"0 under engine {engine}", "it quantizes every block; use engine: emulated")
     if kept >= n_layers:
         raise SpecError("keep_first + keep_last", kept, f"fewer than model.n_layers = {n_layers}")
 
 
-def check_switch(engine: str, recipe: str, step: int, steps: int) -> None:
+def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) -> None:
     """Raises SpecError where a run cannot switch to bf16 at `step`."""
-    if engine not in ("emulated", "external"):
+    if engine == "maxtext":
         raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch in mid-run needs engine: emulated")
+    if engine == "transformer_engine" and scope == "forward":
+        raise SpecError("arm.bf16_scope", scope, "all under engine transformer_engine", "its layers quantize all of their products or none")
     if recipe in ("f32", "bf16"):
         raise SpecError("arm.bf16_from_step", step, f"nothing for recipe {recipe}", "only a quantized recipe can switch to bf16")
     if not 0 < step < steps:
@@ -135,12 +138,22 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
     """Raises SpecError where a batch cannot be cut into equal pieces for accumulation and for the devices."""
     check_at_least("gradient_accumulation", pieces, 1)
     check_at_least("devices", devices, 1)
-    if engine in ("emulated", "maxtext") and batch_size % (pieces * devices):
+    if engine == "transformer_engine" and devices != 1:
+        raise SpecError("devices", devices, "1 under engine transformer_engine", "its kernels have not been tried inside a shared step")
+    if engine != "external" and batch_size % (pieces * devices):
         raise SpecError(
             "data.batch_size",
             batch_size,
             f"a multiple of gradient_accumulation x devices = {pieces} x {devices}",
             "change one of the three",
+        )
+
+
+def check_statistics(engine: str, every: int) -> None:
+    """Raises SpecError where an engine can't watch the quantization of its layers."""
+    if engine == "transformer_engine" and every:
+        raise SpecError(
+            "schedule.statistics_every", every, "0 under engine transformer_engine", "its kernels don't tell; use engine: emulated"
         )
 
 

@@ -27,6 +27,8 @@ from training import delayed, optimizer, random_bits, step
 from training import model as model_module
 from training.checkpoint import Checkpoints
 from training.data import Corpus
+from training.engines import transformer_engine
+from training.linear import linear
 from training.model import Decoder
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
@@ -110,6 +112,7 @@ class Run:
             projections=spec.projections,
             bf16_forward=late and spec.bf16_scope == "forward",
             remat=spec.remat,
+            layer=transformer_engine.linear if spec.engine == "transformer_engine" else linear,
         )
 
     def _model_at(self, step: int) -> Decoder:

@@ -301,7 +301,8 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
     check_maxtext(spec)
     rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
-    if spec.projections != NO_OVERRIDES and spec.engine not in ("emulated", "external"):
+    rules.check_statistics(spec.engine, spec.schedule.statistics_every)
+    if spec.projections != NO_OVERRIDES and spec.engine == "maxtext":
         raise SpecError("projections", asdict(spec.projections), f"nothing under engine {spec.engine}", "use engine: emulated")
     if not spec.projections.quantized(spec.layer_policy):
         raise SpecError("projections", asdict(spec.projections), "a layer that is quantized", "leave one out of the list")
@@ -315,7 +316,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     found = features(arm.recipe, arm.switches)
     rules.check_shapes(spec.engine, arm.recipe, found.block_size if found else 1, _contracting_sizes(spec))
     if arm.bf16_from_step is not None:
-        rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps)
+        rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all where nothing switches", "name the step: bf16_from_step")
 
@@ -323,7 +324,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
 def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
     """How many elements the three products of the quantized layers contract."""
     model, data = spec.model, spec.data
-    pieces = spec.gradient_accumulation * spec.devices if spec.engine == "emulated" else 1
+    pieces = spec.gradient_accumulation * spec.devices if spec.engine != "maxtext" else 1
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
     sizes = {"model.d_model": model.d_model, "model.d_ff": model.d_ff, tokens: data.tokens_per_step // pieces}
     if spec.projections.quantized(spec.layer_policy) & {"key", "value"}:

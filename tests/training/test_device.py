@@ -57,8 +57,9 @@ def test_emulation_runs_every_recipe_and_says_how():
 @pytest.mark.parametrize(
     ("engine", "recipe", "device", "reason"),
     [
-        ("transformer_engine", "nvfp4", H100, "needs SM 10.0 or later; this GPU is SM 9.0"),
+        ("transformer_engine", "nvfp4", H100, "needs SM 10.0 or 10.3; this GPU is SM 9.0"),
         ("transformer_engine", "fp8_current", replace(H100, sm=None, device_class="cpu:x86_64"), "this is cpu:x86_64"),
+        ("transformer_engine", "nvfp4", replace(H100, sm="120", device_class="gpu:sm120"), "needs SM 10.0 or 10.3; this GPU is SM 12.0"),
         ("transformer_engine", "f32", H100, "has no recipe f32"),
         ("maxtext", "fp8_current", H100, "PARITY_MAXTEXT_PYTHON is not set"),
         ("maxtext", "mxfp4", H100, "has no recipe mxfp4"),
@@ -75,7 +76,13 @@ def test_a_refusal_has_its_reason(engine, recipe, device, reason):
 
 def test_command_line_prints_text_and_json(capsys):
     assert main([]) == 0
-    assert "device_class" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "device_class" in printed
+    natively, by_maxtext, emulated = printed.split("\n\n")[1:]
+    assert natively.startswith("natively, our trainer with Transformer Engine's kernels")
+    assert "no  fp8_current, fp8_delayed: engine transformer_engine needs an NVIDIA GPU of SM 8.9 or later" in natively
+    assert by_maxtext.startswith("by MaxText")
+    assert "yes f32, bf16, fp8_current, fp8_delayed, mxfp8, nvfp4," in emulated
     assert main(["--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["can_run"]["emulated/nvfp4"]["ok"] is True

@@ -37,7 +37,7 @@ def model(**changes):
         (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
         (changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)), r"arm\.bf16_from_step is 1500, expected a step after the first"),
         (changed(candidates=(Arm(recipe="bf16", bf16_from_step=5),)), "only a quantized recipe can switch"),
-        (changed(engine="transformer_engine", keep_last=1), "0 under engine transformer_engine"),
+        (changed(engine="maxtext", data=Data(source="grain", path="x"), keep_last=1), "0 under engine maxtext"),
         (lambda: Arm(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
         (lambda: Arm(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
         (lambda: Data(source="text"), r"data\.path is None, expected a path for source text"),

@@ -1,0 +1,126 @@
+"""Which Transformer Engine this process has, and whether it runs a recipe on this GPU, with the reason either way.
+
+What it answers: may engine transformer_engine train this recipe here? Asked in the order in which a reader would look: the GPU's
+compute capability, the package and its compiled part, the driver, Transformer Engine's own test of the recipe, and the environment
+variable that would make it compute something else in the place of its kernels.
+
+NVFP4 is trained on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
+compiles the kernel for no other. MXFP8 on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
+backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Its JAX test asks for a least capability alone.
+
+Nothing is imported before `jax_modules` is called. **Not yet run on a GPU.**
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
+LEAST_VERSION = (2, 20)
+INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/portability.md)"
+# Compute capabilities without their dot, and in words.
+NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
+    "bf16": (range(80, 1000), "8.0 or later"),
+    "fp8_current": (range(89, 1000), "8.9 or later"),
+    "fp8_delayed": (range(89, 1000), "8.9 or later"),
+    "mxfp8": (range(100, 120), "10.0 to 11.x"),
+    "nvfp4": ((100, 103), "10.0 or 10.3"),
+    "nvfp4_no_rht": ((100, 103), "10.0 or 10.3"),
+    "nvfp4_no_sr": ((100, 103), "10.0 or 10.3"),
+}
+_CLASSES: Mapping[str, str] = {
+    "fp8_current": "Float8CurrentScaling",
+    "fp8_delayed": "DelayedScaling",
+    "mxfp8": "MXFP8BlockScaling",
+    "nvfp4": "NVFP4BlockScaling",
+    "nvfp4_no_rht": "NVFP4BlockScaling",
+    "nvfp4_no_sr": "NVFP4BlockScaling",
+}
+_CUSTOM_CALLS = ("NVTE_JAX_CUSTOM_CALLS", "NVTE_JAX_CUSTOM_CALLS_RE")
+_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def sm_refusal(recipe: str, sm: int) -> str | None:
+    """Why a GPU of this compute capability (90 is 9.0) has no such products, or None."""
+    able, words = NATIVE_SM[recipe]
+    return None if sm in able else f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
+
+
+def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[bool, str]:
+    """Whether the Transformer Engine of this process runs a recipe of NATIVE_SM on its GPUs, and the reason either way."""
+    te, why_not = _import()
+    if te is None:
+        return False, why_not
+    for name in _CUSTOM_CALLS:
+        if name in environment:
+            return False, f"{name} is set, which may replace Transformer Engine's kernels by other arithmetic; unset it on this worker"
+    if recipe in _CLASSES:
+        able, reason = te.quantize.is_quantize_recipe_supported(_CLASSES[recipe])
+        if not able:
+            return False, f"Transformer Engine refuses {_CLASSES[recipe]} here: {reason}"
+    return True, ", ".join(f"{name} {value}" for name, value in facts().items())
+
+
+def jax_modules() -> SimpleNamespace:
+    """Transformer Engine's modules that we call: dense, quantize, sharding, recipe, extension; raises ImportError with the reason."""
+    te, why_not = _import()
+    if te is None:
+        raise ImportError(why_not)
+    return te
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that are installed, read from metadata."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def facts() -> dict[str, str]:
+    """What decides the bits of this engine beside the packages of every engine: versions of TE, CUDA, cuBLASLt and the driver."""
+    extension = jax_modules().extension
+    cuda = {"cuda": str(extension.get_cuda_version()), "cublaslt": str(extension.get_cublasLt_version())}
+    return versions() | cuda | {"driver": driver()}
+
+
+def driver(file: Path = _DRIVER) -> str:
+    """The version of NVIDIA's kernel driver, or "unknown" where the system does not tell it."""
+    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.read_text()) if file.exists() else None
+    return found[1] if found else "unknown"
+
+
+@functools.cache
+def _import() -> tuple[SimpleNamespace | None, str]:
+    """The modules, or why there are none."""
+    version = versions().get("transformer_engine")
+    if version is None:
+        return None, f"engine transformer_engine needs the package transformer_engine, which is not installed on this worker; {INSTALL}"
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < LEAST_VERSION:
+        return None, f"Transformer Engine {version} is installed, expected {'.'.join(map(str, LEAST_VERSION))} or later"
+    try:
+        return SimpleNamespace(
+            dense=_module("transformer_engine.jax.dense"),
+            quantize=_module("transformer_engine.jax.quantize"),
+            sharding=_module("transformer_engine.jax.sharding"),
+            recipe=_module("transformer_engine.common.recipe"),
+            extension=_module("transformer_engine_jax"),
+        ), ""
+    except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
+        # OSError: a driver or a library that is not there. RuntimeError and AssertionError: what its own start-up checks.
+        missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
+        return None, f"Transformer Engine {version} is installed and does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(name)
