@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -11,6 +11,7 @@ from server.database.engine import Database
 from server.limits import Limiter
 from server.live import Broadcast
 from server.queue import Doorbell
+from server.recent import Recent
 from server.settings import Settings
 
 
@@ -23,6 +24,7 @@ class Context:
     doorbell: Doorbell
     broadcast: Broadcast
     limiter: Limiter
+    recent: Recent = field(default_factory=Recent)
 
 
 def _context(request: Request) -> Context:

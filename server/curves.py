@@ -52,9 +52,3 @@ def _recorded(columns: store.Columns) -> store.Columns:
 def finished(session: Session, arm: Arm) -> list[Curve]:
     """The curves that the judge reads: those of the arm's finished runs."""
     return [curve(session, run) for run in arm.runs if run.state == "finished"]
-
-
-def begun(session: Session, arm: Arm) -> list[Curve]:
-    """The curves that a chart shows: those of all runs that have recorded a step, however they ended."""
-    found = [curve(session, run) for run in arm.runs if run.epoch or run.state not in ("queued", "awaiting_data")]
-    return [run for run in found if len(run.steps)]

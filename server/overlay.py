@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.gap import step_edges
 from server.buckets import NONFINITE_LISTED, NonFinite, kind_of
 
 RAW_STEPS = 20_000
@@ -55,11 +56,11 @@ class Overlay:
     lines: list[Line]
 
 
-def overlay(runs: Sequence[Recorded], points: int) -> Overlay:
-    """Put runs on common edges: every step up to 20,000 of them, else at most `points` buckets (1 or more)."""
+def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Overlay:
+    """Put runs on common edges: every step up to 20,000, else at most `points` buckets (1 or more) of equal length, or ratio (`log`)."""
     grid = _union([run.steps for run in runs])
     is_raw = len(grid) <= RAW_STEPS
-    first, last = (grid, grid) if is_raw else _edges(grid, points)
+    first, last = (grid, grid) if is_raw else _edges(grid, points, log=log)
     return Overlay(
         aggregation="none" if is_raw else "minmaxmean",
         steps_in_range=len(grid),
@@ -84,13 +85,14 @@ def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.unique(np.concatenate(columns))
 
 
-def _edges(grid: NDArray[np.int64], points: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First and last step of the buckets that hold any of the steps."""
-    width = (int(grid[-1]) - int(grid[0])) // points + 1
-    first = grid[0] + width * np.arange((int(grid[-1]) - int(grid[0])) // width + 1)
+    begin, end = int(grid[0]), int(grid[-1])
+    first = step_edges(begin, end, points, log=True) if log else np.arange(begin, end + 1, (end - begin) // points + 1)
+    last = np.append(first[1:], end + 1) - 1
     at = np.searchsorted(grid, first)
-    first = first[np.append(at[1:], len(grid)) > at]
-    return first, np.minimum(first + width - 1, grid[-1])
+    held = np.append(at[1:], len(grid)) > at
+    return first[held], last[held]
 
 
 def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
+from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.gap import binned_gap
-from server import curves, external, jobs
+from parity.decidable import HalfWidths, half_widths
+from parity.gap import BinnedGap, Ground, binned_gap, gap_ground
+from server import charted, external, jobs
 from server.auth import requires
 from server.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.caching import entity_tag, not_modified, tagged
-from server.context import InContext
+from server.context import Context, InContext
 from server.database import store
+from server.database.models import Arm, Job, Run
+from server.database.states import JOB_ENDED
 from server.errors import InvalidError, NotFoundError
+from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
-_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
+Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,35 +64,54 @@ class GapDocument:
     common_steps: int
 
 
-@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=_UNCHANGED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfWidthsDocument:
+    """Half the interval of the gap, in nats, as it would be had the plan ended at each `step`; `sentence` says what follows from it.
+
+    The interval can decide where `half_width` is below `distance`, which is how far the gap is from the margin. `run_half_width` is what
+    run-to-run noise alone leaves. `forecast_…` are the looks still to come, if gap and noise stay as they are and all planned runs finish.
+    """
+
+    candidate: str
+    baseline: str
+    step: list[int]
+    gap: list[float]
+    half_width: list[float]
+    run_half_width: list[float]
+    distance: list[float | None]
+    baseline_runs: list[int]
+    candidate_runs: list[int]
+    forecast_step: list[int]
+    forecast_half_width: list[float]
+    margin_nats: float | None
+    planned_steps: int
+    sentence: str
+
+
+@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
 def gap(
     job_id: str,
     context: InContext,
     response: Response,
-    candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
+    candidate: Candidate = None,
     bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
-    first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
-    last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
-    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    spacing: Spacing = "linear",
+    if_none_match: IfNoneMatch = "",
 ) -> Response | GapDocument:
     """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step)
+        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        baseline, *candidates = job.arms
-        name = candidate or candidates[0].name
-        chosen = next((arm for arm in candidates if arm.name == name), None)
-        if chosen is None:
-            raise NotFoundError(f"job {job_id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
+        baseline, chosen = _pair(job, candidate)
         planned = job.spec["schedule"]["steps"]
-        criteria = criteria_from_mapping(job.criteria)
-        pair = curves.begun(session, baseline), curves.begun(session, chosen)
-    found = binned_gap(*pair, criteria, bins=bins, planned_steps=planned, first_step=first_step, last_step=last_step)
+        found = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
     response.headers.update(tagged(tag))
     return GapDocument(
-        candidate=name,
+        candidate=chosen.name,
         baseline=baseline.name,
         first_step=found.first_step.tolist(),
         last_step=found.last_step.tolist(),
@@ -99,23 +123,104 @@ def gap(
         nonfinite_count=len(found.nonfinite_baseline) + len(found.nonfinite_candidate),
         margin_nats=found.margin_nats,
         level_nats=found.level,
-        window=None if found.window is None else [*found.window],
+        window=[*found.window],
         planned_steps=planned,
         common_steps=int(np.sum(found.n)),
     )
 
 
-@router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=_UNCHANGED)
+def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
+    """The baseline and the candidate of this name."""
+    baseline, *candidates = job.arms
+    name = candidate or candidates[0].name
+    chosen = next((arm for arm in candidates if arm.name == name), None)
+    if chosen is None:
+        raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
+    return baseline, chosen
+
+
+def _binned(
+    context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
+) -> BinnedGap:
+    """The gap in bins. What it rests on is kept for a job that has ended, so that a range of it reads no other step."""
+    criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
+    arms = charted.begun(job.arms[0]), charted.begun(candidate)
+    key = entity_tag(job, "ground", candidate.name)
+    ground = context.recent.get(key, Ground)
+    if key is not None and ground is not None:
+        end = math.inf if last is None else last
+        base, cand = (charted.losses(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True))
+    else:
+        whole = charted.losses(session, arms[0]), charted.losses(session, arms[1])
+        ground = gap_ground(*whole, criteria, planned)
+        if key is not None:
+            context.recent.keep(key, ground)
+        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
+    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
+
+
+@router.get("/jobs/{job_id}/half-widths", response_model=HalfWidthsDocument, responses=UNCHANGED)
+def interval_half_widths(
+    job_id: str, context: InContext, response: Response, candidate: Candidate = None, if_none_match: IfNoneMatch = ""
+) -> Response | HalfWidthsDocument:
+    """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        tag = entity_tag(job, "half-widths", candidate)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        baseline, chosen = _pair(job, candidate)
+        planned = job.spec["schedule"]["steps"]
+        found = _looks(context, session, job, baseline, chosen, planned)
+    response.headers.update(tagged(tag))
+    return HalfWidthsDocument(
+        candidate=chosen.name,
+        baseline=baseline.name,
+        step=[look.step for look in found.looks],
+        gap=[look.gap for look in found.looks],
+        half_width=[look.half_width for look in found.looks],
+        run_half_width=[look.run_half_width for look in found.looks],
+        distance=[look.distance for look in found.looks],
+        baseline_runs=[look.baseline_runs for look in found.looks],
+        candidate_runs=[look.candidate_runs for look in found.looks],
+        forecast_step=[step for step, _ in found.forecast],
+        forecast_half_width=[half for _, half in found.forecast],
+        margin_nats=found.looks[-1].margin if found.looks else None,
+        planned_steps=planned,
+        sentence=found.sentence,
+    )
+
+
+def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
+    """The looks; those that were made before are kept, except where a user's trainer may still send steps of long ago."""
+    ended = job.status in JOB_ENDED
+    arms = [[run for run in charted.begun(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
+    key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
+    known = None if job.engine == "external" and not ended else context.recent.get(key, HalfWidths)
+    found = half_widths(
+        charted.losses(session, arms[0], learning_rate=True),
+        charted.losses(session, arms[1]),
+        criteria_from_mapping(job.criteria),
+        planned_steps=planned,
+        controls=charted.losses(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
+        runs=None if ended else (len(baseline.runs), len(candidate.runs)),
+        known=known.looks if known else (),
+    )
+    context.recent.keep(key, found)
+    return found
+
+
+@router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=UNCHANGED)
 def metrics(
     run_id: str,
     context: InContext,
     response: Response,
     names: Annotated[str, Query(description="columns, comma-separated")] = "lm_loss",
     kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
-    first_step: Annotated[int | None, Query(alias="from", ge=0, description="first step")] = None,
-    last_step: Annotated[int | None, Query(alias="to", ge=0, description="last step")] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
-    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+    if_none_match: IfNoneMatch = "",
 ) -> Response | MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
     with context.database.read() as session:
@@ -128,7 +233,7 @@ def metrics(
         if unknown and known:
             raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(known)}")
         last = math.inf if last_step is None else last_step
-        columns = store.join([*store.tables(session, run_id, kind, first_step or 0, last, wanted)], wanted)
+        columns = store.join([*store.tables(session, run_id, kind, first_step, last, wanted)], wanted)
     steps = columns["step"].astype(np.int64)
     response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from server import external
 from server.auth import requires
@@ -14,9 +14,9 @@ from server.caching import entity_tag, not_modified, tagged
 from server.context import InContext
 from server.errors import InvalidError
 from server.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
+from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
-_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,17 @@ class LayersDocument:
     table: LayerTable | None
 
 
-@router.get("/runs/{run_id}/layers", response_model=LayersDocument, responses=_UNCHANGED)
+@router.get("/runs/{run_id}/layers", response_model=LayersDocument, responses=UNCHANGED)
 def layers(
     run_id: str,
     context: InContext,
     response: Response,
     statistic: Annotated[str | None, Query(max_length=100, description="default: the first recorded; grad_norm has no operand")] = None,
     operand: Annotated[str | None, Query(max_length=100, description="default: the first recorded")] = None,
-    first_step: Annotated[int, Query(alias="from", ge=0, le=2**53, description="first step")] = 0,
-    last_step: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="last step")] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
-    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+    if_none_match: IfNoneMatch = "",
 ) -> Response | LayersDocument:
     """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
     with context.database.read() as session:

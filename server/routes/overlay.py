@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy.orm import Session
 
 from server import jobs
@@ -17,9 +17,9 @@ from server.context import InContext
 from server.database import store
 from server.database.models import Run
 from server.overlay import Line, Recorded, overlay, seconds_of
+from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
-_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
 _SECONDS = "step_seconds"
 
 
@@ -49,7 +49,7 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
-@router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=_UNCHANGED)
+@router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
 def overlaid(
     job_id: str,
     context: InContext,
@@ -57,16 +57,17 @@ def overlaid(
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
     seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
     replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
-    first_step: Annotated[int, Query(alias="from", ge=0, le=2**53, description="first step")] = 0,
-    last_step: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="last step")] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,
     seconds: Annotated[bool, Query(description="also the seconds of training")] = False,
-    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+    spacing: Spacing = "linear",
+    if_none_match: IfNoneMatch = "",
 ) -> Response | OverlayDocument:
     """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        tag = entity_tag(job, "overlay", name, seed, replicate, first_step, last_step, points, seconds)
+        tag = entity_tag(job, "overlay", name, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         first = job.arms[0].runs[0]
@@ -76,7 +77,7 @@ def overlaid(
         last = math.inf if last_step is None else last_step
         recorded = [_recorded(session, run, name, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
-    found = overlay(recorded, points)
+    found = overlay(recorded, points, log=spacing == "log")
     response.headers.update(tagged(tag))
     return OverlayDocument(
         name=name,

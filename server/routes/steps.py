@@ -20,6 +20,7 @@ from server.database import store
 from server.database.store import Columns
 from server.errors import InvalidError
 from server.external import Kind
+from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
@@ -53,7 +54,7 @@ class StepsDocument:
     response_model=StepsDocument,
     responses={
         200: {"content": {formats.CSV: {}, formats.ARROW: {}}},
-        304: {"description": "What If-None-Match names is still right"},
+        **UNCHANGED,
     },
 )
 def steps(
@@ -62,13 +63,13 @@ def steps(
     response: Response,
     names: Annotated[str | None, Query(max_length=5000, description="columns, comma-separated; default: all")] = None,
     kind: Annotated[Kind, Query(description="which records")] = "train",
-    first_step: Annotated[int, Query(alias="from", ge=0, le=2**53, description="first step")] = 0,
-    last_step: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="last step")] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
     limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps a page of JSON")] = _STEPS_A_PAGE,
     form: Annotated[Format | None, Query(alias="format", description="default: what Accept asks for, else json")] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
-    if_none_match: Annotated[str, Header(description="the ETag of an earlier answer")] = "",
+    if_none_match: IfNoneMatch = "",
 ) -> Response | StepsDocument:
     """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold all steps asked for, JSON a page of them."""
     chosen = form or _accepted(accept)

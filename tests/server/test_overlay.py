@@ -56,3 +56,11 @@ def test_values_of_any_size_keep_seven_digits():
 
 def test_time_of_training_counts_the_steps_between():
     assert seconds_of(np.array([0, 10, 20]), np.array([1.0, 2.0, np.nan])).tolist() == [1.0, 21.0, 21.0]
+
+
+def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
+    found = overlay(long_pair[:1], 300, log=True)
+    width = np.array(found.last_step) - np.array(found.first_step) + 1
+    assert (width[0], len(width) <= 300) == (1, True)
+    assert width[-1] > 1000
+    assert width.sum() == 50_000

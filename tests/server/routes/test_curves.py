@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from server.database import store
+from server.database.models import Run
 
 pytestmark = pytest.mark.both_databases
 
@@ -71,3 +72,55 @@ def test_unknown_run_and_column(api, recorded):
     answer = api.get(f"/api/v1/runs/{run}/metrics", params={"names": "speed"})
     assert answer.status_code == 422
     assert "lm_loss" in answer.json()["detail"]
+
+
+def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judged, monkeypatch):
+    job, _ = judged({"nvfp4": 0.05})
+    url, asked = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
+    first = api.get(url, params=asked).json()
+    read = []
+    whole = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
+    again = api.get(url, params=asked)
+    assert again.json() == first
+    assert read == [(1000, 1099)] * 4
+    assert first["common_steps"] == 100
+    assert api.get(url, params={**asked, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+
+
+def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
+    job = recorded({"nvfp4": 0.0})
+    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"bins": 60, "spacing": "log"}).json()
+    assert gap["last_step"][:2] == [0, 1]
+    assert gap["last_step"][-1] - gap["first_step"][-1] > 100
+    assert gap["common_steps"] == 1500
+
+
+def test_half_widths_end_at_the_verdict(api, judged):
+    job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
+    verdict = api.get(f"/api/v1/jobs/{job}").json()["verdicts"][0]
+    answer = api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"})
+    found = answer.json()
+    assert found["step"][-1] == 1499
+    assert found["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
+    assert found["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
+    assert found["forecast_step"] == []
+    assert "narrow enough to decide, since step" in found["sentence"]
+    tag = {"If-None-Match": answer.headers["ETag"]}
+    assert api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
+
+
+def test_half_widths_while_it_trains_forecast_the_rest(api, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=600, state="running")
+    url = f"/api/v1/jobs/{job}/half-widths"
+    before = api.get(url).json()
+    assert before["step"][-1] == 599
+    assert before["forecast_step"][-1] == 1499
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job):
+            store.append(session, run.id, "train", 1, np.arange(600, 700), {"lm_loss": np.full(100, 1.4)})
+    after = api.get(url).json()
+    assert after["step"][-1] == 699
+    assert after["half_width"][: len(before["step"]) - 1] == before["half_width"][:-1]
+    empty = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}/half-widths").json()
+    assert (empty["step"], "Not known yet" in empty["sentence"]) == ([], True)
