@@ -23,7 +23,8 @@ from server.database.models import Arm, Baseline, BaselineEvent, BaselineEventKi
 from server.equal_runs import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import Named
-from server.trainers import changed, would_train
+from server.registered import live_workers
+from server.trainers import changed
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -178,12 +179,14 @@ def _member(baseline: Baseline, members: Sequence[Run], specs: dict[str, RunSpec
 
 
 def _refuse_other_trainer(session: Session, baseline: Baseline, member: Run, spec: JobSpec, lease_seconds: float) -> None:
-    """ConflictError where a worker that would train the candidates trains with something else than what trained the baseline."""
+    """ConflictError where a live worker that would train the candidates trains with something else than what trained the baseline."""
     kind = capability(spec)[0]
     if kind == "external" or member.job.engine == "external":
         return
-    for worker in would_train(session, kind, member.job.device_class, lease_seconds):
-        if reason := changed(worker, member.manifest or {}):
+    device_class = member.job.device_class
+    for worker in live_workers(session, lease_seconds):
+        may_train = worker.capability == kind and device_class in (None, worker.device.get("device_class"))
+        if may_train and worker.device.get("trainer") and (reason := changed(worker, member.manifest or {})):
             raise ConflictError(f"baseline {called(baseline)} can't be compared with what is trained now: {reason}; promote one anew")
 
 

@@ -128,7 +128,7 @@ def submit(
         capability=needed,
         spec=dataclasses.asdict(spec),
         criteria=criteria.document(),
-        config_hash=config_hash(spec, criteria, revision),
+        config_hash=config_hash(spec, criteria, revision, named),
         revision=revision or None,
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,

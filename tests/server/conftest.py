@@ -68,14 +68,18 @@ def register(database) -> Callable[..., None]:
 
 @pytest.fixture
 def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[str, Any]]]:
-    """A function that makes a concluded job of that trainer, with gaps of known size; its id and the request that asks the same."""
+    """A function that makes a concluded job of that trainer, with gaps of known size; its id and the request that asks the same.
 
-    def make(gaps: dict[str, float], **more: Any) -> tuple[str, dict[str, Any]]:
+    Without `verdict` its runs have ended and nobody has judged them.
+    """
+
+    def make(gaps: dict[str, float], *, verdict: bool = True, **more: Any) -> tuple[str, dict[str, Any]]:
         job_id = recorded(gaps, **more)
         with database.write() as session:
             for run in session.get_one(Job, job_id).runs:
                 run.manifest, run.finished_at = {**(run.manifest or {}), **TRAINER}, time.time()
-        conclude(database, job_id)
+        if verdict:
+            conclude(database, job_id)
         with database.read() as session:
             job = session.get_one(Job, job_id)
             return job_id, {"job": copy.deepcopy(job.spec), "criteria": job.criteria}

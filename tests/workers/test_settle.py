@@ -1,0 +1,95 @@
+"""A run whose fingerprint is known is not trained again, and one that doesn't fit its job's baseline not at all: in real processes."""
+
+import threading
+
+import pytest
+from sqlalchemy import select
+
+from parity import criteria_from_mapping
+from server import baselines, jobs
+from server.baselines import BaselineChoice
+from server.conclusion import conclude
+from server.database import store
+from server.database.models import Attempt, Event, Job, Run
+from workers import lease, supervisor
+from workers.slots import Slot
+
+
+@pytest.fixture
+def train(settings, database, make_worker):
+    """A function that claims the next run and trains it, in this thread; returns the run."""
+    worker = make_worker()
+
+    def train_one():
+        with database.write() as session:
+            held = lease.claim(session, worker, settings.lease_seconds)
+        supervisor.train(settings, database, held, Slot(), threading.Event())
+        return _run(database, held.run_id)
+
+    return train_one
+
+
+def _run(database, run_id):
+    with database.read() as session:
+        run = session.get_one(Run, run_id)
+        assert run.arm.role in ("baseline", "candidate")
+        assert run.source is None or run.source.id
+        return run
+
+
+def _curve(database, run_id):
+    with database.read() as session:
+        steps, columns = store.read(session, run_id, "train")
+    return steps.tolist(), {name: values.tobytes() for name, values in columns.items() if not name.endswith("seconds")}
+
+
+def _submit(database, spec, order=None, named=None):
+    with database.write() as session:
+        choice = BaselineChoice(name=named) if named else None
+        found = baselines.resolve(session, choice, spec, 5.0)
+        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", order, named=found).id
+
+
+def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
+    settings, database, make_job, make_worker, train, monkeypatch
+):
+    spec = make_job(steps=20)
+    first_job = _submit(database, spec)
+    first = train()
+    assert (first.reused_from, first.steps_done) == (None, 20)
+    with database.write() as session:
+        baselines.promote(session, "fp8", first_job, None, "a test", "local", None)
+        jobs.cancel(session, first_job)
+
+    second_job = _submit(database, spec)
+    second = train()
+    assert (second.job_id, second.arm.role, second.state, second.code) == (second_job, "baseline", "finished", None)
+    assert (second.reused_from, second.fingerprint, second.manifest) == (first.id, first.fingerprint, first.manifest)
+    assert (second.steps_done, second.last_loss, second.message) == (20, first.last_loss, None)
+    assert _curve(database, second.id) == _curve(database, first.id)
+    with database.read() as session:
+        attempt = session.get_one(Attempt, (second.id, 1))
+        assert attempt.state == "finished"
+        assert f"run {first.id} of job {first_job} has the same fingerprint" in attempt.message
+        told = [event.payload for event in session.scalars(select(Event).where(Event.job_id == second_job, Event.kind == "run"))]
+        assert f"run {first.id}" in told[-1]["message"]
+    candidate = train()
+    assert (candidate.reused_from, candidate.steps_done) == (None, 20)  # a candidate is always trained
+    conclude(database, second_job)
+    with database.read() as session:
+        assert session.get_one(Job, second_job).status == "concluded"
+
+    third_job = _submit(database, spec, named="fp8")
+    monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "1")
+    refused = train()
+    assert (refused.state, refused.code, refused.steps_done) == ("failed", "BASELINE_DIFFERS", 0)
+    assert "env.NVTE_NVFP4_DISABLE_RHT is 1 here, not stated there" in refused.message
+    conclude(database, third_job)
+    with database.read() as session:
+        job = session.get_one(Job, third_job)
+        assert (job.status, job.code) == ("failed", "BASELINE_DIFFERS")
+        assert [run.state for run in job.runs] == ["finished", "failed"]
+
+    _submit(database, spec, jobs.Order(reuse=False))
+    with database.write() as session:
+        assert not lease.claim(session, make_worker("other"), settings.lease_seconds).reuses
