@@ -141,7 +141,8 @@ def compare(
         typer.Option(
             metavar="NAME=FILE",
             help="Downstream accuracy of arm NAME, CSV or JSON: task,correct an item a row (then paired by the column item, or by order), "
-            "or task,accuracy,n. One file an arm. Default: none.",
+            "or task,accuracy,n; or lm-evaluation-harness's results_*.json, with its samples_*.jsonl where they lie beside it. "
+            "One file an arm. Default: none.",
         ),
     ] = None,
     accuracy_margin: Annotated[

@@ -16,8 +16,20 @@ def read_rows(name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]])
 
     Raises ReadError with the file and what was expected.
     """
-    text = read_text(name)
+    return rows_of(read_text(name), name, from_mapping)
+
+
+def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
+    """The same of a text that was read already; `name` is what errors call it."""
     return _json_rows(text, name, from_mapping) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text, name)
+
+
+def json_of(text: str, name: str) -> Any:
+    """The JSON in a text; raises ReadError where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"{name}: no JSON ({error})") from None
 
 
 def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:
@@ -29,10 +41,7 @@ def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:
 
 
 def _json_rows(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReadError(f"{name}: no JSON ({error})") from None
+    document = json_of(text, name)
     rows = from_mapping(document) if isinstance(document, dict) else document
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
