@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parity import external, gate, remote, studies
+from parity import baselines, external, gate, remote, studies
 from parity.arguments import load_criteria, pairs
 from parity.client import ClientError, UnreachableError
 from parity.criteria import GATES, NVFP4, PROFILES, CriteriaError
@@ -240,6 +240,7 @@ app.add_typer(studies.app)
 app.add_typer(remote.app)
 app.add_typer(gate.app)
 app.add_typer(external.app)
+app.add_typer(baselines.app)
 
 if __name__ == "__main__":
     main()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx2
 import numpy as np
@@ -54,7 +55,7 @@ class Client:
     ) -> dict[str, Any]:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
-        `order` may hold `priority` and `max_run_seconds`; with a `key` the same call may be made again and gives the same job.
+        `order` may hold `priority`, `max_run_seconds` and `baseline`; with a `key` the same call may be made again and gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
         body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
@@ -63,13 +64,22 @@ class Client:
         return document
 
     def gate(
-        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, revision: str, max_age_days: float, fresh: bool, key: str
+        self,
+        job: Mapping[str, Any],
+        criteria: Mapping[str, Any],
+        *,
+        revision: str,
+        max_age_days: float,
+        fresh: bool,
+        key: str,
+        baseline: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
         asked = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
+        asked |= {"baseline": baseline} if baseline else {}
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(asked, allow_nan=False), headers=headers)
         return document
@@ -102,6 +112,39 @@ class Client:
         """Every worker that registered, newest first."""
         found: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
         return found
+
+    def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
+        """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
+        params = {"limit": limit} | ({"name": name} if name else {})
+        document: dict[str, Any] = self._call("GET", "/api/v1/baselines", params=params)
+        return document
+
+    def baseline(self, name: str, version: int | None = None) -> dict[str, Any]:
+        """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
+        document: dict[str, Any] = self._call("GET", _baseline(name, version))
+        return document
+
+    def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> dict[str, Any]:
+        """Make a finished arm of a job the next version of a baseline; that version."""
+        body = {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days}
+        document: dict[str, Any] = self._call("POST", "/api/v1/baselines", json=body)
+        return document
+
+    def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> dict[str, Any]:
+        """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
+        body = {"runs_of": runs_of, "reason": reason}
+        document: dict[str, Any] = self._call("POST", f"{_baseline(name, version)}/controls", json=body)
+        return document
+
+    def expire(self, name: str, version: int, reason: str) -> dict[str, Any]:
+        """End a version of a baseline: no later job may name it."""
+        document: dict[str, Any] = self._call("POST", f"{_baseline(name, version)}:expire", json={"reason": reason})
+        return document
+
+    def baseline_diff(self, name: str, version: int, other: str) -> dict[str, Any]:
+        """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a job (its id)."""
+        document: dict[str, Any] = self._call("GET", f"{_baseline(name, version)}/diff", params={"other": other})
+        return document
 
     def gap(self, job_id: str, candidate: str, bins: int) -> dict[str, Any]:
         """The gap of a candidate against the baseline in bins."""
@@ -167,6 +210,11 @@ class Client:
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
         detail = problem.get("detail") or _unexplained(answer)
         raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _seconds(answer))
+
+
+def _baseline(name: str, version: int | None) -> str:
+    own = f"/api/v1/baselines/{quote(name, safe='')}"
+    return own if version is None else f"{own}/versions/{version}"
 
 
 def _seconds(answer: httpx2.Response) -> float | None:

@@ -28,7 +28,7 @@ from parity.exits import EXIT_CODES
 from parity.gate_policy import GatePolicy, gate_policy_from_mapping
 from parity.gate_report import Outcome, Result
 from parity.output import UsageError
-from parity.remote import Server, Token, job_file
+from parity.remote import Reuse, Server, Token, baseline_of, job_file
 
 app = typer.Typer()
 
@@ -42,6 +42,7 @@ _RESULTS: Mapping[int, Result] = {0: "pass", 1: "fail", 3: "inconclusive"}
 class _Question:
     job: Mapping[str, Any]
     criteria: Mapping[str, Any]
+    baseline: Mapping[str, Any] | None
     revision: str
     fresh: bool
     deadline: float | None
@@ -53,7 +54,8 @@ def gate(
     revision: Annotated[
         str | None, typer.Option(help="What the code that trains is; another one is trained anew. Default: $GITHUB_SHA, else git's HEAD.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train anew, whatever was concluded before. Default: not.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train every run anew, whatever there is. Default: not.")] = False,
+    reuse: Reuse = None,
     max_age_days: Annotated[
         float | None, typer.Option(help="Serve an earlier verdict for so many days. Default: 7, or the file's.")
     ] = None,
@@ -93,6 +95,7 @@ def gate(
     question = _Question(
         job=content["job"],
         criteria=content["criteria"],
+        baseline=baseline_of(content, reuse),
         revision=revision_of(Path(file)) if revision is None else revision,
         fresh=fresh,
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
@@ -112,7 +115,7 @@ def gate(
 
 def _check_plain(file: str, content: Mapping[str, Any]) -> None:
     try:
-        json.dumps([content["job"], content["criteria"]], allow_nan=False)
+        json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
 
@@ -125,7 +128,8 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
         return outcome
     progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
-    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow))
+    named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
+    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
     second = _ask(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
@@ -140,10 +144,10 @@ def is_narrow(verdict: Mapping[str, Any]) -> bool:
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
 
 
-def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int]) -> dict[str, Any]:
-    """The job with another replicate of the baseline and of these candidates (by position)."""
+def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *, baseline: bool = True) -> dict[str, Any]:
+    """The job with another replicate of these candidates (by position), and of the baseline."""
     larger: dict[str, Any] = copy.deepcopy(dict(job))
-    for arm in (larger["baseline"], *(larger["candidates"][position] for position in candidates)):
+    for arm in (*([larger["baseline"]] if baseline else []), *(larger["candidates"][position] for position in candidates)):
         arm["replicates"] = arm.get("replicates", 1) + 1
     return larger
 
@@ -193,6 +197,7 @@ def _submitted(client: Client, question: _Question, policy: GatePolicy, progress
                 max_age_days=policy.max_age_days,
                 fresh=question.fresh,
                 key=key,
+                baseline=question.baseline,
             )
         except (UnreachableError, ClientError) as error:
             if not watching.may_pass(error) or time.monotonic() - began > _PATIENCE_SECONDS:
@@ -221,7 +226,7 @@ def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
-    judged = dataclasses.replace(outcome, verdicts=job["verdicts"])
+    judged = dataclasses.replace(outcome, verdicts=job["verdicts"], reused=gate_report.reused_words(job))
     worst = judged.worst
     return dataclasses.replace(judged, result=_RESULTS[EXIT_CODES[worst["verdict"] if worst else "inconclusive"]])
 

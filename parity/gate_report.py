@@ -33,7 +33,8 @@ class Outcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 
     `found` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
-    the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone.
+    the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone. `reused` says whose curves the
+    baseline has, where it was not trained.
     """
 
     result: Result
@@ -49,6 +50,7 @@ class Outcome:
     config_hash: str | None = None
     confirms: str | None = None
     unconfirmed: str | None = None
+    reused: str | None = None
 
     @property
     def line(self) -> str:
@@ -83,6 +85,17 @@ def age_in_words(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
+def reused_words(job: Mapping[str, Any]) -> str | None:
+    """Which runs of a job's baseline were not trained, because equal ones had been, and how old those are; None where all were."""
+    arm = job["arms"][0]
+    found = [run["reused"] for run in arm["runs"] if run["reused"]]
+    if not found:
+        return None
+    named = f" of {job['baseline']['name']} version {job['baseline']['version']}" if job["baseline"] else ""
+    oldest = max((one["age_seconds"] or 0.0 for one in found), default=0.0)
+    return f"baseline {arm['name']}: {len(found)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
+
+
 def origin(outcome: Outcome) -> str:
     """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
     if outcome.job is None:
@@ -93,6 +106,8 @@ def origin(outcome: Outcome) -> str:
         said = f"job {outcome.job} was asked for already"
     else:
         said = f"new job {outcome.job}: {outcome.reason}"
+    if outcome.reused:
+        said += f"; {outcome.reused}"
     if outcome.confirms:
         said += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
     if outcome.unconfirmed:
@@ -115,6 +130,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
         "origin": origin(outcome),
         "age_seconds": outcome.age_seconds,
         "expires_at": outcome.expires_at,
+        "reused": outcome.reused,
         "confirms": outcome.confirms,
         "unconfirmed": outcome.unconfirmed,
         "job": outcome.job,

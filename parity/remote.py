@@ -15,8 +15,10 @@ from parity import watching
 from parity.arguments import read_yaml
 from parity.client import DEFAULT_URL, Client
 from parity.exits import EXIT_CODES, exit_code
+from parity.gate_report import age_in_words
 from parity.output import WIDTH, UsageError, show, write_text
 from parity.page import render_page
+from parity.wording import count
 
 app = typer.Typer()
 
@@ -27,6 +29,10 @@ Token = Annotated[str | None, typer.Option(envvar="PARITY_TOKEN", help="Bearer t
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `submit` and `status` print it.")]
 Timeout = Annotated[
     float | None, typer.Option(min=0, help="Seconds to wait for the end of the job; then exit code 5. Default: as long as it takes.")
+]
+Reuse = Annotated[
+    bool | None,
+    typer.Option("--reuse/--no-reuse", help="Take a baseline's curve from an equal run that was trained before. Default: the file's, yes."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")]
@@ -44,6 +50,7 @@ def submit(
     max_run_seconds: Annotated[
         float | None, typer.Option(min=1.0, help="Fail a run that trains for longer, in seconds. Default: what the operator allows.")
     ] = None,
+    reuse: Reuse = None,
     timeout: Timeout = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
@@ -51,7 +58,8 @@ def submit(
     markdown: AsMarkdown = False,
 ) -> int:
     """Queue a job on the server; prints its id and its page."""
-    content, order = job_file(file), {"priority": priority, "max_run_seconds": max_run_seconds}
+    content = job_file(file)
+    order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
     with Client(server, token) as client:
         try:
             job = client.submit(content["job"], content["criteria"], order=order)
@@ -93,6 +101,8 @@ def status(
             reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
             console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
             console.print(watching.table(document, {}))
+            for line in reused_words(document):
+                console.print(line, soft_wrap=True)
             if document["engine"] == "external":
                 _list_runs(console, document)
     return 0
@@ -202,6 +212,19 @@ def _list_runs(console: Console, document: Mapping[str, Any]) -> None:
     console.print(table)
 
 
+def reused_words(document: Mapping[str, Any]) -> list[str]:
+    """A line for the named baseline of a job, and one for each run that was not trained because an equal one had been."""
+    lines = []
+    if named := document["baseline"]:
+        lines.append(f"against baseline {named['name']} version {named['version']}, {count(named['controls'], 'control')}")
+    for arm in document["arms"]:
+        for run in arm["runs"]:
+            if reused := run["reused"]:
+                age = "" if reused["age_seconds"] is None else f", trained {age_in_words(reused['age_seconds'])} ago"
+                lines.append(f"{arm['name']} replicate {run['replicate']} is reused: run {reused['run']} of job {reused['job']}{age}")
+    return lines
+
+
 def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
     if not jobs:
         console.print("no job yet; submit one with `parity submit parity.yaml`")
@@ -216,14 +239,22 @@ def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
+def baseline_of(content: Mapping[str, Any], reuse: bool | None) -> dict[str, Any] | None:
+    """The file's `baseline:`, with the flag over it; None where neither says anything."""
+    asked = dict(content.get("baseline") or {})
+    return asked | ({} if reuse is None else {"reuse": reuse}) or None
+
+
 def job_file(path: str) -> Mapping[str, Any]:
     """What `parity.yaml` holds; what is in `job:` is for the server to check."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds no mapping; expected `job:` and `criteria:`")
-    unknown = sorted(str(key) for key in content.keys() - {"job", "criteria", "gate"})
+    unknown = sorted(str(key) for key in content.keys() - {"job", "criteria", "baseline", "gate"})
     if unknown:
-        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected job, criteria and gate")
+        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline and gate")
+    if not isinstance(content.get("baseline") or {}, dict):
+        raise UsageError(f"{path}: `baseline:` is no mapping; expected such as baseline: {{name: fp8}}")
     for key in ("job", "criteria"):
         if not isinstance(content.get(key), dict):
             raise UsageError(f"{path}: `{key}:` is missing or no mapping")

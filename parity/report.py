@@ -17,6 +17,7 @@ from parity.version import ENGINE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
 
 REPORT_SCHEMA = "parity.report/1"
+REUSED = "reused: "  # how the note of a run begins that has the curve of one that was trained before
 
 Document = Mapping[str, Any]
 
@@ -172,9 +173,15 @@ def facts(document: Document) -> list[tuple[str, str]]:
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     facts.append(("series", "; ".join(_series_words(document, side) for side in ("baseline", "candidate"))))
+    facts += [("reused", f"{run['label']}: {note}") for run in document["inputs"]["baseline"] for note in _reused(run)]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
     return facts + _advisory_facts(document)
+
+
+def _reused(run: Document) -> list[str]:
+    """What the server noted of a run that was not trained, because an equal one had been."""
+    return [note.removeprefix(REUSED) for note in run["notes"] if note.startswith(REUSED)]
 
 
 def _advisory_facts(document: Document) -> list[tuple[str, str]]:

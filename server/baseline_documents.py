@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.alignment import align
+from parity.alignment import align, distinct
 from parity.criteria import NVFP4, Criteria
 from parity.run_floor import prior_for, run_floor
 from parity.window import plan_window
@@ -210,7 +210,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
     """The run floor that the judge finds for one run of the version with all the others as its controls."""
     policy = Criteria(profile=NVFP4)
-    runs = [curves.curve(session, link.run) for link in row.runs]
+    runs, _ = distinct([curves.curve(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
     part = window.part(together.steps)

@@ -17,7 +17,8 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server import jobs
+from parity.alignment import same_run
+from server import curves, jobs
 from server.database import models
 from server.database.models import Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run
 from server.equal_runs import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
@@ -122,16 +123,21 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)
     known = {link.run_id for link in baseline.runs}
+    there = [curves.curve(session, link.run) for link in baseline.runs]
     problems: list[str] = []
     found: list[Run] = []
     for run in offered:
         trained = _locked(session, run)
         problem = _no_control(session, reference, trained)
+        drawn = curves.curve(session, trained)
         if trained.id in known:
             problems.append(f"run {trained.id} belongs to it already")
         elif problem:
             problems.append(problem)
+        elif any(same_run(drawn, other) for other in there):
+            problems.append(f"run {trained.id} has the curve of one that belongs to it: take another replicate")
         else:
+            there.append(drawn)
             found.append(trained)
             known.add(trained.id)
     if not found:

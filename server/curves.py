@@ -8,6 +8,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
+from parity.report import REUSED
 from server.database import store
 from server.database.models import Arm, Run
 
@@ -41,7 +42,7 @@ def reused_note(run: Run) -> str:
     source = run.source or run
     trained = datetime.fromtimestamp(source.finished_at or source.created_at, UTC).strftime("%Y-%m-%d %H:%M")
     days = ((run.finished_at or run.created_at) - (source.finished_at or source.created_at)) / 86_400
-    return f"reused: trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
+    return f"{REUSED}trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
 
 
 def _recorded(columns: store.Columns) -> store.Columns:

@@ -131,8 +131,10 @@ Recorded = Callable[..., str]
 def recorded(database: Database) -> Recorded:
     """A function that writes a job whose runs have ended, with curves of a known gap; returns the job's id."""
 
-    def record(gaps: dict[str, float], *, steps: int = 1500, done: int | None = None, state: str = "finished", level: float = 1.4) -> str:
-        """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has."""
+    def record(
+        gaps: dict[str, float], *, steps: int = 1500, done: int | None = None, state: str = "finished", level: float = 1.4, rerun: int = 0
+    ) -> str:
+        """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has; another `rerun` has the same batches."""
         spec = small_job(
             steps,
             baseline=Arm(recipe="fp8_current", replicates=2),
@@ -141,6 +143,7 @@ def recorded(database: Database) -> Recorded:
         generator = np.random.default_rng(7)
         at = np.arange(steps if done is None else done)
         batch = generator.normal(0, 0.1, len(at))
+        generator = np.random.default_rng(rerun) if rerun else generator
         with database.write() as session:
             job = jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}))
             for run in job.runs:

@@ -258,7 +258,7 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = jobs.submit(session, SPEC, criteria_from_mapping({"margin": "5%"}))
+            job = jobs.submit(session, SPEC, criteria_from_mapping({"margin": "5%"}), order=jobs.Order(reuse=False))
             self.submitted[f"silent-{job.id}"] = job.id
 
     def submit_twice(self) -> None:
@@ -323,7 +323,7 @@ class Matrix:
         while times:
             try:
                 with Client(self.stack.url) as client:
-                    answers.add(client.submit(BODY["job"], BODY["criteria"], key=key)["id"])
+                    answers.add(client.submit(BODY["job"], BODY["criteria"], order={"baseline": {"reuse": False}}, key=key)["id"])
                 times -= 1
             except (ClientError, UnreachableError) as error:
                 if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):

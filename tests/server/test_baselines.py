@@ -191,13 +191,15 @@ def test_a_job_takes_the_curves_of_the_baseline_that_it_names(api, promoted, dat
 def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, database, register, judged):
     register()
     _, request, version = promoted()
-    reruns, _ = judged({"nvfp4": 0.0}, verdict=False)
+    reruns, _ = judged({"nvfp4": 0.0}, verdict=False, rerun=1)
     before = api.get(f"{URL}/fp8").json()["noise"]
     assert (before["source"], before["measured_df"]) == ("controls", 1)
     controls = f"{URL}/fp8/versions/1/controls"
     attached = api.post(controls, json={"runs_of": reruns, "reason": "two reruns"}).json()
     assert (attached["runs"], attached["controls"], attached["noise"]["measured_df"]) == (2, 2, 3)
     assert [entry["kind"] for entry in attached["audit"]] == ["promoted", "control"]
+    copies, _ = judged({"nvfp4": 0.0}, verdict=False)
+    assert "has the curve of one that belongs to it" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
     again = api.post(controls, json={"runs_of": reruns, "reason": "again"})
     assert (again.status_code, "belongs to it already" in again.text) == (409, True)
     request["job"]["baseline"]["replicates"] = request["job"]["candidates"][0]["replicates"] = 1
@@ -206,7 +208,7 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
     _train_candidates(database, job["id"], version["manifest"])
     (verdict,) = api.get(f"/api/v1/jobs/{job['id']}/verdict").json()["verdicts"]
     assert verdict["tau"]["baseline"]["source"] == "controls"
-    assert verdict["tau"]["baseline"]["measured_df"] == verdict["tau"]["controls_used"] == len(verdict["inputs"]["controls"])
+    assert verdict["tau"]["baseline"]["measured_df"] == verdict["tau"]["controls_used"] == 3
     alone = api.post("/api/v1/jobs", json=request).json()
     with database.write() as session:
         for run in session.get_one(Job, alone["id"]).runs[:1]:
@@ -225,11 +227,12 @@ def test_the_evidence_of_a_named_baseline_verifies(api, promoted, database, regi
 
     register()
     _, request, version = promoted()
-    api.post(f"{URL}/fp8/versions/1/controls", json={"runs_of": judged({"nvfp4": 0.0}, verdict=False)[0], **REASON})
+    api.post(f"{URL}/fp8/versions/1/controls", json={"runs_of": judged({"nvfp4": 0.0}, verdict=False, rerun=1)[0], **REASON})
     job = _submitted(api, request)
     _train_candidates(database, job["id"], version["manifest"])
-    api.post(
-        f"{URL}/fp8/versions/1/controls", json={"runs_of": judged({"nvfp4": 0.0}, verdict=False)[0], **REASON}
+    later, _ = judged({"nvfp4": 0.0}, verdict=False, rerun=2)
+    assert (
+        api.post(f"{URL}/fp8/versions/1/controls", json={"runs_of": later, **REASON}).json()["controls"] == 4
     )  # too late for that verdict
     bundle = tmp_path / "evidence.zip"
     bundle.write_bytes(api.get(f"/api/v1/jobs/{job['id']}/evidence.zip").content)

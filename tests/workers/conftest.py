@@ -41,12 +41,12 @@ def make_worker(database):
 
 @pytest.fixture
 def submit(database, make_job):
-    """A function that queues a small job and returns its id."""
+    """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
     from parity import criteria_from_mapping
     from server import jobs
 
     def submit_job(**changes) -> str:
         with database.write() as session:
-            return jobs.submit(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"})).id
+            return jobs.submit(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"}), order=jobs.Order(reuse=False)).id
 
     return submit_job

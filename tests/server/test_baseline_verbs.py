@@ -1,0 +1,117 @@
+"""`parity baseline …`, and what the other verbs say of a baseline that was not trained again, against a real server."""
+
+import json
+
+import pytest
+import yaml
+
+from parity import cli
+from parity.client import Client
+from server.conclusion import conclude
+from server.database import store
+from server.database.models import Job
+
+
+@pytest.fixture
+def parity(served, capsys, monkeypatch):
+    """A function that runs the command line; the exit code, what it printed, and what it said beside."""
+    for name in ("GITHUB_SHA", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, "--server", served])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return run
+
+
+def _finish(database, job_id, *, gap):
+    """Train a job's queued runs on paper: the baseline's curve and a constant."""
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        source = job.runs[0]
+        steps, columns = store.read(session, source.id, "train")
+        for number, run in enumerate(run for run in job.runs if run.state == "queued"):
+            store.append(session, run.id, "train", 1, steps, columns | {"lm_loss": columns["lm_loss"] + gap + 0.001 * number})
+            run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, len(steps), source.manifest
+    conclude(database, job_id)
+
+
+def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_path, database, served):
+    register()
+    first, request = judged({"mxfp8": 0.0}, verdict=False)
+    reruns, _ = judged({"mxfp8": 0.0}, verdict=False, rerun=1)
+    assert "no baseline yet" in parity("baseline", "list")[1]
+
+    code, said, _ = parity("baseline", "promote", "fp8", first, "--reason", "release 1", "--days", "90")
+    assert (code, said.split(":")[0]) == (0, "fp8@1")
+    assert f"2 runs of job {first}, 0 controls; expires 20" in said
+    assert "measured as" in said
+    assert "promoted by this machine: release 1" in said
+    code, _, err = parity("baseline", "promote", "fp8", first, "--reason", "again")
+    assert (code, "these runs are fp8 version 1 already" in err) == (2, True)
+    assert parity("baseline", "promote", "fp8", first)[0] == 2  # without a reason
+    said = parity("baseline", "control", "fp8", reruns, "--reason", "an A/A pair")[1]
+    assert "2 controls" in said
+    assert said.count("control replicate") == 2
+    assert "3 degrees of freedom" in said
+    assert json.loads(parity("baseline", "show", "fp8@1", "--json")[1])["audit"][1]["reason"] == "an A/A pair"
+    row = parity("baseline", "list")[1].splitlines()[1]
+    assert row.split()[:5] == ["fp8@1", "fp8_current", "2", "+", "2"]
+
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump(request | {"baseline": {"name": "fp8"}}))
+    job = parity("submit", str(job_file))[1].split()[0]
+    said = parity("status", job)[1]
+    assert "against baseline fp8 version 1, 2 controls" in said
+    assert f"fp8_current replicate 1 is reused: run r{said.rpartition('run r')[2].split()[0]} of job {first}, trained " in said
+    _finish(database, job, gap=0.0)
+    code, said, _ = parity("report", job)
+    assert (code, "PASS" in said) == (0, True)
+    assert "reused: fp8_current replicate 0: trained as run" in " ".join(said.split())
+    assert "controls" in said
+    code, _, err = parity("gate", str(job_file), "--revision", "")
+    assert (code, "cached" in err) == (0, True)
+    assert "baseline fp8_current: 2 of 2 curves of fp8 version 1 reused, trained " in " ".join(err.split())
+
+    assert parity("baseline", "diff", "fp8@1", job)[0] == 0
+    other, _ = judged({"mxfp8": 0.0}, verdict=False, steps=1400)
+    code, said, _ = parity("baseline", "diff", "fp8", other)
+    assert (code, said.splitlines()[1].split()) == (1, ["schedule.steps", "1500", "1400"])
+
+    assert parity("baseline", "expire", "fp8", "--reason", "wrong data")[0] == 2
+    assert "expired 20" in parity("baseline", "expire", "fp8@1", "--reason", "wrong data")[1]
+    code, _, err = parity("submit", str(job_file))
+    assert (code, "fp8 version 1 has expired" in err) == (2, True)
+    for which in ("nobody", "@1", "fp8@x"):
+        assert parity("baseline", "show", which)[0] == 2
+
+    job_file.write_text(yaml.safe_dump(request))
+    with Client(served) as client:
+        assert client.job(parity("submit", str(job_file), "--no-reuse")[1].split()[0])["reuse"] is False
+        job_file.write_text(yaml.safe_dump(request | {"baseline": {"reuse": False}}))
+        assert client.job(parity("submit", str(job_file))[1].split()[0])["reuse"] is False
+        assert client.job(parity("submit", str(job_file), "--reuse")[1].split()[0])["reuse"] is True
+    job_file.write_text(yaml.safe_dump(request | {"baseline": "fp8"}))
+    assert "`baseline:` is no mapping" in parity("submit", str(job_file))[2]
+
+
+def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity, judged, register, tmp_path, database, served):
+    register()
+    first, request = judged({"mxfp8": 0.0}, verdict=False)
+    parity("baseline", "promote", "fp8", first, "--reason", "release 1")
+    job_file = tmp_path / "parity.yaml"
+    content = request | {"baseline": {"name": "fp8"}, "gate": {"confirm_marginal_fail": True, "timeout_seconds": 0.1}}
+    job_file.write_text(yaml.safe_dump(content))
+    assert parity("gate", str(job_file), "--revision", "")[0] == 5
+    with Client(served) as client:
+        (job, _) = client.jobs()["items"]
+        _finish(database, job["id"], gap=0.0185)
+        code, _, err = parity("gate", str(job_file), "--revision", "")
+        assert code == 1, err
+        assert "its fail is narrow and stands unconfirmed" in err
+        second = client.job(client.jobs()["items"][0]["id"])
+        assert [len(arm["runs"]) for arm in second["arms"]] == [2, 3]
+        assert all(run["reused"] for run in second["arms"][0]["runs"])
