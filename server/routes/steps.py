@@ -1,4 +1,4 @@
-"""Every step of a run over REST, nothing aggregated: JSON in pages, CSV and Arrow as streams."""
+"""Every step of a run over REST, nothing aggregated: JSON in pages; CSV, Arrow and Parquet as streams."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from server.database import store
 from server.database.store import Columns
 from server.errors import InvalidError
 from server.external import Kind
+from server.parquet import PARQUET, parquet
 from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
-Format = Literal["json", "csv", "arrow"]
+Format = Literal["json", "csv", "arrow", "parquet"]
+_FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW), "parquet": (parquet, PARQUET)}
 _STEPS_A_PAGE = 20_000
 
 
@@ -53,7 +55,7 @@ class StepsDocument:
     "/runs/{run_id}/steps",
     response_model=StepsDocument,
     responses={
-        200: {"content": {formats.CSV: {}, formats.ARROW: {}}},
+        200: {"content": {media_type: {} for _, media_type in _FORMS.values()}},
         **UNCHANGED,
     },
 )
@@ -71,7 +73,7 @@ def steps(
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     if_none_match: IfNoneMatch = "",
 ) -> Response | StepsDocument:
-    """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold all steps asked for, JSON a page of them."""
+    """The curve of a run as it is recorded, the newest attempt winning. CSV, Arrow and Parquet hold all steps asked for, JSON a page."""
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
@@ -84,10 +86,10 @@ def steps(
         if chosen == "json":
             response.headers.update(headers)
             return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), limit)
-    content, media_type = (formats.csv, formats.CSV) if chosen == "csv" else (formats.arrow, formats.ARROW)
+    content, media_type = _FORMS[chosen]
     parts = content(_parts(context, run_id, kind, first_step, last, wanted), wanted)
     headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
-    if "zstd" in accept_encoding:
+    if "zstd" in accept_encoding and chosen != "parquet":  # whose pages are packed already
         parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
     return StreamingResponse(parts, media_type=media_type, headers=headers)
 
@@ -123,9 +125,8 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Columns
 
 
 def _accepted(accept: str) -> Format:
-    if formats.ARROW in accept:
-        return "arrow"
-    return "csv" if formats.CSV in accept else "json"
+    forms: tuple[Format, ...] = ("arrow", "parquet", "csv")
+    return next((form for form in forms if _FORMS[form][1] in accept), "json")
 
 
 def _wanted(recorded: Sequence[str], names: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-// What all charts share: the chart library, colours, the way numbers are written, the cursor, and the picture to save.
+// What charts are made of: the chart library, colours, axes, the way numbers are written, tables, and what can be saved.
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
@@ -46,19 +46,47 @@ export function ticks(low, high, wanted) {
   return found;
 }
 
-const PIXELS_A_TICK = 90;
-/** The axis of steps, in steps or in tokens. */
-export function stepAxis(axis, view, tokensAStep) {
-  if (view.x !== "tokens") return { ...axis, label: "step", labelSize: 20, size: 34, values: (_, at) => at.map(whole) };
-  return {
-    ...axis, label: "tokens", labelSize: 20, size: 34,
-    splits: (plot, _axis, low, high) => ticks(low * tokensAStep, high * tokensAStep, plot.width / PIXELS_A_TICK).map((t) => t / tokensAStep),
-    values: (_, at) => at.map((step) => tokens(step * tokensAStep)),
-  };
+/** Positions 1, 2 and 5 times the powers of ten between two values above 0; powers alone where there are many. */
+function logTicks(low, high) {
+  const decades = Math.log10(high / low);
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    for (const factor of decades > 4 ? [1] : [1, 2, 5]) found.push(factor * 10 ** power);
+  }
+  return found.filter((at) => at >= low && at <= high);
 }
+
+const PIXELS_A_TICK = 90;
+/** The axis of steps, in steps, in tokens, or (`seconds`) in time, linear or logarithmic. */
+export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {
+  const inTokens = view.x === "tokens" && !seconds;
+  const [unit, words] = seconds ? [1, elapsed] : inTokens ? [tokensAStep, tokens] : [1, (step) => whole(Math.round(step))];
+  const own = { ...axis, label: seconds ? "time of training" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, values: (_, at) => at.map((x) => words(x * unit)) };
+  if (!inTokens && !view.logx) return own;
+  const places = (plot, low, high) => (view.logx ? logTicks(low * unit, high * unit) : ticks(low * unit, high * unit, plot.width / PIXELS_A_TICK));
+  return { ...own, splits: (plot, _axis, low, high) => places(plot, low, high).map((at) => at / unit), filter: (_, splits) => splits };
+}
+
+/** Options of the x scale: a log axis begins at 1. */
+export const xScale = (view, range) => ({ time: false, distr: view.logx ? 3 : 1, range });
 
 /** Colours of an axis, asked for at each drawing, so that they follow a change from light to dark. */
 export const axisColours = () => ({ stroke: () => css("--quiet"), grid: { stroke: () => css("--chart-grid"), width: 1 }, ticks: { stroke: () => css("--chart-grid") } });
+
+/** A horizontal line at a value of the y scale. */
+export function level(plot, value, colour, dash = []) {
+  const { ctx, bbox } = plot;
+  const y = plot.valToPos(value, "y", true);
+  ctx.save();
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash(dash.map((part) => part * devicePixelRatio));
+  ctx.strokeStyle = css(colour);
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, y);
+  ctx.lineTo(bbox.left + bbox.width, y);
+  ctx.stroke();
+  ctx.restore();
+}
 
 /** A triangle at the upper or lower edge: a value off the scale, or (hollow) one that is not finite. */
 export function triangle(plot, x, { down = false, hollow = false } = {}) {
@@ -77,38 +105,13 @@ export function triangle(plot, x, { down = false, hollow = false } = {}) {
   else ctx.fill();
 }
 
-// The cursors of all charts point at the same step.
-const followers = new Set();
-let leading = false;
-
-/** A chart whose cursor goes along; `pointAt(step)` moves it there, or away for null. */
-export const follow = (chart) => followers.add(chart);
-
-/** Called when a chart's own cursor moved to a step (null: it left). */
-export function lead(chart, step) {
-  if (leading) return;
-  leading = true;
-  for (const other of followers) if (other !== chart) other.pointAt(step);
-  leading = false;
-}
-
-/** What a drag and a double click do, for uPlot's options; `stepsOf(left, right)` says which steps two positions stand for. */
-export function dragging(view, stepsOf) {
-  return {
-    cursor: {
-      y: false,
-      drag: { x: true, y: false, setScale: false },
-      points: { size: 6 },
-      bind: { dblclick: () => () => { view.set({ from: null, to: null }); return null; } },
-    },
-    setSelect: (plot) => {
-      const { left, width } = plot.select;
-      if (width < 4) return;
-      const [from, to] = stepsOf(plot, left, left + width);
-      plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-      if (to > from) view.set({ from, to });
-    },
-  };
+/** Save some text as a file. */
+export function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 /** Save what a canvas shows, on the page's colour, as a PNG. */
@@ -120,11 +123,22 @@ export function savePng(canvas, name) {
   ctx.fillStyle = css("--paper");
   ctx.fillRect(0, 0, copy.width, copy.height);
   ctx.drawImage(canvas, 0, 0);
-  copy.toBlob((blob) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `${name}.png`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  });
+  copy.toBlob((blob) => save(blob, `${name}.png`));
+}
+
+/** An element with a text. */
+export function element(tag, text, className = "") {
+  return Object.assign(document.createElement(tag), { textContent: text, className });
+}
+
+/** Fill a table of numbers: headings, then rows of texts; all columns but the first are numbers. */
+export function fillNumbers(table, headings, rows) {
+  const cells = (tag, texts) => {
+    const row = document.createElement("tr");
+    row.append(...texts.map((text, at) => element(tag, text, at ? "number" : "")));
+    return row;
+  };
+  table.replaceChildren(document.createElement("thead"), document.createElement("tbody"));
+  table.tHead.append(cells("th", headings));
+  table.tBodies[0].append(...rows.map((row) => cells("td", row)));
 }

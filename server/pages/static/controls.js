@@ -14,6 +14,7 @@ export function bindControls(window_) {
     else if (Number(to) > Number(from)) view.set({ from: Number(from), to: Number(to) });
   });
   range.elements.x.addEventListener("change", () => view.set({ x: range.elements.x.value }));
+  range.elements.logx.addEventListener("change", () => view.set({ logx: range.elements.logx.checked }));
   range.querySelector("[data-do=reset]").addEventListener("click", reset);
   range.querySelector("[data-do=window]").addEventListener("click", () => {
     const steps = window_();
@@ -32,6 +33,7 @@ export function bindControls(window_) {
   }
   const show = () => {
     range.elements.x.value = view.x;
+    range.elements.logx.checked = view.logx;
     range.elements.from.value = view.from ?? "";
     range.elements.to.value = view.to ?? "";
     range.querySelector("[data-do=reset]").disabled = !view.zoomed;

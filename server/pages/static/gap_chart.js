@@ -1,43 +1,32 @@
 // The gap of one candidate against the baseline: bins with their interval, margin, window, and the last value labelled.
-import { NO_LIBRARY, axisColours, bound, css, dragging, faint, finite, follow, lead, lineOf, savePng, signed, stepAxis, triangle, uPlot, whole } from "./chart_parts.js";
+import { Chart } from "./chart.js";
+import { axisColours, bound, css, faint, finite, level, lineOf, signed, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 280;
 const PIXELS_A_BIN = 8;
 
-export class GapChart {
+export class GapChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
-    this.figure = figure;
-    this.holder = figure.querySelector(".plot");
-    this.note = figure.querySelector(".note");
+    super(figure, HEIGHT, `${figure.dataset.name}-gap-${figure.dataset.candidate}`);
     this.readout = figure.querySelector(".readout");
-    this.table = figure.querySelector("table");
     this.address = `/api/v1/jobs/${jobId}/gap?candidate=${encodeURIComponent(figure.dataset.candidate)}`;
     this.line = lineOf(Number(figure.dataset.colour));
     this.tokensAStep = tokensAStep;
-    this.turn = 0;
-    figure.querySelector("details").addEventListener("toggle", () => this.fillTable());
-    new ResizeObserver(() => this.plot?.setSize({ width: this.holder.clientWidth, height: HEIGHT })).observe(this.holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
-    figure.querySelector("[data-do=png]").addEventListener("click", () => this.plot && savePng(this.plot.ctx.canvas, `gap-${figure.dataset.candidate}`));
-    follow(this);
   }
 
   /** What of the view needs other numbers from the server. */
   static asks(changes) {
-    return ["from", "to"].some((name) => changes.includes(name));
+    return ["from", "to", "logx"].some((name) => changes.includes(name));
   }
 
   /** Ask the server for the gap as it stands and draw it; `status` is the job's. */
   async load(status) {
     this.status = status;
-    const turn = ++this.turn;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
-    const answer = await fetch(`${this.address}&bins=${bins}${range}`);
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    const gap = await answer.json();
-    if (turn !== this.turn) return;
+    const gap = await this.ask(`${this.address}&bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
+    if (!gap) return;
     this.gap = gap;
     await this.draw();
   }
@@ -54,30 +43,12 @@ export class GapChart {
       this.plot?.setData([[], [], [], []]);
       return;
     }
-    let Plot;
-    try {
-      Plot = await uPlot();
-    } catch {
-      this.note.textContent = NO_LIBRARY;
-      return;
-    }
-    const x = gap.first_step.map((first, i) => (first + gap.last_step[i]) / 2);
+    const x = gap.first_step.map((first, i) => this.xOf((first + gap.last_step[i]) / 2));
     const data = [x, gap.mean.map(finite), gap.low.map(finite), gap.high.map(finite)];
-    if (this.plot && this.unit === view.x) {
-      this.plot.setData(data);
-    } else {
-      this.plot?.destroy();
-      this.unit = view.x;
-      this.plot = new Plot(this.options(Plot), data, this.holder);
-      this.holder.querySelector("canvas").setAttribute("role", "img");
-    }
+    if (!(await this.show(data, null, () => this.options()))) return;
     const last = data[1].findLastIndex((value) => value !== null);
-    this.holder.querySelector("canvas").setAttribute(
-      "aria-label",
-      last < 0 ? "Gap chart without a finite value" : `Gap chart; last bin ${signed(data[1][last])} nats at step ${whole(gap.last_step[last])}`,
-    );
+    this.describe(last < 0 ? "Gap chart without a finite value" : `Gap chart; last bin ${signed(data[1][last])} nats at step ${whole(gap.last_step[last])}`);
     this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}${view.x === "time" ? " The gap compares equal steps, so its x axis stays the step." : ""}`;
-    if (this.figure.querySelector("details").open) this.fillTable();
   }
 
   clippedNote() {
@@ -103,38 +74,30 @@ export class GapChart {
     return [-reach(gap.low, -1), reach(gap.high, 1)];
   }
 
-  options(Plot) {
+  options() {
     const axis = axisColours();
-    const drag = dragging(view, (plot, left, right) => [left, right].map((at) => Math.max(0, Math.round(plot.posToVal(at, "x")))));
+    const moves = this.moving((low, high) => [low, high].map((at) => Math.max(0, Math.round(at))));
     const percent = (value) => (100 * value) / (this.gap.level_nats ?? NaN);
-    const narrow = this.holder.clientWidth < 500;
     const axes = [
       stepAxis(axis, view, this.tokensAStep),
       { ...axis, scale: "y", label: "gap, nats", size: 64, labelSize: 20, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 3) : "0")) },
     ];
-    if (!narrow && this.gap.level_nats) {
+    if (this.holder.clientWidth >= 500 && this.gap.level_nats) {
       axes.push({ ...axis, scale: "percent", side: 1, label: "% of the loss", size: 56, labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 1) : "0")) });
     }
+    const edge = { scale: "y", stroke: "transparent", points: { show: false } };
     return {
-      width: this.holder.clientWidth,
-      height: HEIGHT,
-      legend: { show: false },
-      cursor: drag.cursor,
+      cursor: moves.cursor,
       scales: {
-        x: { time: false, range: () => [view.from ?? 0, view.to ?? this.gap.planned_steps] },
+        x: xScale(view, () => this.stepRange()),
         y: { range: () => this.range() },
         percent: { from: "y", range: (_, low, high) => [percent(low), percent(high)] },
       },
       axes,
-      series: [
-        {},
-        { scale: "y", stroke: () => css(this.line), width: 2, points: { show: false } },
-        { scale: "y", stroke: "transparent", points: { show: false } },
-        { scale: "y", stroke: "transparent", points: { show: false } },
-      ],
+      series: [{}, { scale: "y", stroke: () => css(this.line), width: 2, points: { show: false } }, edge, edge],
       bands: [{ series: [3, 2], fill: () => faint(this.line, 22) }],
       hooks: {
-        setSelect: [drag.setSelect],
+        setSelect: [moves.setSelect],
         drawClear: [(plot) => this.drawGround(plot)],
         draw: [(plot) => this.drawMarks(plot)],
         setCursor: [(plot) => this.showReadout(plot)],
@@ -146,7 +109,7 @@ export class GapChart {
   drawGround(plot) {
     if (!this.gap.window) return;
     const { ctx, bbox } = plot;
-    const [left, right] = this.gap.window.map((step) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(step, "x", true))));
+    const [left, right] = this.gap.window.map((step) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(this.xOf(step), "x", true))));
     ctx.save();
     ctx.fillStyle = css("--chart-window");
     ctx.fillRect(left, bbox.top, right - left, bbox.height);
@@ -157,30 +120,17 @@ export class GapChart {
   drawMarks(plot) {
     const { ctx, bbox } = plot;
     const { gap } = this;
-    const level = (value, dash, colour) => {
-      const y = plot.valToPos(value, "y", true);
-      ctx.setLineDash(dash);
-      ctx.strokeStyle = colour;
-      ctx.beginPath();
-      ctx.moveTo(bbox.left, y);
-      ctx.lineTo(bbox.left + bbox.width, y);
-      ctx.stroke();
-    };
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
-    level(0, [], css("--quiet"));
-    if (gap.margin_nats) {
-      const dash = [8, 4, 2, 4].map((part) => part * devicePixelRatio);
-      for (const side of [1, -1]) level(side * gap.margin_nats, dash, css("--chart-margin"));
-    }
-    ctx.setLineDash([]);
+    level(plot, 0, "--quiet");
+    if (gap.margin_nats) for (const side of [1, -1]) level(plot, side * gap.margin_nats, "--chart-margin", [8, 4, 2, 4]);
     ctx.fillStyle = css(this.line);
     const [low, high] = this.range();
     gap.mean.forEach((value, i) => {
       if (value < low || value > high) triangle(plot, plot.data[0][i], { down: value < low });
     });
     ctx.strokeStyle = css("--fail");
-    for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) triangle(plot, step, { hollow: true });
+    for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) triangle(plot, this.xOf(step), { hollow: true });
     const last = plot.data[1].findLastIndex((value) => value !== null);
     if (last >= 0) {
       ctx.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
@@ -201,22 +151,15 @@ export class GapChart {
     ctx.restore();
   }
 
-  /** Another chart's cursor moved. */
-  pointAt(step) {
-    if (!this.plot) return;
-    const left = step === null ? -10 : this.plot.valToPos(step, "x");
-    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
-  }
-
   showReadout(plot) {
+    const { gap } = this;
     const i = plot.cursor.left >= 0 ? plot.cursor.idx : null;
-    const isOutside = i == null || this.gap.first_step[i] === undefined;
-    lead(this, isOutside ? null : plot.data[0][i]);
+    const isOutside = i == null || gap.first_step[i] === undefined;
+    this.lead(isOutside ? null : plot.data[0][i]);
     if (isOutside) {
       this.readout.textContent = "";
       return;
     }
-    const { gap } = this;
     const steps = `steps ${whole(gap.first_step[i])} to ${whole(gap.last_step[i])}`;
     const value = gap.mean[i];
     this.readout.textContent =
@@ -225,14 +168,15 @@ export class GapChart {
         : `${steps}: ${value}`;
   }
 
-  fillTable() {
-    if (!this.gap || !this.figure.querySelector("details").open) return;
-    const head = "<thead><tr><th>Steps</th><th class=number>Gap, nats</th><th class=number>Interval</th></tr></thead>";
-    const rows = this.gap.first_step.map(
-      (first, i) =>
-        `<tr><td>${whole(first)} to ${whole(this.gap.last_step[i])}</td><td class=number>${bound(this.gap.mean[i])}</td>` +
-        `<td class=number>${bound(this.gap.low[i])} to ${bound(this.gap.high[i])}</td></tr>`,
-    );
-    this.table.innerHTML = `${head}<tbody>${rows.join("")}</tbody>`;
+  columns() {
+    const { gap } = this;
+    return gap && { first_step: gap.first_step, last_step: gap.last_step, gap_nats: gap.mean, low: gap.low, high: gap.high };
+  }
+
+  numbers() {
+    const { gap } = this;
+    if (!gap) return null;
+    const rows = gap.first_step.map((first, i) => [`${whole(first)} to ${whole(gap.last_step[i])}`, bound(gap.mean[i]), `${bound(gap.low[i])} to ${bound(gap.high[i])}`]);
+    return [["Steps", "Gap, nats", "Interval"], rows];
   }
 }

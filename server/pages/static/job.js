@@ -1,6 +1,7 @@
 // The job page, live: one EventSource; what it says is fetched again, at most once a second.
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
+import { HalfWidthChart } from "./half_width_chart.js";
 import { HeatMap } from "./heat_map.js";
 import { refresh } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
@@ -9,7 +10,6 @@ import { view } from "./view.js";
 const article = document.querySelector("[data-job]");
 const connection = document.getElementById("connection");
 const jobId = article.dataset.job;
-const planned = Number(article.dataset.steps);
 const tokensAStep = Number(article.dataset.tokens);
 const ENDED = new Set(["concluded", "failed", "cancelled"]);
 const PERIOD_MS = 1000;
@@ -18,9 +18,10 @@ const RETRY_MS = 5000;
 const NEAR = "600px";
 
 const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
-const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, planned, tokensAStep));
+const widths = [...document.querySelectorAll("figure[data-decidable]")].map((figure) => new HalfWidthChart(figure, jobId, tokensAStep));
+const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, tokensAStep));
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
-const charts = new Map([...gaps, ...series, ...heat].map((chart) => [chart.figure, chart]));
+const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
 const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
@@ -107,10 +108,24 @@ const seen = new IntersectionObserver(
 );
 for (const figure of charts.keys()) seen.observe(figure);
 
+// A turning wheel changes the view many times a second: what is there is drawn at once, and asked for again when the wheel rests.
+const SETTLED_MS = 150;
+let changedAt = -Infinity;
+let settling;
+const unanswered = new Set();
 view.onChange((changes) => {
-  const asking = [...mounted].filter((chart) => chart.constructor.asks(changes));
-  if (asking.length) attempt(() => load(asking));
-  for (const chart of mounted) if (!asking.includes(chart)) chart.draw();
+  for (const chart of mounted) {
+    if (chart.constructor.asks(changes)) unanswered.add(chart);
+    chart.draw();
+  }
+  clearTimeout(settling);
+  const quick = performance.now() - changedAt < SETTLED_MS;
+  changedAt = performance.now();
+  settling = setTimeout(() => {
+    const asking = [...unanswered];
+    unanswered.clear();
+    if (asking.length) attempt(() => load(asking));
+  }, quick ? SETTLED_MS : 0);
 });
 
 if (!ENDED.has(article.dataset.status)) follow();

@@ -1,51 +1,40 @@
 // One recorded column of all arms over each other: mean with the range of a bucket, on the same bucket edges.
-import { NO_LIBRARY, axisColours, css, dragging, elapsed, faint, finite, follow, lead, lineOf, savePng, signed, stepAxis, tokens, triangle, uPlot, whole } from "./chart_parts.js";
+import { Chart } from "./chart.js";
+import { axisColours, css, elapsed, element, faint, finite, lineOf, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
+const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"]];
 
-export class SeriesChart {
-  constructor(figure, jobId, planned, tokensAStep) {
-    this.figure = figure;
-    this.holder = figure.querySelector(".plot");
-    this.note = figure.querySelector(".note");
-    this.details = figure.querySelector("details");
+export class SeriesChart extends Chart {
+  constructor(figure, jobId, tokensAStep) {
+    super(figure, HEIGHT, `${figure.dataset.name}-${figure.dataset.column}`);
     this.tip = figure.querySelector(".tip");
     this.column = figure.dataset.column;
     this.jobId = jobId;
-    this.planned = planned;
     this.tokensAStep = tokensAStep;
     this.positions = new Map(JSON.parse(figure.dataset.arms).map((name, position) => [name, position]));
-    this.turn = 0;
-    this.details.addEventListener("toggle", () => this.fillTable());
-    figure.querySelector("[data-do=png]").addEventListener("click", () => this.plot && savePng(this.plot.ctx.canvas, `${figure.dataset.name}-${this.column}`));
-    new ResizeObserver(() => this.plot?.setSize({ width: this.holder.clientWidth, height: HEIGHT })).observe(this.holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
-    follow(this);
   }
 
   /** What of the view needs other numbers from the server. */
   static asks(changes) {
-    return ["from", "to", "x", "pair"].some((name) => changes.includes(name));
+    return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
   }
 
   address() {
     const asked = new URLSearchParams({ name: this.column, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
     const [seed, replicate] = view.pair?.split(".") ?? [];
-    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null };
+    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null };
     for (const [name, value] of Object.entries(more)) if (value != null) asked.set(name, value);
     return `/api/v1/jobs/${this.jobId}/overlay?${asked}`;
   }
 
   /** Ask the server for the curves and draw them. */
   async load() {
-    const turn = ++this.turn;
-    const answer = await fetch(this.address());
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    const found = await answer.json();
-    if (turn !== this.turn) return;
+    const found = await this.ask(this.address());
+    if (!found) return;
     this.found = found;
     await this.draw();
   }
@@ -53,33 +42,16 @@ export class SeriesChart {
   async draw() {
     if (!this.found) return;
     if (!this.found.arms.length) {
-      this.plot?.destroy();
-      this.plot = null;
+      this.clear();
       this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has recorded this here." : this.figure.dataset.empty;
       return;
     }
     this.arrange();
     this.note.textContent = this.said();
     this.links();
-    this.fillTable();
-    let Plot;
-    try {
-      Plot = await uPlot();
-    } catch {
-      this.note.textContent = NO_LIBRARY;
-      return;
-    }
-    const shape = JSON.stringify([view.x, view.log, view.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw]);
-    if (this.plot && this.shape === shape) {
-      this.plot.setData(this.data);
-    } else {
-      this.plot?.destroy();
-      this.shape = shape;
-      this.plot = new Plot(this.options(Plot), this.data, this.holder);
-    }
-    const canvas = this.holder.querySelector("canvas");
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
+    const shape = [view.log, view.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw, this.byTime];
+    if (!(await this.show(this.data, shape, () => this.options()))) return;
+    this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
   }
 
   /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's. */
@@ -89,10 +61,10 @@ export class SeriesChart {
     this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds);
     this.arms = this.found.arms.map((one) => ({ ...one, position: this.positions.get(one.arm) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
-    let rows = middle.map((x, i) => ({ x, step: x, bucket: this.arms.map(() => i) }));
+    let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
       rows = this.arms.flatMap((one, k) =>
-        one.line.seconds.flatMap((x, i) => (x === null ? [] : [{ x, step: middle[i], bucket: this.arms.map((_, other) => (other === k ? i : -1)) }])),
+        one.line.seconds.flatMap((x, i) => (x === null || (view.logx && x <= 0) ? [] : [{ x, step: middle[i], bucket: this.arms.map((_, other) => (other === k ? i : -1)) }])),
       );
       rows.sort((a, b) => a.x - b.x);
     }
@@ -124,10 +96,8 @@ export class SeriesChart {
 
   options(Plot) {
     const axis = axisColours();
-    const x = this.byTime
-      ? { ...axis, label: "time of training", labelSize: 20, size: 34, values: (_, at) => at.map(elapsed) }
-      : stepAxis(axis, view, this.tokensAStep);
-    const drag = dragging(view, (plot, left, right) => this.stepsBetween(plot.posToVal(left, "x"), plot.posToVal(right, "x")));
+    const x = stepAxis(axis, view, this.tokensAStep, { seconds: this.byTime });
+    const moves = this.moving((low, high) => this.stepsBetween(low, high));
     const series = [{}];
     const bands = [];
     for (const one of this.arms) {
@@ -141,15 +111,12 @@ export class SeriesChart {
       if (!this.isRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
     }
     return {
-      width: this.holder.clientWidth,
-      height: HEIGHT,
-      legend: { show: false },
-      cursor: drag.cursor,
-      scales: { x: { time: false, range: (_, low, high) => (this.byTime ? [low, high] : [view.from ?? 0, view.to ?? this.planned]) }, y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
+      cursor: moves.cursor,
+      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [low, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
       axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20 }],
       series,
       bands,
-      hooks: { setSelect: [drag.setSelect], draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.showTip(plot)] },
+      hooks: { setSelect: [moves.setSelect], draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.showTip(plot)] },
     };
   }
 
@@ -172,32 +139,25 @@ export class SeriesChart {
   }
 
   xOf(step) {
-    if (!this.byTime) return step;
+    if (!this.byTime) return super.xOf(step);
     return this.rows.reduce((best, row) => (Math.abs(row.step - step) < Math.abs(best.step - step) ? row : best)).x;
-  }
-
-  /** Another chart's cursor moved. */
-  pointAt(step) {
-    if (!this.plot) return;
-    const left = step === null ? -10 : this.plot.valToPos(this.xOf(step), "x");
-    this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
   }
 
   showTip(plot) {
     const { idx, left } = plot.cursor;
     const row = left >= 0 && idx != null ? this.rows[idx] : undefined;
-    lead(this, row ? row.step : null);
+    this.lead(row ? row.step : null);
     this.tip.hidden = !row;
     if (!row) return;
     const shown = this.arms.filter((one) => !view.hide.has(one.arm)).map((one) => ({ one, at: nearest(this.data[one.column + 2], idx) }));
     const base = shown.find(({ one }) => one.position === 0);
     const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
-    this.tip.replaceChildren(line("strong", this.place(row, shown[0])));
+    this.tip.replaceChildren(element("strong", this.place(row, shown[0])));
     for (const entry of shown) {
       const own = value(entry);
       const reference = base && entry !== base ? value(base) : null;
       const text = own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
-      const item = line("div", ` ${entry.one.arm} ${text}`);
+      const item = element("div", ` ${entry.one.arm} ${text}`);
       const key = document.createElement("span");
       key.className = `swatch arm-${Math.min(4, entry.one.position)}`;
       item.prepend(key);
@@ -225,28 +185,23 @@ export class SeriesChart {
   links() {
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
     const holder = this.figure.querySelector(".downloads");
-    holder.replaceChildren(...this.arms.flatMap(({ arm, run }) => [["csv", "CSV"], ["arrow", "Arrow"]].map(([format, word]) => {
-      const link = line("a", `${arm} as ${word}`);
+    holder.replaceChildren(...this.arms.flatMap(({ arm, run }) => FORMATS.map(([format, word]) => {
+      const link = element("a", `${arm} as ${word}`);
       link.href = `/api/v1/runs/${run}/steps?names=${this.column}&format=${format}${range}`;
       return link;
     })));
   }
 
-  fillTable() {
-    if (!this.details.open || !this.found?.arms.length) return;
+  numbers() {
+    if (!this.found?.arms.length) return null;
     const { first_step: first, last_step: last } = this.found;
     const stride = Math.ceil(first.length / ROWS_IN_TABLE);
-    const head = document.createElement("tr");
-    head.append(line("th", stride > 1 ? `Steps (one row of ${stride})` : "Steps"), ...this.arms.map(({ arm }) => Object.assign(line("th", arm), { className: "number" })));
-    const table = this.figure.querySelector("table");
-    table.replaceChildren(document.createElement("thead"), document.createElement("tbody"));
-    table.tHead.append(head);
+    const rows = [];
     for (let i = 0; i < first.length; i += stride) {
-      const row = document.createElement("tr");
-      row.append(line("td", first[i] === last[i] ? whole(first[i]) : `${whole(first[i])} to ${whole(last[i])}`));
-      for (const { line: values } of this.arms) row.append(Object.assign(line("td", values.mean[i] === null ? "–" : values.mean[i].toPrecision(6)), { className: "number" }));
-      table.tBodies[0].append(row);
+      const steps = first[i] === last[i] ? whole(first[i]) : `${whole(first[i])} to ${whole(last[i])}`;
+      rows.push([steps, ...this.arms.map(({ line }) => (line.mean[i] === null ? "–" : line.mean[i].toPrecision(6)))]);
     }
+    return [[stride > 1 ? `Steps (one row of ${stride})` : "Steps", ...this.arms.map(({ arm }) => arm)], rows];
   }
 }
 
@@ -270,10 +225,4 @@ function nearest(column, at) {
     if (column[at + away] !== undefined) return at + away;
   }
   return -1;
-}
-
-function line(tag, text) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  return made;
 }

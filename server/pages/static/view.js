@@ -1,6 +1,8 @@
 // What the reader chose to look at. All of it stands in the address, so that a copied link shows the same.
 
 const WHOLE = /^\d{1,15}$/;
+const LEAST_STEPS = 2;
+const ADDRESS_MS = 150;
 
 class View {
   constructor() {
@@ -11,33 +13,81 @@ class View {
     if (this.from === null || this.to === null || this.to <= this.from) this.from = this.to = null;
     this.x = ["tokens", "time"].includes(asked.get("x")) ? asked.get("x") : "step";
     this.log = asked.get("log") === "1";
+    this.logx = asked.get("logx") === "1";
+    this.planned = Number(document.querySelector("[data-steps]").dataset.steps);
     // A hundredth of the run: enough to see one line past the other, and the record stays behind it.
-    this.usualHalf = Math.round(Number(document.querySelector("[data-steps]").dataset.steps) / 100);
+    this.usualHalf = Math.round(this.planned / 100);
     this.half = number("half") ?? this.usualHalf;
     this.pair = /^-?\d+\.\d+$/.test(asked.get("pair") ?? "") ? asked.get("pair") : null;
     this.hide = new Set((asked.get("hide") ?? "").split(",").filter(Boolean));
     this.heat = { run: asked.get("heat-run"), operand: asked.get("heat-operand"), statistic: asked.get("heat-statistic") };
     this.listeners = [];
+    this.writtenAt = -Infinity;
   }
 
   get zoomed() {
     return this.from !== null;
   }
 
+  /** First and last step that the charts show. */
+  get shown() {
+    return [this.from ?? 0, this.to ?? this.planned];
+  }
+
   /** Change some of it: the address says so, and whoever listens is told what changed. */
   set(changes) {
     Object.assign(this, changes);
+    // A turning wheel changes it many times a second, and browsers limit how often the address may change.
+    clearTimeout(this.writing);
+    if (performance.now() - this.writtenAt > ADDRESS_MS) this.write();
+    else this.writing = setTimeout(() => this.write(), ADDRESS_MS);
+    for (const listener of this.listeners) listener(Object.keys(changes));
+  }
+
+  /** Show `factor` times as many steps, so that what lies at a share of the width stays there. */
+  zoom(share, factor) {
+    const [low, high] = this.ends();
+    const at = low + share * (high - low);
+    this.between(at - factor * (at - low), at + factor * (high - at));
+  }
+
+  /** Move by a share of the width; the number of steps (or, on a log axis, their ratio) stays. */
+  pan(share) {
+    const [low, high] = this.ends();
+    const [first, last] = [this.scaled(0), this.scaled(this.planned)];
+    const by = Math.max(first - low, Math.min(last - high, share * (high - low)));
+    if (this.zoomed) this.between(low + by, high + by);
+  }
+
+  ends() {
+    return this.shown.map((step) => this.scaled(step));
+  }
+
+  scaled(step) {
+    return this.logx ? Math.log(Math.max(1, step)) : step;
+  }
+
+  between(low, high) {
+    let [from, to] = [low, high].map((end) => Math.round(this.logx ? Math.exp(end) : end));
+    from = Math.max(this.logx ? 1 : 0, from);
+    to = Math.min(this.planned, Math.max(to, from + LEAST_STEPS));
+    if (from <= (this.logx ? 1 : 0) && to >= this.planned) this.set({ from: null, to: null });
+    else if (to > from) this.set({ from, to });
+  }
+
+  write() {
     const said = {
-      from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, half: this.half === this.usualHalf ? null : this.half, pair: this.pair,
-      hide: [...this.hide].join(",") || null, "heat-run": this.heat.run, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
+      from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, logx: this.logx ? 1 : null,
+      half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: [...this.hide].join(",") || null,
+      "heat-run": this.heat.run, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
     };
     const address = new URL(location.href);
     for (const [name, value] of Object.entries(said)) {
       if (value === null || value === undefined) address.searchParams.delete(name);
       else address.searchParams.set(name, value);
     }
+    this.writtenAt = performance.now();
     history.replaceState(null, "", address);
-    for (const listener of this.listeners) listener(Object.keys(changes));
   }
 
   onChange(listener) {

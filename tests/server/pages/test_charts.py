@@ -1,8 +1,11 @@
 """Charts that a reader moves: zoom, cursor, smoothing, arms, address; each asks the server for what it needs."""
 
+import re
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlparse
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page, expect
 
 from server.database import store
@@ -77,6 +80,103 @@ def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, r
     expect(page.locator("figure[data-candidate] .readout")).to_contain_text("steps")
 
 
+def _window(page: Page) -> tuple[int, int]:
+    """The steps that the address says."""
+    asked = _asked(page)
+    return int(asked["from"][0]), int(asked["to"][0])
+
+
+def _wait(page: Page, true: Callable[[], bool]):
+    """Wait until something holds; the pages' policy forbids the evaluation that the browser's own wait would need."""
+    for _ in range(200):
+        if true():
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError(page.url)
+
+
+def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
+    note = page.locator(f"{LOSS} .note")
+    expect(note).to_contain_text("of 600 steps")
+    plot = page.locator(f"{LOSS} .u-over")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 80)
+    page.keyboard.down("Control")
+    for _ in range(4):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    _wait(page, lambda: "to" in _asked(page) and _window(page)[1] < 440)
+    first, last = _window(page)
+    assert 0.4 < (last - first) / 600 < 0.5
+    assert abs((first + last) / 2 - 300) < 5
+    assert plot.bounding_box()["y"] == pytest.approx(box["y"], abs=1)
+    expect(page.locator("#exploratory")).to_contain_text("Exploratory")
+    page.keyboard.down("Shift")
+    _drag(page, LOSS, 0.6, 0.4)
+    page.keyboard.up("Shift")
+    _wait(page, lambda: _window(page)[0] > first + 0.19 * (last - first))
+    moved = _window(page)
+    assert moved[1] - moved[0] == pytest.approx(last - first, abs=2)
+    assert moved[0] - first == pytest.approx(0.2 * (last - first), abs=5)
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text(f"of {moved[1] - moved[0] + 1} common steps")
+    page.locator(f"{LOSS} .plot").focus()
+    page.keyboard.press("+")
+    expect(note).to_contain_text(f"of {round((moved[1] - moved[0]) / 2) + 1} steps")
+    _wait(page, lambda: _window(page)[1] - _window(page)[0] < 0.6 * (moved[1] - moved[0]))
+    zoomed = _window(page)
+    page.keyboard.press("Shift+ArrowLeft")
+    _wait(page, lambda: _window(page)[0] != zoomed[0])
+    assert _window(page)[0] - zoomed[0] == pytest.approx(-0.25 * (zoomed[1] - zoomed[0]), abs=2)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("step")
+    page.keyboard.press("0")
+    expect(note).to_contain_text("of 600 steps")
+    expect(page).not_to_have_url(re.compile("from="))
+    page.mouse.wheel(0, 300)
+    expect(note).to_contain_text("of 600 steps")
+
+
+def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
+    requests: list[str] = []
+    page.on("request", lambda sent: requests.append(sent.url))
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
+    page.get_by_label("log x").check()
+    expect(page.locator("figure[data-candidate] .note")).not_to_contain_text("Showing 146 bins")
+    assert _asked(page) == {"logx": ["1"]}
+    assert all(any(kind in url and "spacing=log" in url for url in requests) for kind in ("/gap?", "/overlay?"))
+    for x in ("tokens", "time"):
+        page.get_by_label("x axis").select_option(x)
+        expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
+    _drag(page, "figure[data-candidate]", 0.5, 0.9)
+    expect(page.locator("#exploratory")).to_contain_text("Exploratory")
+    first, last = _window(page)
+    assert first == pytest.approx(600**0.5, rel=0.05)
+    assert last == pytest.approx(600**0.9, rel=0.05)
+
+
+def test_when_it_can_be_decided_is_said_drawn_and_had(page: Page, judged, recorded):
+    chart = "figure[data-decidable=nvfp4]"
+    page.goto(f"/jobs/{judged({'nvfp4': 0.05})[0]}")
+    expect(page.locator(f"{chart} .says")).to_contain_text("narrow enough to decide, since step")
+    expect(page.locator(f"{chart} .note")).to_contain_text("looks, each as if the plan had ended there")
+    page.locator(f"{chart} .u-over").hover(position={"x": 800, "y": 80})
+    expect(page.locator(f"{chart} .readout")).to_contain_text("from the margin")
+    page.locator(f"{chart} summary").click()
+    expect(page.locator(f"{chart} tbody tr").last).to_contain_text("1,499")
+    with page.expect_download() as csv:
+        page.locator(chart).get_by_role("button", name="CSV").click()
+    assert csv.value.path().read_text().splitlines()[0].startswith("step,gap,half_width")
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=600, state='running')}")
+    expect(page.locator(f"{chart} .says")).to_contain_text("the verdict waits for the planned end")
+    expect(page.locator(f"{chart} .note")).to_contain_text("Dashed: what is still to come")
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
+    expect(page.locator(f"{chart} .says")).to_contain_text("Not known yet")
+
+
 def test_nan_and_long_runs_are_said(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=50_000)
     with database.write() as session:
@@ -100,6 +200,13 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
     lines = csv.value.path().read_text().splitlines()
     assert lines[0] == "step,lm_loss"
     assert [line.split(",")[0] for line in lines[1:]] == [str(step) for step in range(100, 110)]
+    with page.expect_download() as parquet:
+        page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet").click()
+    assert parquet.value.path().read_bytes()[-4:] == b"PAR1"
+    with page.expect_download() as gap:
+        page.locator("figure[data-candidate] summary").click()
+        page.locator("figure[data-candidate]").get_by_role("button", name="CSV").click()
+    assert gap.value.path().read_text().startswith("first_step,last_step,gap_nats,low,high\n100,100,")
     with page.expect_download() as png:
         page.locator(LOSS).get_by_role("button", name="PNG").click()
     assert png.value.path().read_bytes().startswith(b"\x89PNG")
