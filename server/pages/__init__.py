@@ -13,7 +13,7 @@ from server import auth, jobs
 from server.context import InContext
 from server.documents import job_document
 from server.errors import NotFoundError
-from server.pages import differences, policies, tokens
+from server.pages import baselines, differences, policies, tokens
 from server.pages.listing import STATES, Wanted, listing
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.registered import worker_documents
@@ -28,6 +28,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     app.include_router(router)
+    app.include_router(baselines.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
     app.add_exception_handler(LoginNeededError, lambda request, _: RedirectResponse(f"/login?next={quote(request.url.path)}", 303))

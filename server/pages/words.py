@@ -68,6 +68,7 @@ def step_time(seconds: float | str | None) -> str:
 
 
 _SMALL_WIDTH = 128.0
+_DAYS_FROM = 3 * 86_400
 
 
 def small_gap(verdict: Mapping[str, Any]) -> Mapping[str, float] | None:
@@ -85,7 +86,7 @@ def small_gap(verdict: Mapping[str, Any]) -> Mapping[str, float] | None:
 
 
 def duration(seconds: float | str | None) -> str:
-    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
     number = _number(seconds)
     if number is None:
         return _MISSING
@@ -94,6 +95,8 @@ def duration(seconds: float | str | None) -> str:
         return f"{whole}\u00a0s"
     if whole < 3600:
         return f"{whole // 60}\u00a0min {whole % 60:02d}\u00a0s"
+    if whole >= _DAYS_FROM:
+        return f"{whole / 86_400:.1f}\u00a0days"
     return f"{whole // 3600}\u00a0h {whole % 3600 // 60:02d}\u00a0min"
 
 

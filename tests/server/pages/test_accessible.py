@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from server import auth, jobs
+from server import auth, baselines, jobs
 from server.database import store
 from server.database.models import Job
 from server.readiness import CHECKOUT
@@ -21,6 +21,7 @@ def job_id(database, recorded):
     at = np.arange(0, 1500, 50)
     with database.write() as session:
         auth.create_token(session, "ada", ["submit"], 90)
+        baselines.promote(session, "fp8", made, None, "a release", "local", 90)
         run = session.get_one(Job, made).arms[1].runs[0]
         store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
     with database.read() as session:
@@ -56,6 +57,8 @@ def test_every_page(page: Page, job_id):
         f"/jobs/{job_id}",
         f"/jobs/{job_id}?from=300&to=900&x=time",
         f"/jobs/{job_id}/compare",
+        "/baselines",
+        f"/baselines/fp8/1?other={job_id}",
         "/workers",
         "/policies",
         "/tokens",

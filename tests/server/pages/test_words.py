@@ -15,7 +15,15 @@ def test_gaps_carry_their_sign(value, shown):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, f"0{GAP}s"), (59.4, f"59{GAP}s"), (59.6, f"1{GAP}min 00{GAP}s"), (7500, f"2{GAP}h 05{GAP}min"), (None, "–")]
+    ("seconds", "shown"),
+    [
+        (0, f"0{GAP}s"),
+        (59.4, f"59{GAP}s"),
+        (59.6, f"1{GAP}min 00{GAP}s"),
+        (7500, f"2{GAP}h 05{GAP}min"),
+        (822_528, f"9.5{GAP}days"),
+        (None, "–"),
+    ],
 )
 def test_durations(seconds, shown):
     assert words.duration(seconds) == shown

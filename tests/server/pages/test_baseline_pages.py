@@ -1,0 +1,63 @@
+"""The pages of named baselines, and what a job's page says of a baseline that was not trained again."""
+
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+from pydantic import TypeAdapter
+
+from parity import criteria_from_mapping
+from server import baselines, jobs
+from server.baselines import BaselineChoice
+from server.database.models import Job
+from training.spec import JobSpec
+
+LOOKS = ["light"]
+
+
+@pytest.fixture
+def named(database, recorded):
+    """A promoted baseline with controls and a newer version that differs, and the id of a job that names it."""
+    first, reruns, newer = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.0}, rerun=1), recorded({"nvfp4": 0.0}, steps=1400)
+    with database.write() as session:
+        for job_id, days in ((first, 9.5), (reruns, 3), (newer, 1)):
+            for run in session.get_one(Job, job_id).runs:
+                run.finished_at, run.fingerprint = time.time() - 86_400 * days, "c0ffee" * 8
+                run.manifest = run.manifest | {"version.jax": "0.11" if job_id == newer else "0.10.2"}
+        made = baselines.promote(session, "llama3-fp8", first, None, "the recipe of release 1", "local", 90)
+        session.flush()
+        baselines.attach_controls(session, made, reruns, "an A/A pair of the same week", "local")
+        baselines.promote(session, "llama3-fp8", newer, None, "jax 0.11", "local", None)
+        row = session.get_one(Job, first)
+        spec = _spec(row)
+        found = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
+        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=found).id
+
+
+def _spec(job: Job) -> JobSpec:
+    return TypeAdapter(JobSpec).validate_python({**job.spec, "name": "later"})
+
+
+def test_from_the_list_to_a_version_to_what_differs(page: Page, named):
+    page.goto("/baselines")
+    expect(page.get_by_role("row", name="llama3-fp8 2")).to_contain_text("newest")
+    page.get_by_role("link", name="llama3-fp8 1").click()
+    expect(page.locator("main")).to_contain_text("measured as")
+    expect(page.locator("main")).to_contain_text("3 degrees of freedom")
+    expect(page.get_by_role("region", name="Audit trail")).to_contain_text("an A/A pair of the same week")
+    expect(page.get_by_role("region", name="Runs").get_by_role("row")).to_have_count(5)
+    page.get_by_label("from").fill("llama3-fp8@2")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("row", name="version.jax").first).to_contain_text("0.11")
+    expect(page.get_by_role("row", name="schedule.steps").first).to_contain_text("1400")
+    page.goto("/baselines/llama3-fp8/1?other=nobody")
+    expect(page.get_by_role("alert")).to_contain_text("there is no baseline 'nobody'")
+    missing = page.request.get("/baselines/llama3-fp8/9")
+    assert (missing.status, "there is no baseline &#39;llama3-fp8 version 9&#39;" in missing.text()) == (404, True)
+    assert page.request.get("/baselines/llama3-fp8/x").status == 422
+
+
+def test_a_job_says_whose_curves_its_baseline_has(page: Page, named):
+    page.goto(f"/jobs/{named}")
+    expect(page.get_by_text("against baseline llama3-fp8 version 1 with 2 controls")).to_be_visible()
+    expect(page.get_by_role("region", name="Runs").get_by_text("reused: trained 9.5")).to_have_count(2)
