@@ -1,15 +1,22 @@
 """`parity baseline …`, and what the other verbs say of a baseline that was not trained again, against a real server."""
 
 import json
+import re
+import shlex
 
+import jsonschema
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from parity import cli
 from parity.client import Client
 from server.conclusion import conclude
 from server.database import store
 from server.database.models import Job
+from server.schema import job_file_schema
+from server.settings import CHECKOUT
+from training.spec import JobSpec
 
 
 @pytest.fixture
@@ -115,3 +122,25 @@ def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity
         second = client.job(client.jobs()["items"][0]["id"])
         assert [len(arm["runs"]) for arm in second["arms"]] == [2, 3]
         assert all(run["reused"] for run in second["arms"][0]["runs"])
+
+
+def test_the_commands_and_files_of_the_page(parity, judged, database):
+    page = (CHECKOUT / "docs" / "baselines.md").read_text()
+    ids = {name: judged({"mxfp8": 0.0}, verdict=False, rerun=rerun)[0] for rerun, name in enumerate(("JOB", "RERUNS", "OTHER"))}
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(lines) == 6
+    lines.append(lines.pop(4))  # the page ends a version before it speaks of controls
+    for line in lines:
+        program, *words = [ids.get(word.removeprefix("$"), word) for word in shlex.split(line, comments=True)]
+        assert program == "parity"
+        code, said, err = parity(*words)
+        assert (code, bool(said)) == (0, True), (line, err)
+    schema = job_file_schema()
+    demo = yaml.safe_load((CHECKOUT / "examples" / "demo.yaml").read_text())
+    files = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    for content in files:
+        jsonschema.validate(demo | content | {"job": demo["job"] | content.get("job", {})}, schema)
+    TypeAdapter(JobSpec).validate_python(demo["job"] | files[-1]["job"])
+    for wrong in ({"name": "-x"}, {"version": 0}, {"verison": 1}, {"reuse": "no"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(demo | {"baseline": wrong}, schema)
