@@ -284,7 +284,7 @@ async def _follow(address: str, database: Database, token: str, job: str, client
             line = await reader.readline()
             if not line:
                 return
-            if line.startswith(b"data:"):
+            if line.startswith(b"data:") and b'"sent"' in line:
                 delays.append(time.time() - json.loads(line[5:])["sent"])
 
     pages = [asyncio.create_task(page()) for _ in range(clients)]

@@ -19,7 +19,9 @@ from server.database.states import JOB_ENDED
 from server.documents import event_document
 
 _IDLE_SECONDS = 15.0
-_ALIVE = b": alive\n\n"
+# An event, not a comment: a page can't hear comments, and must know a stream that is silent from one that is dead. It has no id,
+# so the caller's Last-Event-ID stays.
+_ALIVE = b"event: alive\ndata: {}\n\n"
 _TEXT = {"type": "string"}
 _EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["id", "event", "data"]}
 _DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
@@ -43,7 +45,8 @@ async def follow(
     after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`. The stream closes when the job has ended."""
+    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
+    in which nothing happens. The stream closes when the job has ended."""
     cursor = after if last_event_id is None else last_event_id
     return StreamingResponse(_stream(context, job_id, cursor), media_type="text/event-stream", headers=_HEADERS)
 

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from server.app import create_app
 from server.conclusion import conclude
 from server.database.models import Job, Worker, new_id
+from server.settings import Settings
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
@@ -26,20 +27,41 @@ def api(settings, database) -> Iterator[TestClient]:
         yield client
 
 
+class Served:
+    """The application in a real uvicorn, on one port however often it is stopped and started."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        config = uvicorn.Config(create_app(self._settings), port=self._port, log_level="warning", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
 @pytest.fixture
-def served(settings, database) -> Iterator[str]:
+def server(settings, database) -> Iterator[Served]:
+    made = Served(settings)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def served(server) -> str:
     """The address of the application in a real uvicorn."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
+    return server.address
 
 
 @pytest.fixture

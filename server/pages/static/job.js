@@ -25,7 +25,13 @@ const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [
 const mounted = new Set();
 const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
+// The server says something at least every 15 s; a stream that is silent for longer is dead, whatever the browser thinks of it.
+const SILENT_MS = 40_000;
+const WATCH_MS = 5000;
+
 let source = null;
+let retry;
+let heardAt = Date.now();
 let lastEvent = article.dataset.lastEvent;
 let wanted = false;
 let busy = false;
@@ -75,16 +81,22 @@ function sayState() {
 }
 
 function follow() {
+  clearTimeout(retry);
+  source?.close();
   source = new EventSource(`/api/v1/jobs/${jobId}/events?after=${lastEvent}`);
-  source.addEventListener("open", () => say("live"));
-  source.addEventListener("error", () => {
-    const at = new Date().toLocaleTimeString();
-    say(`connection lost at ${at}; the runs go on, and this page connects again by itself`, true);
-    // The browser tries again after a lost connection, but gives up for good after an HTTP error.
-    if (source?.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
+  source.addEventListener("open", () => {
+    heardAt = Date.now();
+    say("live");
   });
+  source.addEventListener("error", () => {
+    say(`connection lost; this is how it stood at ${clock(heardAt)}. The runs go on, and this page connects again by itself`, true);
+    // The browser tries again after a lost connection, but gives up for good after an HTTP error.
+    if (source?.readyState === EventSource.CLOSED) retry = setTimeout(follow, RETRY_MS);
+  });
+  source.addEventListener("alive", () => { heardAt = Date.now(); });
   for (const kind of ["metric", "run", "verdict", "status", "hopeless"]) {
     source.addEventListener(kind, (event) => {
+      heardAt = Date.now();
       lastEvent = event.lastEventId || lastEvent;
       if (kind === "status" && ENDED.has(JSON.parse(event.data).status)) {
         source.close();
@@ -94,6 +106,17 @@ function follow() {
     });
   }
 }
+
+/** A laptop that slept, or a proxy that forgot us, leaves a stream that never ends: say how old the page is, and begin anew. */
+function watch() {
+  if (source === null || Date.now() - heardAt < SILENT_MS) return;
+  say(`nothing heard since ${clock(heardAt)}; what is shown is of that time, and is being asked for again`, true);
+  heardAt = Date.now();
+  follow();
+  update();
+}
+
+const clock = (at) => new Date(at).toLocaleTimeString();
 
 const seen = new IntersectionObserver(
   (entries) => {
@@ -128,5 +151,10 @@ view.onChange((changes) => {
   }, quick ? SETTLED_MS : 0);
 });
 
-if (!ENDED.has(article.dataset.status)) follow();
+if (!ENDED.has(article.dataset.status)) {
+  follow();
+  setInterval(watch, WATCH_MS);
+  addEventListener("online", () => source && follow());
+  document.addEventListener("visibilitychange", watch);
+}
 await update();

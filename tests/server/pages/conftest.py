@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -31,9 +32,9 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-def _is_problem(message: ConsoleMessage) -> bool:
-    """An error or warning, except for the answers with status 500 that a test made up."""
-    return message.type in ("error", "warning") and "status of 500" not in message.text
+def _is_problem(message: ConsoleMessage, provoked: str) -> bool:
+    """An error or warning, except for those that a module's tests make up."""
+    return message.type in ("error", "warning") and not re.search(provoked, message.text)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,13 +44,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def page(look, browser, served) -> Iterator[Page]:
+def page(request, look, browser, served) -> Iterator[Page]:
     """A page in a look. Afterwards: no console error, and no request that left this machine."""
     scheme, width = _LOOKS[look]
     context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900})
     opened = context.new_page()
     problems: list[str] = []
-    opened.on("console", lambda message: problems.append(message.text) if _is_problem(message) else None)
+    provoked = getattr(request.module, "PROVOKED", "(?!)")
+    opened.on("console", lambda message: problems.append(message.text) if _is_problem(message, provoked) else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on(
         "request", lambda sent: None if sent.url.startswith((served, "data:", "blob:")) else problems.append(f"left localhost: {sent.url}")

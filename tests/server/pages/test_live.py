@@ -1,0 +1,124 @@
+"""A page that stays open: it moves without a reload, and survives a server that restarts, a lost connection and a laptop that slept.
+
+What is shown while nothing comes is said to be old; a run is never shown as broken because the page lost its connection.
+"""
+
+import numpy as np
+from playwright.sync_api import Page, expect
+
+from server import jobs
+from server.database import events, store
+from server.database.models import Job, Run
+
+LOOKS = ["light"]
+PROVOKED = r"status of 50\d|net::ERR_"
+GAP = "figure[data-candidate] .note"
+_SECONDS = 20_000
+
+
+def _append(database, job_id, first, last):
+    """Steps of all runs, and the event that says so."""
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            steps = np.arange(first, last)
+            store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(last - first, 1.4)})
+            run.steps_done = last
+        events.emit(session, job_id, "metric", {"step": last - 1})
+
+
+def _open(page: Page, job_id: str):
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#connection")).to_have_text("live")
+    expect(page.locator(GAP)).to_contain_text("of 300 common steps")
+    page.evaluate("window.stays = true")
+
+
+def _is_stale_and_not_broken(page: Page, words: str):
+    expect(page.locator("#connection.lost")).to_contain_text(words, timeout=_SECONDS)
+    expect(page.locator("[data-live=runs] .chip.running")).to_have_count(4)
+    expect(page.locator("[data-live=runs]")).to_contain_text("300 of 1,500")
+    expect(page.locator(GAP)).to_contain_text("of 300 common steps")
+
+
+def _is_live_again(page: Page, steps: int):
+    expect(page.locator("[data-live=runs]")).to_contain_text(f"{steps} of 1,500", timeout=_SECONDS)
+    expect(page.locator(GAP)).to_contain_text(f"of {steps} common steps")
+    expect(page.locator("#connection")).to_have_text("live")
+    assert page.evaluate("window.stays")
+
+
+def test_a_running_job_moves_without_reload(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    _append(database, job_id, 300, 600)
+    _is_live_again(page, 600)
+    with database.write() as session:
+        session.get_one(Job, job_id).runs[0].state = "finished"
+    with database.write() as session:
+        jobs.cancel(session, job_id)
+    expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    assert page.evaluate("window.stays")
+
+
+def test_a_page_outlives_a_restart_of_the_server(page: Page, server, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    server.stop()
+    _is_stale_and_not_broken(page, "connection lost; this is how it stood at")
+    _append(database, job_id, 300, 400)
+    server.start()
+    _is_live_again(page, 400)
+
+
+def test_a_page_outlives_a_lost_connection(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    page.context.set_offline(True)
+    _append(database, job_id, 300, 400)
+    _is_stale_and_not_broken(page, "The server does not answer")
+    page.context.set_offline(False)
+    _is_live_again(page, 400)
+
+
+def test_a_page_wakes_with_the_laptop(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    page.clock.install()
+    _open(page, job_id)
+    page.route("**/events?*", lambda _: None)  # a network that answers nothing, as before it has woken itself
+    page.clock.fast_forward("01:00:00")
+    _is_stale_and_not_broken(page, "nothing heard since")
+    page.unroute("**/events?*")
+    _append(database, job_id, 300, 400)
+    page.clock.fast_forward("01:00")
+    _is_live_again(page, 400)
+
+
+def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    answers = {"gap": 1, "events": 1}
+
+    def once(kind):
+        def handle(route):
+            if answers[kind]:
+                answers[kind] -= 1
+                route.fulfill(status=500, content_type="text/plain", body="in trouble")
+            else:
+                route.continue_()
+
+        return handle
+
+    page.route("**/gap?*", once("gap"))
+    page.route("**/events?*", once("events"))
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 300 common steps", timeout=20_000)
+
+
+def test_the_focus_survives_a_refresh(page: Page, database, recorded):
+    recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.goto("/jobs")
+    page.get_by_role("link", name="small").focus()
+    with database.write() as session:
+        session.query(Run).update({"steps_done": 700})
+    expect(page.locator("[data-live=jobs]")).to_contain_text("47", timeout=15_000)
+    assert page.evaluate("document.activeElement.textContent") == "small"
