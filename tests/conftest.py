@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -96,10 +97,33 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, dat
     return Settings(state_dir=tmp_path, database_url=url, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
 
 
+@pytest.fixture(scope="session")
+def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """A function that gives the URL of a database of a kind, made by the migrations once a session, to be copied and never used."""
+    made: dict[str, str] = {}
+
+    def of(kind: str) -> str:
+        if kind not in made:
+            url = request.getfixturevalue("postgresql")() if kind == "postgresql" else ""
+            folder = tmp_path_factory.mktemp("migrated")
+            made[kind] = Settings(state_dir=folder, database_url=url, redis_url="redis://unused").database
+            command.upgrade(alembic_config(made[kind]), "head")
+        return made[kind]
+
+    return of
+
+
 @pytest.fixture
-def database(settings: Settings) -> Iterator[Database]:
-    """A database made by the migrations."""
-    command.upgrade(alembic_config(settings.database), "head")
+def database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
+    """A database as the migrations make it, in the place that the settings name."""
+    template, own = make_url(migrated(database_kind)).database, make_url(settings.database)
+    if database_kind == "sqlite":
+        shutil.copyfile(str(template), str(own.database))
+    else:
+        beside = own.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
+        with psycopg.connect(beside, autocommit=True) as server:
+            server.execute(f"drop database {own.database}")
+            server.execute(f"create database {own.database} template {template}")
     made = Database(settings.database)
     yield made
     made.close()
