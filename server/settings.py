@@ -31,6 +31,11 @@ class Settings(BaseSettings):
     assets_dir: Path = Field(default=CHECKOUT / "node_modules", description="folder into which npm installed the chart library")
     capability: str = Field(default="cpu", pattern="^(cpu|sm90|sm100)$", description="what a worker can run: cpu (emulated), sm90 or sm100")
     slots: int = Field(default=2, ge=1, description="how many runs a worker trains at once, each pinned to one core")
+    launcher: tuple[str, ...] = Field(
+        default=(),
+        description='command that a run\'s process starts under, a JSON list: ["srun", "--ntasks=8"] (docs/operations.md); unset: none',
+    )
+    launcher_python: str = Field(default="", description="the Python that the launcher starts; default: the worker's own")
     lease_seconds: float = Field(default=30.0, gt=0, description="a run whose worker was silent for this long is given to another")
     heartbeat_seconds: float = Field(default=5.0, gt=0, description="how often a worker renews its leases")
     flush_seconds: float = Field(default=1.0, gt=0, description="how often a live run's steps are written")

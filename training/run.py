@@ -37,6 +37,7 @@ from training.switches import NO_SWITCHES
 
 _BLOCK_SECONDS = 0.4  # a live page wants news twice a second
 _MOST_STEPS = 64  # in a block
+_JOINT_STEPS = 8  # in a block that several processes train: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _ROUNDING, _BATCHES = 1, 2  # what a seed is used for
 
@@ -144,7 +145,8 @@ class Run:
                 yield from self._stats(pending, rows, step_seconds)
                 if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not told
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
-                count = max(1, min(self._capacity, round(_BLOCK_SECONDS / step_seconds)))
+                wanted = round(_BLOCK_SECONDS / step_seconds) if jax.process_count() == 1 else _JOINT_STEPS
+                count = max(1, min(self._capacity, wanted))
             pending = following
 
     def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:

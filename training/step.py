@@ -96,7 +96,7 @@ class Sharing(NamedTuple):
 
     @property
     def mesh(self) -> Mesh:
-        return jax.make_mesh((self.devices,), (_AXIS,), devices=jax.local_devices()[: self.devices])
+        return jax.make_mesh((self.devices,), (_AXIS,), devices=jax.devices()[: self.devices])
 
     @property
     def everywhere(self) -> NamedSharding:

@@ -2,6 +2,8 @@
 
 It is started anew for every run (never forked: jax's threads do not survive a fork), in a process group of its own, with
 its environment set before jax is imported. It ends when its input closes, so it can't outlive its supervisor.
+Under a launcher (`PARITY_LAUNCHER`) the request is its argument, and several of these processes may train one run together: the first
+reads, tells and ends as above, the others only take part and end with the launcher.
 Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
 step (the first says from where the run goes on), `note` for what a reader of the attempt should know, then `end` or `error`
 with a code.
@@ -19,8 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from training import launched
 from training.engines import maxtext
 from training.engines.maxtext_options import MaxTextOptions
+from training.launched import LauncherError, Processes
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
@@ -30,24 +34,27 @@ Tell = Callable[[str, Mapping[str, Any]], None]
 
 
 def main() -> int:
-    """Train the run on standard input; exit 0 when its end or its error was told."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_supervisor, daemon=True).start()
+    """Train the run on standard input, or in the argument; exit 0 when its end or its error was told."""
+    request = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
+    own = launched.processes(os.environ) if len(sys.argv) > 1 else launched.ALONE
+    if own.tells:
+        threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = _claim_stdout()
     if request["core"] is not None:
         os.sched_setaffinity(0, {request["core"]})
-    _train(_spec(request["spec"]), request, out)
+    _train(_spec(request["spec"]), request, out, own)
     return 0
 
 
-def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str]) -> None:
+def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Processes) -> None:
     def tell(kind: str, values: Mapping[str, Any]) -> None:
-        out.write(json.dumps({"kind": kind, **values}) + "\n")
-        out.flush()
+        if own.tells:
+            out.write(json.dumps({"kind": kind, **values}) + "\n")
+            out.flush()
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
-        for step in engine(spec, request, tell):
+        for step in engine(spec, request, tell, own):
             tell("step", dataclasses.asdict(step))
     except OSError as error:
         tell("error", {"code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
@@ -61,8 +68,15 @@ def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str]) -> None:
         tell("end", {})
 
 
-def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell) -> Iterator[StepStats]:
+def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
+    with launched.joined(own):
+        yield from _trained(spec, request, tell, own)
+
+
+def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
     # Imported here: the core must be chosen before jax counts the processors.
+    import jax  # noqa: PLC0415
+
     from training import data, fingerprint, loop  # noqa: PLC0415
     from training.checkpoint import Checkpointing, CheckpointRefusedError  # noqa: PLC0415
     from training.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
@@ -70,9 +84,17 @@ def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell) -> Iterat
     checkpoints = request["checkpoints"]
     folder = Path(checkpoints["folder"])
     plan = Checkpointing(folder=folder, every_seconds=checkpoints["seconds"], resume_at_most=checkpoints["resume_at_most"])
+    if own.count > 1 and spec.devices != jax.device_count():
+        raise LauncherError(
+            f"devices is {spec.devices}, expected {jax.device_count()}: the launcher started {own.count} processes with so many devices"
+        )
     corpus = data.load(spec.data)
-    tell("manifest", {"manifest": fingerprint.manifest(spec, corpus)})
+    tell("manifest", {"manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
     tell("layers", {"layers": layer_names(spec.model.n_layers), "operands": OPERANDS, "statistics": STATISTICS})
+    if own.count > 1:
+        # A checkpoint would have to be written by all of them together; a run that breaks is trained again as a whole.
+        yield from loop.train(spec, corpus)
+        return
     try:
         yield from loop.train(spec, corpus, checkpointing=plan)
     except CheckpointRefusedError as refused:
@@ -82,14 +104,20 @@ def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell) -> Iterat
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 
-def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell) -> Iterator[StepStats]:
+def _processes(own: Processes) -> dict[str, str]:
+    """What a run's manifest says of several processes: the order of their sums decides bits."""
+    return {"processes": str(own.count)} if own.count > 1 else {}
+
+
+def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    tell("manifest", {"manifest": maxtext.manifest(spec)})
+    tell("manifest", {"manifest": maxtext.manifest(spec) | _processes(own)})
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
         # Earlier than the supervisor, which would say the same without the end of MaxText's log.
         silence_seconds=0.9 * request["silence_seconds"],
+        processes=own,
     )
     yield from maxtext.train(spec, place, note=lambda text: tell("note", {"message": text}))
 
@@ -118,6 +146,9 @@ def _end_with_supervisor() -> None:
     # The raw descriptor: a thread that waits inside a buffered reader would hold its lock at exit.
     while os.read(sys.stdin.fileno(), 4096):
         pass
+    os.write(
+        2, b"standard input was closed: the supervisor is gone, or the launcher does not pass input on (docker run -i, kubectl exec -i)\n"
+    )
     os._exit(CRASHED)
 
 

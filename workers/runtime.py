@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -29,6 +28,7 @@ from training import provenance
 from workers import lease, reconcile, supervisor
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
+from workers.trainer import command
 
 _log = logging.getLogger(__name__)
 _RETENTION_SECONDS = 3600.0
@@ -152,9 +152,9 @@ def _trainer(settings: Settings) -> dict[str, str]:
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    """What this machine is, asked in a process of its own: the worker must not import jax."""
+    """What the machine is that trains, asked in a process of its own: the worker must not import jax."""
     told = subprocess.run(
-        [sys.executable, "-m", "training.device", "--json"],
+        command(settings, "training.device", "--json"),
         cwd=CHECKOUT,
         env=environment(settings, Slot()),
         check=False,
@@ -163,5 +163,5 @@ def _device(settings: Settings) -> dict[str, Any]:
     )
     if told.returncode:
         raise RuntimeError(f"`python -m training.device` ended with status {told.returncode}: {told.stderr[-2000:]}")
-    device: dict[str, Any] = json.loads(told.stdout)
+    device: dict[str, Any] = json.loads(told.stdout.splitlines()[0])  # each of a launcher's processes says it
     return device

@@ -19,6 +19,8 @@ _NAMES = frozenset(
 )
 # What decides how jax, XLA, CUDA and Transformer Engine compute; the manifest records those that decide bits.
 _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
+# What a launcher needs to find its allocation, and its processes each other (training.launched).
+_LAUNCHERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # where an engine's own trainer is
 
 
@@ -31,10 +33,13 @@ class Slot:
 
 
 def slots(settings: Settings) -> list[Slot]:
-    """The slots of this worker: a core each for emulated runs, a GPU each where the capability is one of a GPU.
+    """The slots of this worker: a core each for emulated runs, a GPU each where the capability is one of a GPU; a launcher places its
+    processes itself.
 
     Raises ValueError where CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots.
     """
+    if settings.launcher:
+        return [Slot()] * settings.slots
     if settings.capability != "cpu":
         named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
         gpus = [name.strip() for name in named.split(",") if name.strip()]
@@ -47,7 +52,8 @@ def slots(settings: Settings) -> list[Slot]:
 
 def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that trains in this slot, complete."""
-    kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(_PREFIXES)}
+    prefixes = (*_PREFIXES, *_LAUNCHERS) if settings.launcher else _PREFIXES
+    kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(prefixes)}
     kept |= {
         "JAX_COMPILATION_CACHE_DIR": str(settings.state_dir.resolve() / "jax-cache"),
         # Named, so that a machine without its GPU refuses a run instead of training it on the processor.

@@ -76,7 +76,7 @@ class Supervisor:
             "checkpoints": self._checkpoint_request(),
             "silence_seconds": settings.silence_seconds,
         }
-        with trainer.started(request, environment(settings, slot), log_path) as process:
+        with trainer.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
                 # Asked before the block ends, because its end kills the process.
                 released = self._stopping.is_set()

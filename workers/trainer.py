@@ -17,11 +17,12 @@ from typing import Any
 
 import psutil
 
-from server.settings import CHECKOUT
+from server.settings import CHECKOUT, Settings
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 50
 _EXIT_SECONDS = 5.0
+_LAUNCHER_SECONDS = 15.0
 
 
 class Trainer:
@@ -80,12 +81,23 @@ class Trainer:
             self._messages.put(None)
 
 
+def command(settings: Settings, *arguments: str) -> list[str]:
+    """The command that starts a module of ours as a run's process starts, under the launcher where there is one."""
+    return [*settings.launcher, (settings.launcher_python if settings.launcher else "") or sys.executable, "-m", *arguments]
+
+
 @contextmanager
-def started(request: Mapping[str, Any], environment: Mapping[str, str], log_path: Path) -> Iterator[Trainer]:
-    """A training process that was given its request, and is gone when the block ends, its whole group with it."""
+def started(settings: Settings, request: Mapping[str, Any], environment: Mapping[str, str], log_path: Path) -> Iterator[Trainer]:
+    """A training process that was given its request, and is gone when the block ends, its whole group with it.
+
+    Under a launcher the request is an argument, since not every one gives standard input to all of its processes; the launcher is asked
+    to end before it is killed, because what it started elsewhere ends with it only then.
+    """
+    told = json.dumps(request)
+    launched = bool(settings.launcher)
     with log_path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers.child"],
+            command(settings, "workers.child", *([told] if launched else [])),
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,
@@ -99,12 +111,26 @@ def started(request: Mapping[str, Any], environment: Mapping[str, str], log_path
     assert stdin is not None  # noqa: S101 (PIPE)
     try:
         with suppress(BrokenPipeError):  # it ended already; its messages and its status say why
-            stdin.write(json.dumps(request) + "\n")
-            stdin.flush()
+            if not launched:
+                stdin.write(told + "\n")
+                stdin.flush()
         yield Trainer(process, log_path)
     finally:
+        if launched:
+            _ask_to_end(process)
         with suppress(ProcessLookupError):  # it had ended already, with all its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         with suppress(BrokenPipeError):
             stdin.close()
+
+
+def _ask_to_end(process: subprocess.Popen[str]) -> None:
+    """Close the launcher's input, which ends the first process, and tell the launcher to end; wait for it a while."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    if process.poll() is None:
+        process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LAUNCHER_SECONDS)

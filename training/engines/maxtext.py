@@ -37,7 +37,8 @@ from training.engines.maxtext_errors import (
 )
 from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_installed import Installed, installed
-from training.engines.maxtext_process import failure, running
+from training.engines.maxtext_process import failure, meeting_place, running
+from training.launched import ALONE, LauncherError, Processes
 from training.spec import RunSpec
 from training.statistics import StepStats
 
@@ -47,11 +48,14 @@ _HASHED_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a run keeps its files, the number of steps that the caller has on record, and how long silence may last."""
+    """Where a run keeps its files, the number of steps that the caller has on record, how long silence may last, and which of the run's
+    processes this is: one that does not tell starts the same MaxText commands, and yields nothing.
+    """
 
     folder: Path
     resume_at_most: int = 0
     silence_seconds: float = 1800.0
+    processes: Processes = ALONE
 
 
 def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -86,8 +90,17 @@ def train(
     whose loss is not finite.
     """
     found = installed(environment)
-    paths = commands.Paths(folder=place.folder)
+    paths = commands.Paths(folder=place.folder, part=place.processes.number)
+    environment = meeting_place(environment, place.processes)
+    if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
+        raise LauncherError(
+            f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: "
+            f"the launcher started {place.processes.count} processes"
+        )
     paths.folder.mkdir(parents=True, exist_ok=True)
+    if not place.processes.tells:
+        _take_part(spec, found, paths, environment)
+        return
     first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
     if commands.loads_parameters(spec) and not paths.first_parameters.exists():
         _write_first_parameters(spec, found, paths, place, environment)
@@ -117,6 +130,20 @@ def data_digest(spec: RunSpec) -> str:
                 with file.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
+
+
+def _take_part(spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str]) -> None:
+    """Run the same processes as the one that tells; it follows them for all. A failure ends this process, and the launcher the others."""
+    steps = [commands.train_command(spec, found.python, found.base_yml, paths, environment)]
+    if commands.loads_parameters(spec) and not paths.first_parameters.exists():
+        steps.insert(0, commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment))
+    for command in steps:
+        with running(command, paths.folder, paths.log, environment) as process:
+            process.wait()
+        if process.returncode != 0:
+            raise CrashedError(
+                f"MaxText ended with status {process.returncode} in process {paths.part}; its log is {paths.log}", transient=True
+            )
 
 
 def _follow(process: subprocess.Popen[bytes], follower: Follower, log: Log, silence_seconds: float) -> Iterator[StepStats]:

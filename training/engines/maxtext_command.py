@@ -38,9 +38,10 @@ _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Where one run's processes read and write, on this worker."""
+    """Where one run's processes read and write, on this worker. Of several that train together each has a log of its own."""
 
     folder: Path
+    part: int = 0
 
     @property
     def metrics(self) -> Path:
@@ -48,7 +49,7 @@ class Paths:
 
     @property
     def log(self) -> Path:
-        return self.folder / "maxtext.log"
+        return self.folder / (f"maxtext-{self.part}.log" if self.part else "maxtext.log")
 
     @property
     def checkpoints(self) -> Path:
@@ -104,7 +105,7 @@ def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, envir
     """The arguments of the training process."""
     told = settings(spec) | {
         "run_name": "run",
-        "metrics_file": str(paths.metrics),
+        "metrics_file": "" if paths.part else str(paths.metrics),  # every process that is given one writes to it
         "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
         "enable_checkpointing": resumes(spec),
         "checkpoint_period": spec.maxtext.checkpoint_period,

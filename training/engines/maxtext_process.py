@@ -10,6 +10,7 @@ from pathlib import Path
 
 from training.engines.maxtext_errors import CrashedError, MaxTextError, TooLittleMemoryError
 from training.engines.maxtext_follow import LOG_LINES, Log
+from training.launched import COORDINATOR, LauncherError, Processes
 from training.parent_death import ends_with_parent
 
 
@@ -36,6 +37,17 @@ def running(command: Sequence[str], folder: Path, log: Path, environment: Mappin
 def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of MaxText: the training process's own, and no Google Cloud."""
     return {**environment, "DECOUPLE_GCLOUD": "TRUE", "PYTHONUNBUFFERED": "1"}
+
+
+def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, str]:
+    """The environment in which MaxText's processes find each other (hardware: gpu_multiprocess); raises LauncherError without a place."""
+    if own.count == 1:
+        return dict(environment)
+    host, _, port = own.coordinator.rpartition(":")
+    if not host or not port.isdecimal():
+        raise LauncherError(f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} processes of MaxText")
+    told = {"JAX_COORDINATOR_IP": host, "JAX_COORDINATOR_PORT": port, "NNODES": str(own.count), "NODE_RANK": str(own.number)}
+    return {**environment, **told}
 
 
 def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:

@@ -1,0 +1,121 @@
+"""Runs that start under a launcher: a fake srun with two processes, in which real jax.distributed trains on two CPU devices."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from server import jobs
+from server.database import store
+from server.database.models import Run
+from training.spec import Arm, Data, Model, Schedule
+from workers import lease, runtime, supervisor
+from workers.slots import Slot, environment, slots
+from workers.trainer import command
+
+SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
+SMALL = {
+    "model": Model(vocab_size=256, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
+    "data": Data(sequence_length=32, batch_size=4),
+    "baseline": Arm(recipe="bf16"),  # soon compiled
+}
+
+
+@pytest.fixture
+def train(settings, database, make_worker, monkeypatch):
+    """A function that claims the next run and trains it under the fake srun; returns the run's id."""
+    worker = make_worker()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
+
+    def train_one(launcher=SRUN, started=None):
+        with database.write() as session:
+            held = lease.claim(session, worker, settings.lease_seconds)
+        if started:
+            started(held)
+        launching = settings.model_copy(update={"launcher": launcher})
+        supervisor.train(launching, database, held, Slot(), threading.Event())
+        return held.run_id
+
+    return train_one
+
+
+def _run(database, run_id):
+    with database.read() as session:
+        return session.get_one(Run, run_id)
+
+
+def _processes():
+    return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
+
+
+def test_two_processes_train_one_run_and_the_first_tells_it(database, submit, train):
+    submit(devices=2, schedule=Schedule(steps=12, warmup_steps=2), **SMALL)
+    run = _run(database, train())
+    assert (run.state, run.code, run.steps_done) == ("finished", None, 12)
+    assert run.manifest["processes"] == "2"
+    with database.read() as session:
+        steps, columns = store.read(session, run.id, "train")
+    assert steps.tolist() == list(range(12))
+    assert columns["lm_loss"][-3:].mean() < columns["lm_loss"][:3].mean()
+    assert not _processes()
+
+
+def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, train):
+    job_id = submit(devices=2, steps=3000, **SMALL)
+
+    seen = []
+
+    def cancel_when_they_run(_held):
+        def watch():
+            deadline = time.monotonic() + 60
+            while len(_processes()) < 3 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            seen.extend(_processes())
+            with database.write() as session:
+                jobs.cancel(session, job_id)
+
+        threading.Thread(target=watch).start()
+
+    assert _run(database, train(started=cancel_when_they_run)).state == "cancelled"
+    assert len(seen) == 3  # the launcher and its two
+    assert not _processes()
+
+
+def test_a_run_for_one_device_is_refused_where_the_launcher_starts_two(database, submit, train):
+    submit(steps=12, **SMALL)
+    run = _run(database, train())
+    assert (run.state, run.code) == ("failed", "LAUNCHER")
+    assert run.message == "devices is 1, expected 2: the launcher started 2 processes with so many devices"
+
+
+def test_a_launcher_that_is_not_there_gives_the_run_back_with_its_words(database, submit, train):
+    submit(steps=12, **SMALL)
+    run = _run(database, train(launcher=("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 3")))
+    assert run.state == "queued"
+    assert "ended with status 3" in run.message
+    assert "srun: error: no such partition" in run.message
+
+
+def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatch):
+    monkeypatch.setenv("PARITY_LAUNCHER", json.dumps(["srun", "--ntasks=8"]))
+    monkeypatch.setenv("PARITY_LAUNCHER_PYTHON", "/opt/python")
+    launching = type(settings)(state_dir=settings.state_dir, capability="sm100", slots=1)
+    assert command(launching, "workers.child", "{}") == ["srun", "--ntasks=8", "/opt/python", "-m", "workers.child", "{}"]
+    assert slots(launching) == [Slot()]  # which GPUs a process gets is the launcher's affair
+    given = {"SLURM_JOB_ID": "7", "PMIX_RANK": "0", "PARITY_COORDINATOR": "a:1", "PARITY_DATABASE_URL": "secret"}
+    assert environment(launching, Slot(), given).items() >= {("SLURM_JOB_ID", "7"), ("PMIX_RANK", "0"), ("PARITY_COORDINATOR", "a:1")}
+    assert "PARITY_DATABASE_URL" not in environment(launching, Slot(), given)
+    assert "SLURM_JOB_ID" not in environment(settings, Slot(), given)
+
+
+def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
+    told = {"device_class": "gpu:sm100"}
+    says = (sys.executable, "-c", f"print('''{json.dumps(told)}'''); print('again')")
+    assert runtime._device(settings.model_copy(update={"launcher": says})) == told
