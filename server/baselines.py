@@ -215,12 +215,12 @@ def _locked(session: Session, run: Run) -> Run:
 
 
 def _offered(session: Session, target: str) -> list[Run]:
-    if models.is_id("j", target):
-        return list(jobs.find(session, target).runs)
+    """The run of this id, or the runs of the job of this id."""
     run = session.get(Run, target) if models.is_id("r", target) else None
-    if run is None:
-        raise NotFoundError(f"there is no run or job {target!r}, expected the id of one")
-    return [run]
+    job = session.get(Job, target) if models.is_id("j", target) else None
+    if run is None and job is None:
+        raise ConflictError(f"there is no run or job {target!r}, expected the id of one; nothing was attached")
+    return [run] if run is not None else list(job.runs) if job is not None else []
 
 
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:

@@ -24,6 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["baselines"], dependencies=[Depends(r
 _Submitter = Annotated[Principal, Depends(requires("submit"))]
 _Name = Annotated[str, Path(max_length=64, description="name of the baseline")]
 _Version = Annotated[int, Path(ge=1, le=2**31, description="its version")]
+_OTHER = baselines.NAME.removesuffix("$") + r"(@[1-9][0-9]{0,8})?$"
 _Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -49,7 +50,7 @@ class ControlsRequest:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    runs_of: str
+    runs_of: Annotated[str, Field(pattern=r"^[jr][0-9a-f]{12,}-[0-9a-f]{10}$")]
     reason: _Reason
 
 
@@ -134,7 +135,7 @@ def compare(
     name: _Name,
     version: _Version,
     context: InContext,
-    other: Annotated[str, Query(max_length=100, description="`NAME`, `NAME@VERSION`, or the id of a job")],
+    other: Annotated[str, Query(max_length=100, pattern=_OTHER, description="`NAME`, `NAME@VERSION`, or the id of a job")],
 ) -> BaselineDiff:
     """What differs between a version and another version, or a job's baseline arm: specification and environment."""
     with context.database.read() as session:

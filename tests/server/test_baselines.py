@@ -198,6 +198,8 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
     attached = api.post(controls, json={"runs_of": reruns, "reason": "two reruns"}).json()
     assert (attached["runs"], attached["controls"], attached["noise"]["measured_df"]) == (2, 2, 3)
     assert [entry["kind"] for entry in attached["audit"]] == ["promoted", "control"]
+    nothing = api.post(controls, json={"runs_of": "r000000000000-0000000000", "reason": "?"})
+    assert (nothing.status_code, "there is no run or job" in nothing.text) == (409, True)
     copies, _ = judged({"nvfp4": 0.0}, verdict=False)
     assert "has the curve of one that belongs to it" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
     again = api.post(controls, json={"runs_of": reruns, "reason": "again"})

@@ -1,0 +1,115 @@
+"""docs/tour.md: every command of it, in the order of the page, on a copy of the checkout whose demo is a tiny model."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from server.settings import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "tour.md").read_text()
+FOLDERS = ("ci", "examples", "migrations", "parity", "server", "training", "workers")
+FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "requirements.lock")
+TINY = {
+    "  model:": "  model: {d_model: 32, n_layers: 1, n_heads: 1, n_kv_heads: 1, d_ff: 32}",
+    "  data:": "  data: {sequence_length: 32, batch_size: 2}",
+    "  schedule:": "  schedule: {steps: 200, warmup_steps: 10}",
+    "  baseline:": "  baseline: {recipe: fp8_current}",
+    "    - {recipe: nvfp4": "    - {recipe: nvfp4}",
+    "  margin:": "  margin: 20 %",
+}
+
+
+@pytest.fixture
+def checkout(tmp_path_factory, jax_cache):
+    """A copy of what `make demo` needs; its set-up is the real one's, which is there."""
+    copy = tmp_path_factory.mktemp("t") / "parity"
+    copy.mkdir()
+    for name in FOLDERS:
+        shutil.copytree(CHECKOUT / name, copy / name)
+    for name in FILES:
+        shutil.copy(CHECKOUT / name, copy)
+        os.utime(copy / name, (1, 1))  # older than the stamps of the set-up
+    for name in (".venv", "node_modules"):
+        (copy / name).symlink_to(CHECKOUT / name)
+    (copy / ".state").mkdir()
+    (copy / ".state" / "jax-cache").symlink_to(jax_cache)
+    demo = copy / "examples" / "demo.yaml"
+    lines = [next((tiny for start, tiny in TINY.items() if line.startswith(start)), line) for line in demo.read_text().splitlines()]
+    demo.write_text("\n".join(lines) + "\n")
+    assert len(set(lines) & set(TINY.values())) == len(TINY)
+    return copy
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """That of a user with a port of their own, an identity for Git and an empty repository."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    origin = tmp_path / "origin.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(origin)], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PARITY_", "GITHUB_", "GIT_")) and name != "CI"}
+    own = {"PARITY_PORT": str(port), "PARITY_URL": f"http://127.0.0.1:{port}", "PARITY_FLUSH_SECONDS": "0.2", "ORIGIN": str(origin)}
+    identity = {f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return kept | own | identity | {"NO_COLOR": "1", "COLUMNS": "80"}
+
+
+def _blocks() -> list[list[str]]:
+    return [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def _said(lines: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, int, str]]:
+    """Run lines in one shell: (line, exit code, what it said) of each."""
+    script = "".join(f"{line}\nprintf '\\n::%s::\\n' $?\n" for line in lines)
+    done = subprocess.run(["bash"], input=script, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
+    parts = re.split(r"\n::(\d+)::\n", done.stdout)
+    assert len(parts) == 2 * len(lines) + 1, (done.stdout, done.stderr)
+    return [(line, int(code), said) for line, said, code in zip(lines, parts[::2], parts[1::2], strict=False)]
+
+
+def test_the_tour(checkout, environment):
+    (demo,), *rest = _blocks()
+    assert demo == "make demo"
+    with subprocess.Popen(
+        demo.split(), cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as serving:
+        try:
+            told = []
+            while not (told and told[-1].startswith("serving ")):
+                line = serving.stdout.readline()
+                assert line, "".join(told)
+                told.append(line)
+            lines = [line.replace("parity gate", "parity gate --timeout 120") for block in rest for line in block]
+            found = _said(lines, checkout, environment)
+        finally:
+            os.killpg(serving.pid, signal.SIGINT)
+            serving.wait(30)
+    demo_said = "".join(told)
+    assert "submitted demo.yaml as job j" in demo_said
+    assert "can't predict an 8 B run" in demo_said
+    assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_said
+    assert all(f"{candidate} against fp8_current" in demo_said for candidate in ("nvfp4", "mxfp8"))
+    codes = {line: code for line, code, _ in found}
+    judged = {line for line in codes if line.startswith(("parity gate", "parity report"))}
+    assert {codes[line] for line in judged} <= {0, 1, 3}, found
+    assert {code for line, code in codes.items() if line not in judged} == {0}, found
+    said = "".join(text for _, _, text in found)
+    assert (checkout / "report.html").read_text().startswith("<!doctype html>")
+    assert "demo-fp8@1: fp8_current (engine emulated), 1 run of job j" in said
+    first, again, nvfp4 = (text for line, _, text in found if line.startswith("parity gate"))
+    assert "mxfp8" in first
+    assert first == again
+    assert "nvfp4" in nvfp4
+    assert re.search(r"### parity: (pass|fail|inconclusive)", said)
+    assert "reused: fp8_current replicate 0: trained as run" in said
+    repository = checkout.parent / "my-model"
+    assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {"name": "demo-fp8"}
+    branches = subprocess.run(["git", "branch", "--list"], cwd=environment["ORIGIN"], check=True, capture_output=True, text=True).stdout
+    assert branches.split() in (["*", "main", "nvfp4"], ["main", "nvfp4"])
