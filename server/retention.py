@@ -39,7 +39,7 @@ _KINDS = ("train", "validation")
 class Droppable:
     """Something that may go: what it is, of which run, how large, and why nobody needs it."""
 
-    what: Literal["attempt", "curve", "log", "checkpoints"]
+    what: Literal["attempt", "curve", "log", "profiles", "checkpoints"]
     run_id: str
     size_bytes: int
     why: str
@@ -125,17 +125,17 @@ def _size(session: Session, run_id: str, where: Sequence[ColumnElement[bool]]) -
 
 
 def _files(session: Session, settings: Settings, cutoff: float) -> Iterator[Droppable]:
-    """Logs and checkpoints on this machine whose run has ended."""
+    """Logs, profiles and checkpoints on this machine whose run has ended."""
     logs = sorted((settings.state_dir / "logs" / "runs").glob("*.log"))
-    folders = sorted(settings.checkpoints.glob("*"))
-    for path in (*logs, *folders):
-        run_id = path.stem.rsplit("-", 1)[0] if path.suffix == ".log" else path.name
+    profiles, folders = sorted(settings.artifacts.glob("*")), sorted(settings.checkpoints.glob("*"))
+    for path in (*logs, *profiles, *folders):
+        run_id = path.name if path.parent == settings.checkpoints else path.stem.rsplit("-", 1)[0]
         run = session.get(Run, run_id) if is_id("r", run_id) else None
         if run is None or run.state not in RUN_ENDED or path.stat().st_mtime >= cutoff:
             continue
         inside = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
         yield Droppable(
-            what="log" if path.suffix == ".log" else "checkpoints",
+            what="log" if path in logs else "profiles" if path in profiles else "checkpoints",
             run_id=run_id,
             size_bytes=sum(each.stat().st_size for each in inside),
             why=f"the run has ended ({run.state})",

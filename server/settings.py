@@ -44,6 +44,10 @@ class Settings(BaseSettings):
     checkpoint_dir: Path | None = Field(
         default=None, description="folder of the checkpoints that broken runs go on from; workers that share it can take over from another"
     )
+    profile_steps: int = Field(
+        default=0, ge=0, description="how many steps of each run are traced with jax.profiler; 0: none (docs/profiles.md)"
+    )
+    nsys: bool = Field(default=False, description="record each run with Nsight Systems where nsys is on the PATH")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="how often a run writes a checkpoint")
     max_run_seconds: float | None = Field(default=None, gt=0, description="a run that trains for longer is failed; unset: no limit")
     max_run_memory_bytes: int | None = Field(default=None, gt=0, description="a run that takes more memory is failed; unset: no limit")
@@ -77,6 +81,11 @@ class Settings(BaseSettings):
     def checkpoints(self) -> Path:
         """Where each run has a folder of checkpoints, named by its id."""
         return (self.checkpoint_dir or self.state_dir / "checkpoints").resolve()
+
+    @property
+    def artifacts(self) -> Path:
+        """Where each attempt at a run has a folder of its profiles, named RUN-ATTEMPT."""
+        return (self.state_dir / "artifacts").resolve()
 
     def socket_problem(self) -> str | None:
         """Why the state folder can't hold a unix socket, or None."""

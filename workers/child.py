@@ -5,8 +5,8 @@ its environment set before jax is imported. It ends when its input closes, so it
 Under a launcher (`PARITY_LAUNCHER`) the request is its argument, and several of these processes may train one run together: the first
 reads, tells and ends as above, the others only take part and end with the launcher.
 Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
-step (the first says from where the run goes on), `note` for what a reader of the attempt should know, then `end` or `error`
-with a code.
+step (the first says from where the run goes on), `note` for what a reader of the attempt should know, `profile`
+(training.profiling), then `end` or `error` with a code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from training import launched
 from training.engines import maxtext
@@ -28,6 +28,10 @@ from training.launched import LauncherError, Processes
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
+
+if TYPE_CHECKING:
+    from training.checkpoint import Checkpointing
+    from training.data import Corpus
 
 CRASHED = 70
 Tell = Callable[[str, Mapping[str, Any]], None]
@@ -77,8 +81,8 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     # Imported here: the core must be chosen before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training import data, fingerprint, loop  # noqa: PLC0415
-    from training.checkpoint import Checkpointing, CheckpointRefusedError  # noqa: PLC0415
+    from training import data, fingerprint, profiling  # noqa: PLC0415
+    from training.checkpoint import Checkpointing  # noqa: PLC0415
     from training.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
 
     checkpoints = request["checkpoints"]
@@ -91,6 +95,16 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     corpus = data.load(spec.data)
     tell("manifest", {"manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
     tell("layers", {"layers": layer_names(spec.model.n_layers), "operands": OPERANDS, "statistics": STATISTICS})
+    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.tells else 0)
+    yield from profiling.profiled(
+        _steps(spec, corpus, plan, tell, own), tracing, lambda step, values: tell("profile", {"step": step, **values})
+    )
+
+
+def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, tell: Tell, own: Processes) -> Iterator[StepStats]:
+    from training import loop  # noqa: PLC0415
+    from training.checkpoint import CheckpointRefusedError  # noqa: PLC0415
+
     if own.count > 1:
         # A checkpoint would have to be written by all of them together; a run that breaks is trained again as a whole.
         yield from loop.train(spec, corpus)
@@ -100,7 +114,7 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     except CheckpointRefusedError as refused:
         # Raised before the first step. What was trained with other code or libraries is trained again as a whole.
         tell("note", {"message": f"trained anew from step 0: {refused}"})
-        shutil.rmtree(folder)
+        shutil.rmtree(plan.folder)
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 

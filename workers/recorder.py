@@ -92,6 +92,14 @@ class Recorder:
             events.emit(session, held.job_id, "metric", payload)
         self._steps, self._begun = [], True
 
+    def profile(self, step: int, values: Mapping[str, float]) -> None:
+        """Write what a run's profile says (training.profiling); a second one takes its step's place beside the first."""
+        held = self._held
+        columns = {name: np.array([value], np.float64) for name, value in values.items() if name != "kind"}
+        with self._database.write() as session:
+            lease.renew(session, held, self._lease_seconds)
+            store.append(session, held.run_id, "profile", held.epoch, np.array([step], np.int64), columns)
+
     def seal(self) -> None:
         """Merge the small chunks of the attempt, which came about once a second, into large ones."""
         with self._database.write() as session:

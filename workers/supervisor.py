@@ -75,6 +75,8 @@ class Supervisor:
             "spec": dataclasses.asdict(held.spec),
             "checkpoints": self._checkpoint_request(),
             "silence_seconds": settings.silence_seconds,
+            "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
+            "profile_steps": settings.profile_steps,
         }
         with trainer.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
@@ -143,6 +145,8 @@ class Supervisor:
                 return self._settled(manifest)
             case {"kind": "layers", "layers": layers, "operands": operands, "statistics": statistics}:
                 self._recorder.name_layers(layers, operands, statistics)
+            case {"kind": "profile", "step": step, **values}:
+                self._retried(partial(self._recorder.profile, step, values))
             case {"kind": "note", "message": text}:
                 self._retried(partial(self._record_note, text))
             case {"kind": "end"}:

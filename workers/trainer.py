@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from server.settings import CHECKOUT, Settings
 _log = logging.getLogger(__name__)
 _LOG_LINES = 50
 _EXIT_SECONDS = 5.0
-_LAUNCHER_SECONDS = 15.0
+_TERMINATE_SECONDS = 15.0
+_CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
+_REPORT_SECONDS = 120.0  # for Nsight Systems to write its report after the process has ended
 
 
 class Trainer:
@@ -83,7 +86,24 @@ class Trainer:
 
 def command(settings: Settings, *arguments: str) -> list[str]:
     """The command that starts a module of ours as a run's process starts, under the launcher where there is one."""
-    return [*settings.launcher, (settings.launcher_python if settings.launcher else "") or sys.executable, "-m", *arguments]
+    return [*settings.launcher, *_ours(settings, *arguments)]
+
+
+def _ours(settings: Settings, *arguments: str) -> list[str]:
+    return [(settings.launcher_python if settings.launcher else "") or sys.executable, "-m", *arguments]
+
+
+def nsys(settings: Settings, artifacts: str) -> list[str]:
+    """What records a process with Nsight Systems into the folder of a run's profiles; empty where it is not asked for or not there."""
+    if not settings.nsys:
+        return []
+    found = shutil.which("nsys")
+    if found is None:
+        _log.warning("PARITY_NSYS is set and nsys is not on the PATH of this worker; the run is not recorded")
+        return []
+    Path(artifacts).mkdir(parents=True, exist_ok=True)
+    options = ("--trace=cuda,nvtx,osrt,cublas,cudnn", "--force-overwrite=true", f"--output={artifacts}/nsys-%h-%p")
+    return [found, "profile", *options]
 
 
 @contextmanager
@@ -95,9 +115,10 @@ def started(settings: Settings, request: Mapping[str, Any], environment: Mapping
     """
     told = json.dumps(request)
     launched = bool(settings.launcher)
+    recorder = nsys(settings, request["artifacts"])
     with log_path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            command(settings, "workers.child", *([told] if launched else [])),
+            [*settings.launcher, *recorder, *_ours(settings, "workers.child", *([told] if launched else []))],
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,
@@ -116,8 +137,8 @@ def started(settings: Settings, request: Mapping[str, Any], environment: Mapping
                 stdin.flush()
         yield Trainer(process, log_path)
     finally:
-        if launched:
-            _ask_to_end(process)
+        if launched or recorder:
+            _ask_to_end(process, _REPORT_SECONDS if recorder else _CLOSE_SECONDS)
         with suppress(ProcessLookupError):  # it had ended already, with all its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -125,12 +146,14 @@ def started(settings: Settings, request: Mapping[str, Any], environment: Mapping
             stdin.close()
 
 
-def _ask_to_end(process: subprocess.Popen[str]) -> None:
-    """Close the launcher's input, which ends the first process, and tell the launcher to end; wait for it a while."""
+def _ask_to_end(process: subprocess.Popen[str], seconds: float) -> None:
+    """Close the input, which ends our own process; wait so long for what stands around it, then tell that to end and wait again."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()
-    if process.poll() is None:
-        process.terminate()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_LAUNCHER_SECONDS)
+        process.wait(seconds)
+        return
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_TERMINATE_SECONDS)

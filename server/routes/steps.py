@@ -19,12 +19,12 @@ from server.context import Context, InContext
 from server.database import store
 from server.database.store import Columns
 from server.errors import InvalidError
-from server.external import Kind
 from server.parquet import PARQUET, parquet
 from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
+Kind = Literal["train", "validation", "profile"]
 Format = Literal["json", "csv", "arrow", "parquet"]
 _FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW), "parquet": (parquet, PARQUET)}
 _STEPS_A_PAGE = 20_000

@@ -1,0 +1,209 @@
+"""Where a run's time and memory go: compilation, peak memory, and the device's share of computing, communicating and waiting.
+
+    compile_seconds       what XLA compiled, or took from its cache, in this process
+    peak_memory_bytes     the most that the device held (jax's allocator); on a CPU the most that the process held
+    compute_share         of the traced time, a device computed
+    communication_share   of the traced time, nothing but collectives ran on it (what overlaps with computing costs nothing)
+    idle_share            the rest: it waited for data or host
+    data_wait_share       the host's time for the tokens over the step time, from what every step says; it overlaps with the device's work
+
+The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without one they are
+NaN. A trace costs time and touches no bit: steps of a traced run say what they say without.
+
+The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
+collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was told last: the device is up to a
+block ahead.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from training.statistics import StepStats
+
+Intervals = list[tuple[float, float]]
+COLUMNS = (
+    "compile_seconds",
+    "peak_memory_bytes",
+    "compute_share",
+    "communication_share",
+    "idle_share",
+    "data_wait_share",
+    "traced_steps",
+)
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_COLLECTIVE = re.compile(
+    r"nccl|all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all|collective|psum|ppermute|send|recv", re.IGNORECASE
+)
+_CPU_LANES = ("tf_XLA", "XLAEigen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracing:
+    """Trace `steps` steps from step `first` on into `folder`; 0 steps trace nothing."""
+
+    folder: Path
+    first: int = 10
+    steps: int = 0
+
+
+Say = Callable[[int, Mapping[str, float]], None]
+
+
+def profiled(steps: Iterable[StepStats], plan: Tracing, say: Say) -> Iterator[StepStats]:
+    """The steps as they are; `say` hears the last step and COLUMNS when the trace has ended, and at the end of the run."""
+    compiled = _Compiled()
+    trace = _Trace(plan)
+    last, shares = -1, dict.fromkeys(COLUMNS[2:], math.nan)
+    try:
+        for told in steps:
+            last = told.step
+            finished = trace.follow(told)
+            if finished is not None:
+                shares = finished
+                say(last, compiled.so_far() | shares)
+            yield told
+        if last >= 0:
+            say(last, compiled.so_far() | (shares if trace.done else trace.stop(shares)))
+    finally:
+        trace.abandon()
+        compiled.forget()
+
+
+class _Compiled:
+    """What was compiled since it was made."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event == _COMPILED:
+            self._seconds += duration_secs
+
+    def so_far(self) -> dict[str, float]:
+        return {"compile_seconds": self._seconds, "peak_memory_bytes": peak_memory_bytes()}
+
+    def forget(self) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+
+class _Trace:
+    """A trace that begins and ends between two steps."""
+
+    def __init__(self, plan: Tracing) -> None:
+        self._plan = plan
+        self._seen: list[StepStats] = []
+        self._running = False
+        self._began = 0.0
+        self.done = False
+
+    def follow(self, told: StepStats) -> dict[str, float] | None:
+        """Begin or end the trace where this step says so; the shares where it ended."""
+        plan = self._plan
+        if self._running:
+            self._seen.append(told)
+            return self.stop({}) if self._holds_enough() else None
+        if plan.steps and not self.done and told.step + 1 >= plan.first:
+            plan.folder.mkdir(parents=True, exist_ok=True)
+            options = jax.profiler.ProfileOptions()
+            options.python_tracer_level = 0
+            jax.profiler.start_trace(str(plan.folder), profiler_options=options)
+            self._running, self._began = True, time.monotonic()
+        return None
+
+    def _holds_enough(self) -> bool:
+        """Whether so many steps were told and so much time passed: a block's steps are told at once, when the device has done them."""
+        if len(self._seen) < self._plan.steps:
+            return False
+        return time.monotonic() - self._began >= sum(step.step_seconds for step in self._seen[: self._plan.steps])
+
+    def stop(self, without: dict[str, float]) -> dict[str, float]:
+        """End the trace and read it; `without` where there is none."""
+        self.done = True
+        if not self._running:
+            return without
+        self._running = False
+        jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
+        waited, took = (sum(getattr(step, name) for step in self._seen) for name in ("data_wait_seconds", "step_seconds"))
+        share = waited / took if took else math.nan
+        return device_shares(newest(self._plan.folder)) | {"data_wait_share": share, "traced_steps": float(len(self._seen))}
+
+    def abandon(self) -> None:
+        """End a trace that nobody will read, so that another may begin in this process."""
+        if self._running:
+            self._running = False
+            jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
+
+
+def peak_memory_bytes() -> float:
+    """The most that any of this process's devices held, or on a CPU the process."""
+    peaks = [int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)) for device in jax.local_devices()]
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(max(peaks) or (held if sys.platform == "darwin" else held * 1024))
+
+
+def newest(folder: Path) -> dict[str, Any]:
+    """The newest trace in a folder that jax.profiler wrote, as Chrome's trace events; one without events where there is none."""
+    found = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
+    if not found:
+        return {"traceEvents": []}
+    with gzip.open(found[-1]) as file:
+        trace: dict[str, Any] = json.load(file)
+    return trace
+
+
+def device_shares(trace: Mapping[str, Any]) -> dict[str, float]:
+    """compute_share, communication_share and idle_share of a trace, means over its devices; NaN where it shows no device."""
+    names: dict[int, str] = {}
+    lanes: dict[tuple[int, int], str] = {}
+    for event in trace["traceEvents"]:
+        if event.get("name") == "process_name":
+            names[event["pid"]] = event["args"]["name"]
+        elif event.get("name") == "thread_name":
+            lanes[event["pid"], event["tid"]] = event["args"]["name"]
+    computing: dict[int, Intervals] = {}
+    talking: dict[int, Intervals] = {}
+    for event in trace["traceEvents"]:
+        if event.get("ph") != "X" or not _is_operation(
+            names.get(event["pid"], ""), lanes.get((event["pid"], event["tid"]), ""), event["name"]
+        ):
+            continue
+        kind = talking if _COLLECTIVE.search(event["name"]) else computing
+        kind.setdefault(event["pid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    every = [part for kind in (computing, talking) for parts in kind.values() for part in parts]
+    if not every:
+        return dict.fromkeys(COLUMNS[2:5], math.nan)
+    window = max(end for _, end in every) - min(start for start, _ in every)
+    devices = computing.keys() | talking.keys()
+    compute = sum(_length(computing.get(device, [])) for device in devices) / len(devices) / window
+    busy = sum(_length(computing.get(device, []) + talking.get(device, [])) for device in devices) / len(devices) / window
+    return {"compute_share": compute, "communication_share": busy - compute, "idle_share": 1 - busy}
+
+
+def _is_operation(process: str, lane: str, name: str) -> bool:
+    """Whether an event is work of a device: a kernel on a GPU's stream, or an operation in XLA's thread pools on a CPU."""
+    if process.startswith("/device:"):
+        return lane.startswith("Stream")
+    return lane.startswith(_CPU_LANES) and "::" not in name and not name.startswith("end: ")
+
+
+def _length(parts: Intervals) -> float:
+    """The time that intervals cover together."""
+    covered, reached = 0.0, -math.inf
+    for start, end in sorted(parts):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
