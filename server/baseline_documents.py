@@ -210,7 +210,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
     """The run floor that the judge finds for one run of the version with all the others as its controls."""
     policy = Criteria(profile=NVFP4)
-    runs, _ = distinct([curves.curve(session, link.run) for link in row.runs])
+    runs, _ = distinct([curves.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
     part = window.part(together.steps)

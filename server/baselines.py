@@ -123,13 +123,13 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)
     known = {link.run_id for link in baseline.runs}
-    there = [curves.curve(session, link.run) for link in baseline.runs]
+    there = [curves.losses(session, link.run) for link in baseline.runs]
     problems: list[str] = []
     found: list[Run] = []
     for run in offered:
         trained = _locked(session, run)
         problem = _no_control(session, reference, trained)
-        drawn = curves.curve(session, trained)
+        drawn = curves.losses(session, trained)
         if trained.id in known:
             problems.append(f"run {trained.id} belongs to it already")
         elif problem:

@@ -37,6 +37,12 @@ def curve(session: Session, run: Run) -> Curve:
     )
 
 
+def losses(session: Session, run: Run) -> Curve:
+    """The steps and judged losses of one run, without what stands beside them."""
+    steps, columns = store.read(session, run.id, "train", ["lm_loss"])
+    return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate)
+
+
 def reused_note(run: Run) -> str:
     """What the judge's document says of a run that has another's curve: whose, and how old that was when this one ended."""
     source = run.source or run

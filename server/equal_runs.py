@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity import curve_from_arrays
-from server.database import store
+from server import curves
 from server.database.models import Arm, Job, Run
 from server.trainers import short
 from training.spec import JobSpec, RunSpec
@@ -62,13 +61,13 @@ def unsound(session: Session, run: Run) -> str | None:
         return f"run {run.id} is {run.state}, not finished"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
-    steps, columns = store.read(session, run.id, "train", ["lm_loss"])
-    found = curve_from_arrays(steps, columns["lm_loss"]).completeness
+    curve = curves.losses(session, run)
+    found = curve.completeness
     stride = found.stride or 1  # a user's own trainer may log every so many steps, and count from 1
     reaches = found.first is not None and found.last is not None and found.first <= stride and found.last + stride >= run.planned_steps
     if not reaches or found.gaps or (run.job.engine != "external" and found.count != run.planned_steps):
         return f"run {run.id} has recorded {found.count} of its {run.planned_steps} steps"
-    if not np.isfinite(columns["lm_loss"]).all():
+    if not np.isfinite(curve.loss).all():
         return f"run {run.id} has a loss that is no finite number"
     return None
 

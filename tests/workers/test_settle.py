@@ -11,7 +11,7 @@ from server.baselines import BaselineChoice
 from server.conclusion import conclude
 from server.database import store
 from server.database.models import Attempt, Event, Job, Run
-from workers import lease, supervisor
+from workers import lease, settle, supervisor
 from workers.slots import Slot
 
 
@@ -93,3 +93,44 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
     _submit(database, spec, jobs.Order(reuse=False))
     with database.write() as session:
         assert not lease.claim(session, make_worker("other"), settings.lease_seconds).reuses
+
+
+@pytest.mark.both_databases
+def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recorded, make_worker):
+    """Eight attempts tell the same fingerprint at the same moment, one of them has lost its lease."""
+    source_job = recorded({"nvfp4": 0.0}, steps=40)
+    with database.write() as session:
+        source = session.get_one(Job, source_job).runs[0]
+        source.fingerprint = "f"
+        source_id = source.id
+    waiting = [recorded({"nvfp4": 0.0}, steps=40, done=0, state="queued") for _ in range(4)]
+    workers, held = [make_worker(str(number)) for number in range(8)], []
+    for worker in workers:
+        with database.write() as session:
+            held.append(lease.claim(session, worker, settings.lease_seconds))
+    baselines_held = [one for one in held if one.reuses]
+    with database.write() as session:
+        lost = session.get_one(Run, baselines_held[0].run_id)
+        lost.epoch += 1
+    found = []
+
+    def settle_one(one):
+        try:
+            with database.write() as session:
+                lease.renew(session, one, settings.lease_seconds)
+                found.append(settle.reused(session, one, "f"))
+        except lease.LeaseLostError:
+            found.append("lost")
+
+    threads = [threading.Thread(target=settle_one, args=(one,)) for one in baselines_held]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, found)) == ["True"] * (len(threads) - 1) + ["lost"]
+    with database.read() as session:
+        for one in baselines_held[1:]:
+            run = session.get_one(Run, one.run_id)
+            assert (run.state, run.reused_from, run.job_id in waiting) == ("finished", source_id, True)
+            assert session.get_one(Attempt, (run.id, one.epoch)).state == "finished"
+        assert session.get_one(Run, baselines_held[0].run_id).state == "running"
