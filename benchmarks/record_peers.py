@@ -1,12 +1,14 @@
-"""The peers of `record.py`, run by a Python that has them: prints one line of JSON with points a second or seconds.
+"""The peers of `record.py` and `charts.py`, run by a Python that has them: prints one line of JSON with points a second, seconds, or runs.
 
 python benchmarks/record_peers.py mlflow-log ADDRESS STEPS_A_POST POSTS
 python benchmarks/record_peers.py mlflow-read ADDRESS STEPS
+python benchmarks/record_peers.py mlflow-fill ADDRESS DATABASE CURVES
 python benchmarks/record_peers.py trackio FOLDER STEPS
 """
 
 import json
 import os
+import sqlite3
 import sys
 import time
 
@@ -52,6 +54,21 @@ def mlflow_read(address: str, steps: int) -> float:
     return time.perf_counter() - began
 
 
+def mlflow_fill(address: str, database: str, file: str) -> list[str]:
+    """Ids of runs that have the curves (runs, steps) of a .npy file as metric lm_loss, written into MLflow's own SQLite tables."""
+    import numpy as np  # noqa: PLC0415
+
+    runs = []
+    for curve in np.load(file):
+        runs.append(_run(address)[1])
+        rows = (("lm_loss", value, 0, runs[-1], step, False) for step, value in enumerate(curve.tolist()))
+        with sqlite3.connect(database, timeout=60) as connection:
+            connection.executemany("insert into metrics (key, value, timestamp, run_uuid, step, is_nan) values (?, ?, ?, ?, ?, ?)", rows)
+            last = ("lm_loss", float(curve[-1]), 0, runs[-1], len(curve) - 1, False)
+            connection.execute("insert into latest_metrics (key, value, timestamp, run_uuid, step, is_nan) values (?, ?, ?, ?, ?, ?)", last)
+    return runs
+
+
 def trackio_log(folder: str, steps: int) -> float:
     """Points a second of trackio's local log, until `finish` has written all of it."""
     os.environ |= {"TRACKIO_DIR": folder, "TRACKIO_ANALYTICS": "0"}
@@ -66,8 +83,8 @@ def trackio_log(folder: str, steps: int) -> float:
 
 
 if __name__ == "__main__":
-    what, where, *numbers = sys.argv[1:]
-    work = {"mlflow-log": mlflow_log, "mlflow-read": mlflow_read, "trackio": trackio_log}[what]
+    what, where, *more = sys.argv[1:]
+    work = {"mlflow-log": mlflow_log, "mlflow-read": mlflow_read, "mlflow-fill": mlflow_fill, "trackio": trackio_log}[what]
     # What a peer prints goes to standard error, the answer alone to standard output.
     out, sys.stdout = sys.stdout, sys.stderr
-    print(json.dumps(work(where, *map(int, numbers))), file=out)
+    print(json.dumps(work(where, *(int(one) if one.isdigit() else one for one in more))), file=out)

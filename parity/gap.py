@@ -16,10 +16,11 @@ from scipy.special import stdtrit
 
 from parity.alignment import distinct
 from parity.criteria import Criteria
-from parity.curve import Curve, FloatArray, IntArray, usable
+from parity.curve import Curve, FloatArray, IntArray, all_usable, usable
 from parity.margin import determine_margin
 from parity.noise import StandardError, dot, lag1, mad_sd
 from parity.run_floor import RunFloor, RunTerm, prior_for, run_floor
+from parity.spikes import SCALE_SAMPLE
 from parity.spikes import THRESHOLD_SDS as SPIKE_SDS
 from parity.window import Window, plan_window
 
@@ -193,13 +194,14 @@ def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[I
     for row, arm in enumerate((baseline, candidate)):
         for run in arm:
             at = slice(0, len(run.steps)) if np.array_equal(steps[: len(run.steps)], run.steps) else np.searchsorted(steps, run.steps)
-            finite = usable(run.loss)
-            totals[row, at] += np.where(finite, run.loss, 0.0)
+            finite = True if all_usable(run.loss) else usable(run.loss)
+            totals[row, at] += np.where(finite, run.loss, 0.0) if finite is not True else run.loss
             counts[row, at] += finite
     both = (counts > 0).all(axis=0)
-    steps, totals, counts = steps[both], totals[:, both], counts[:, both]
-    mean = totals / counts
-    return steps, mean[0], mean[1], counts
+    if not both.all():
+        steps, totals, counts = steps[both], totals[:, both], counts[:, both]
+    totals /= counts
+    return steps, totals[0], totals[1], counts
 
 
 def _level(steps: IntArray, base: FloatArray, window: Window) -> tuple[float | None, bool]:
@@ -266,7 +268,7 @@ def _bins(
     mean = np.add.reduceat(gap, starts) / n
     residual = gap - np.repeat(mean, n)
     rho = min(max(lag1(residual), 0.0), 0.97)
-    limit = SPIKE_SDS * mad_sd(residual) or math.inf
+    limit = SPIKE_SDS * mad_sd(residual[:: 1 + len(residual) // SCALE_SAMPLE]) or math.inf
     residual = np.clip(residual, -limit, limit)  # a spike is shown in its bin, and widens no other
     pooled = dot(residual, residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
     v_within = pooled / n * (1.0 + rho) / (1.0 - rho)

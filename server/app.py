@@ -16,7 +16,23 @@ from server.guard import Guard
 from server.limits import Limiter
 from server.live import Broadcast
 from server.queue import Doorbell, broker
-from server.routes import baselines, curves, evaluations, events, gate, health, images, jobs, layers, metrics, overlay, runs, steps, tokens
+from server.routes import (
+    baselines,
+    curves,
+    evaluations,
+    events,
+    gate,
+    health,
+    images,
+    jobs,
+    layers,
+    metrics,
+    overlay,
+    run_logs,
+    runs,
+    steps,
+    tokens,
+)
 from server.settings import Settings
 
 
@@ -49,14 +65,15 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    for module in (jobs, gate, baselines, runs, steps, curves, overlay, layers, evaluations, events, health, images, metrics, tokens):
+    about_runs = (runs, run_logs, steps, curves, overlay, layers)
+    for module in (jobs, gate, baselines, *about_runs, evaluations, events, health, images, metrics, tokens):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
         )
     pages.install(app, settings)
     app.openapi_schema = problems.describe(app.openapi())
-    # Level 9, the default, takes six times as long for a few percent.
-    app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)
+    # A chart's answer takes 1 ms at level 1, 8 ms at level 5 and 50 at the default, for a tenth less to send.
+    app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Guard, settings=settings)
     return app
 

@@ -169,7 +169,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
-    attempts = _attempts(session, job)
+    attempts = attempt_documents(session, job)
     arms = [_arm_document(arm, left, attempts) for arm in job.arms]
     return JobDocument(
         id=job.id,
@@ -231,7 +231,7 @@ def event_document(event: Event) -> dict[str, Any]:
     return {"at": time_text(event.created_at), **event.payload}
 
 
-def _attempts(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
+def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
     """The attempts of each run of a job, oldest first."""
     rows = session.execute(
         select(Attempt, Worker.name)

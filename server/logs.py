@@ -20,8 +20,14 @@ Style = Literal["auto", "json", "text"]
 
 _BOUND: ContextVar[Mapping[str, object]] = ContextVar("parity_log_context", default=MappingProxyType({}))
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# A token's secret behind its id, and the password of any URL.
-_SECRETS = ((re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"), (re.compile(r"(\w://[^\s:/@]*:)[^\s/@]+@"), r"\1***@"))
+# A token's secret behind its id, the password of any URL, what follows Authorization, and values whose name says that they are secret.
+_SECRETS = (
+    (re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"),
+    (re.compile(r"(\w://[^\s:/@]*:)[^\s/@]+@"), r"\1***@"),
+    (re.compile(r"((?i:\b(?:bearer|basic))\s+)[\w.~+/=-]{8,}"), r"\1***"),
+    (re.compile(r"""((?i:password|passwd|secret|api_?key|access_?key|auth_?token)\w*["']?\s*[=:]\s*["']?)[^\s"',;]+"""), r"\1***"),
+    (re.compile(r"""([A-Z]_TOKEN["']?\s*[=:]\s*["']?)[^\s"',;]+"""), r"\1***"),
+)
 
 
 @contextmanager
@@ -64,7 +70,7 @@ class Lines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _without_secrets(json.dumps(line, default=str))
+        return without_secrets(json.dumps(line, default=str))
 
 
 class Text(logging.Formatter):
@@ -74,7 +80,7 @@ class Text(logging.Formatter):
         """The line of a record, its values behind the message."""
         values = "".join(f" {name}={value}" for name, value in _values(record).items())
         first, *more = super().format(record).split("\n", 1)
-        return _without_secrets("\n".join([first + values, *more]))
+        return without_secrets("\n".join([first + values, *more]))
 
 
 def _values(record: logging.LogRecord) -> dict[str, object]:
@@ -82,7 +88,8 @@ def _values(record: logging.LogRecord) -> dict[str, object]:
     return {**_BOUND.get(), **{name: value for name, value in vars(record).items() if name not in _OWN}}
 
 
-def _without_secrets(line: str) -> str:
+def without_secrets(line: str) -> str:
+    """The text with *** in the place of each secret."""
     for pattern, replacement in _SECRETS:
         line = pattern.sub(replacement, line)
     return line

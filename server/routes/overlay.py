@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from server import jobs
@@ -17,7 +18,7 @@ from server.context import InContext
 from server.database import store
 from server.database.models import Run
 from server.overlay import Line, Recorded, overlay, seconds_of
-from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
+from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
@@ -49,11 +50,13 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
+_FORM = TypeAdapter(OverlayDocument)
+
+
 @router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
 def overlaid(
     job_id: str,
     context: InContext,
-    response: Response,
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
     seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
     replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
@@ -63,7 +66,7 @@ def overlaid(
     seconds: Annotated[bool, Query(description="also the seconds of training")] = False,
     spacing: Spacing = "linear",
     if_none_match: IfNoneMatch = "",
-) -> Response | OverlayDocument:
+) -> Response:
     """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
@@ -78,8 +81,7 @@ def overlaid(
         recorded = [_recorded(session, run, name, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
     found = overlay(recorded, points, log=spacing == "log")
-    response.headers.update(tagged(tag))
-    return OverlayDocument(
+    document = OverlayDocument(
         name=name,
         seed=wanted[0],
         replicate=wanted[1],
@@ -89,6 +91,7 @@ def overlaid(
         last_step=found.last_step,
         arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, found.lines, strict=True)],
     )
+    return long_answer(_FORM, document, tagged(tag))
 
 
 def _recorded(session: Session, run: Run, name: str, first_step: int, last_step: float, *, seconds: bool) -> Recorded:

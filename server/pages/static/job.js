@@ -1,12 +1,16 @@
 // The job page, live: one EventSource; what it says is fetched again, at most once a second.
+import { uPlot } from "./chart_parts.js";
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
 import { HalfWidthChart } from "./half_width_chart.js";
 import { HeatMap } from "./heat_map.js";
+import { LogView } from "./log_view.js";
 import { refresh } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
 import { view } from "./view.js";
 
+// On its way while the numbers are; a missing library is said by the first chart.
+uPlot().catch(() => {});
 const article = document.querySelector("[data-job]");
 const connection = document.getElementById("connection");
 const jobId = article.dataset.job;
@@ -21,6 +25,7 @@ const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figur
 const widths = [...document.querySelectorAll("figure[data-decidable]")].map((figure) => new HalfWidthChart(figure, jobId, tokensAStep));
 const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, tokensAStep));
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
+const log = new LogView(document.querySelector(".log-view"));
 const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
 const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
@@ -46,7 +51,7 @@ async function update() {
     await attempt(async () => {
       const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
-      await load(mounted);
+      await Promise.all([load(mounted), log.load()]);
     });
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
   }

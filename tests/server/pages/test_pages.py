@@ -116,6 +116,21 @@ def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, dat
     _fits(page)
 
 
+def test_the_log_of_a_run_is_there_when_it_is_opened(page: Page, settings, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=30)
+    with database.write() as session:
+        run = session.get_one(Job, job_id).runs[0]
+        begin_attempt(session, run.id, 1, None)
+        path = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("compiled in 3 s\n<b>done</b>\n")
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_text("Logs of the trainers").click()
+    expect(page.locator("pre.log")).to_have_text("compiled in 3 s\n<b>done</b>\n".rstrip())
+    page.locator(".log-view select").select_option(label="nvfp4, replicate 1")
+    expect(page.locator(".logs")).to_contain_text("This run has not begun.")
+
+
 def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05})
     with database.write() as session:

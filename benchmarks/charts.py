@@ -1,0 +1,173 @@
+"""What do charts of 2 x 1,000,000 steps cost? A view of the job page, its first chart, and zooms, beside MLflow's own read in one run.
+
+Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with requirements-bench-record.lock (`make bench-charts` makes
+one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
+
+Limits: 300 kB over the wire for one view of the page, 300 ms from the first data to the first chart, 60 ms for a zoom's answers. MLflow's
+SQLite store is filled with the same losses past its API, which would take many minutes; it is asked as its own charts ask it.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+from record import POLICY, RESULTS, ROOT, best_of, free_port, process, say, service, spec, wait_for
+
+from server import jobs
+from server.conclusion import conclude
+from server.database import store
+from server.database.engine import Database
+from server.database.models import Run
+
+STEPS = 1_000_000
+# A half, a tenth, and few enough that every step is sent.
+ZOOMS = {"500,000 steps": (250_000, 749_999), "100,000 steps": (400_000, 499_999), "20,000 steps, raw": (480_000, 499_999)}
+VIEWS, BYTES, FIRST_CHART_MS, ZOOM_MS = 3, 300_000, 300, 60
+_FLAGS = ["--no-sandbox", "--disable-gpu"]
+
+
+def losses() -> list[np.ndarray]:
+    """Two runs that end 0.005 nats apart."""
+    rng = np.random.default_rng(0)
+    at = np.arange(STEPS)
+    law, batch = 2.0 + 8.0 * (at + 1.0) ** -0.3, rng.normal(0, 0.08, STEPS)
+    return [(law + batch + gap + rng.normal(0, 0.004, STEPS)).astype(np.float32).astype(np.float64) for gap in (0.0, 0.005)]
+
+
+def record_job(database: Database, curves: list[np.ndarray]) -> str:
+    """A concluded job with these losses."""
+    with database.write() as session:
+        job = jobs.submit(session, spec(STEPS), POLICY)
+        runs, job_id = [run.id for run in job.runs], job.id
+    for run, loss in zip(runs, curves, strict=True):
+        with database.write() as session:
+            for first in range(0, STEPS, store.SEALED_STEPS):
+                part = slice(first, min(first + store.SEALED_STEPS, STEPS))
+                at = np.arange(part.start, part.stop)
+                columns = {"lm_loss": loss[part], "grad_norm": 1.0 + 0.1 * np.abs(loss[part]), "step_seconds": np.full(len(at), 0.5)}
+                store.append(session, run, "train", 1, at, columns)
+            row = session.get_one(Run, run)
+            row.state, row.epoch, row.steps_done, row.manifest = "finished", 1, STEPS, {"device_class": "bench"}
+    conclude(database, job_id)
+    return job_id
+
+
+def view(browser: Browser, address: str, token: str, job: str) -> tuple[int, float]:
+    """Bytes over the wire of one view of the page, every chart of it seen, and ms from the first data to the first chart."""
+    context = browser.new_context(
+        base_url=address, extra_http_headers={"Authorization": f"Bearer {token}"}, viewport={"width": 1440, "height": 900}
+    )
+    page = context.new_page()
+    received = 0.0
+    wire = context.new_cdp_session(page)
+    wire.send("Network.enable")
+
+    def count(finished: dict[str, float]) -> None:
+        nonlocal received
+        received += finished["encodedDataLength"]
+
+    wire.on("Network.loadingFinished", count)
+    page.goto(f"/jobs/{job}")
+    _see_all(page)
+    first = page.evaluate(
+        """() => performance.getEntriesByName("chart")[0].startTime - Math.min(...performance.getEntriesByType("resource")
+        .filter((one) => /\\/(gap|overlay|half-widths)\\?/.test(one.name)).map((one) => one.responseEnd))"""
+    )
+    context.close()
+    return round(received), first
+
+
+def _see_all(page: Page) -> None:
+    """Bring every chart into view and wait until it is drawn."""
+    for figure in page.locator("figure").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".note").filter(has_text="Showing").or_(figure.locator(".note").filter(has_text="nothing by layer")).wait_for()
+
+
+def zooms(http: httpx2.Client, job: str) -> dict[str, float]:
+    """Seconds until a zoom's answer is here, for each range; the slower of the gap's and the losses'."""
+    found = {}
+    for words, (first, last) in ZOOMS.items():
+        asked = {"from": first, "to": last}
+
+        def gap(asked: dict[str, int] = asked) -> None:
+            http.get(f"/jobs/{job}/gap", params={**asked, "bins": 146}).raise_for_status()
+
+        def overlay(asked: dict[str, int] = asked) -> None:
+            http.get(f"/jobs/{job}/overlay", params={**asked, "points": 2000}).raise_for_status()
+
+        found[words] = max(best_of(7, gap), best_of(7, overlay))
+    return found
+
+
+@contextlib.contextmanager
+def mlflow(python: str, folder: Path, curves: list[np.ndarray]) -> Iterator[Callable[[tuple[int, int]], float]]:
+    """MLflow's server over the same losses: a function that gives the seconds of its charts' read of a range."""
+    port, file = free_port(), folder / "curves.npy"
+    np.save(file, np.stack(curves))
+    line = [python, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--port", str(port), "--workers", "1"]
+    with process(line, folder / "mlflow.log", MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true"):
+        address = f"http://127.0.0.1:{port}"
+        wait_for(f"{address}/health")
+        fill = [python, str(ROOT / "benchmarks" / "record_peers.py"), "mlflow-fill", address, str(folder / "mlflow.db"), str(file)]
+        told = subprocess.run(fill, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
+        runs = json.loads(told.stdout.splitlines()[-1])
+        url = f"{address}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
+
+        def read(steps: tuple[int, int]) -> float:
+            asked = {"run_ids": runs, "metric_key": "lm_loss", "start_step": steps[0], "end_step": steps[1], "max_results": 2000}
+            with httpx2.Client(trust_env=False, timeout=120) as http:
+                return best_of(3, lambda: http.get(url, params=asked).raise_for_status())
+
+        yield read
+
+
+def main() -> int:
+    """Measure; 0 when every limit was kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", help="a Python that has MLflow")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("no Chromium is installed: see the README's test section for the line that installs it", file=sys.stderr)
+        return 2
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder, curves = Path(name), losses()
+        with service(folder, f"sqlite:///{folder / 'ours.db'}") as (address, database, token):
+            job = record_job(database, curves)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+                views = [view(browser, address, token, job) for _ in range(VIEWS)]
+                browser.close()
+            received, first = max(size for size, _ in views), min(ms for _, ms in views)
+            say("one view of the job page, all of its charts", received <= BYTES, f"{received / 1000:.0f} kB (limit {BYTES // 1000})")
+            say("first chart after the first data", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
+            with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+                ours = zooms(http, job)
+        with mlflow(asked.peers, folder, curves) if asked.peers else contextlib.nullcontext() as read:
+            for words, seconds in ours.items():
+                text = f"{1000 * seconds:.0f} ms (limit {ZOOM_MS})"
+                if read:
+                    peer = read(ZOOMS[words])
+                    text += f"; MLflow's charts {1000 * peer:.0f} ms, {peer / seconds:.1f} x"
+                say(f"zoom of 2 x 1,000,000 steps to {words}", 1000 * seconds <= ZOOM_MS, text)
+    missed = [what for what, good in RESULTS if not good]
+    print(f"{len(RESULTS) - len(missed)} of {len(RESULTS)} limits kept" + (f"; missed: {'; '.join(missed)}" if missed else ""))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

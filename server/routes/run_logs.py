@@ -1,0 +1,37 @@
+"""What a run's trainer printed, over REST."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from server import external
+from server.auth import requires
+from server.context import InContext
+from server.documents import attempt_documents
+from server.run_logs import AttemptLog, attempt_logs
+
+router = APIRouter(prefix="/api/v1", tags=["runs"], dependencies=[Depends(requires("view"))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogDocument:
+    """The logs of a run's attempts, newest first; none for a run that has not begun, or that you train yourself."""
+
+    run: str
+    attempts: list[AttemptLog]
+
+
+@router.get("/runs/{run_id}/log")
+def log(
+    run_id: str,
+    context: InContext,
+    lines: Annotated[int, Query(ge=1, le=2000, description="how many of the last lines of each attempt")] = 200,
+) -> RunLogDocument:
+    """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
+    return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))

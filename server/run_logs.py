@@ -1,0 +1,51 @@
+"""The end of what a trainer printed, of each attempt at a run, where this machine has it; without secrets.
+
+A worker keeps its logs in its own state folder (`logs/runs/RUN-ATTEMPT.log`). A server that shares the folder shows them, another one says
+whose they are. Of an attempt that broke off, the record holds the last lines in its message, wherever it trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.documents import AttemptDocument
+from server.logs import without_secrets
+
+_READ_BYTES = 262_144
+_LINE_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLog:
+    """The last lines of one attempt, oldest first; `missing` says why there are none. `cut` is true where earlier lines exist."""
+
+    attempt: int
+    state: str
+    worker: str | None
+    lines: list[str]
+    cut: bool
+    missing: str | None
+
+
+def attempt_logs(state_dir: Path, run_id: str, attempts: Sequence[AttemptDocument], lines: int) -> list[AttemptLog]:
+    """The log of each attempt, newest first."""
+    return [_log(state_dir / "logs" / "runs" / f"{run_id}-{attempt.attempt}.log", attempt, lines) for attempt in reversed(attempts)]
+
+
+def _log(path: Path, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+    lines, cut, missing = [], False, None
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        where = f"worker {attempt.worker}" if attempt.worker else "the machine that trained it"
+        missing = f"not on this machine: it is {path.name} in logs/runs of the PARITY_STATE_DIR of {where}, until retention drops it"
+    else:
+        every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
+        lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
+        cut = size > _READ_BYTES or len(every) > wanted
+    return AttemptLog(attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing)
