@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
@@ -21,7 +22,8 @@ class StepStats:
     norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the update; tokens is the
     number of tokens trained on up to and including this step; data_wait_seconds is the host's time for cutting and handing over
     its tokens (while the device works on earlier steps); nonfinite_inputs counts the NaN and infinite values that
-    reached a quantizer; validation_loss is there only for steps after which it was evaluated.
+    reached a quantizer; validation_loss is there only for steps after which it was evaluated; tflops_per_device is the speed that a
+    trainer of the user's own counts by its own formula (10^12 operations a second and device), NaN where none does.
 
     By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on steps that were watched
     (`schedule.statistics_every`) layers (layers, operands, statistics) of `training.layer_statistics`, NaN for an operand that
@@ -43,3 +45,4 @@ class StepStats:
     layer_grad_norms: tuple[float, ...]
     layers: LayerStatistics | None = None
     validation_loss: float | None = None
+    tflops_per_device: float = math.nan

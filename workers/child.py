@@ -133,7 +133,12 @@ def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
         silence_seconds=0.9 * request["silence_seconds"],
         processes=own,
     )
-    yield from maxtext.train(spec, place, note=lambda text: tell("note", {"message": text}))
+    yield from maxtext.train(
+        spec,
+        place,
+        note=lambda text: tell("note", {"message": text}),
+        profile=lambda step, values: tell("profile", {"step": step, **values}),
+    )
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:

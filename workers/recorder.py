@@ -6,6 +6,7 @@ tells open pages. NaN and Inf are data like any other.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ _COLUMNS = (
     "data_wait_seconds",
     "nonfinite_inputs",
 )
+_WHERE_TOLD = ("tflops_per_device",)  # recorded of a run whose first steps tell it
 KINDS = ("train", "validation", "layer_grad_norm", "layers")
 _SPEED_WINDOW_SECONDS = 10.0
 
@@ -49,6 +51,7 @@ class Recorder:
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = 0
         self._begun = False
+        self._columns: Sequence[str] = ()
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
 
@@ -69,6 +72,9 @@ class Recorder:
                 lease.renew(session, held, self._lease_seconds)
             return
         last = steps[-1]
+        if not self._columns:
+            told = (name for name in _WHERE_TOLD if any(math.isfinite(step.get(name, math.nan)) for step in steps))
+            self._columns = (*_COLUMNS, *told)
         speed = self._speed(last["step"])
         with self._database.write() as session:
             lease.renew(
@@ -79,7 +85,7 @@ class Recorder:
                 last_loss=repr(float(last["lm_loss"])),
                 steps_per_second=speed,
             )
-            store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in _COLUMNS})
+            store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in self._columns})
             for kind, seen, columns in self._beside(steps):
                 store.append(session, held.run_id, kind, held.epoch, _steps(seen), columns)
             if not self._begun:

@@ -89,8 +89,12 @@ def test_a_maxtext_run_is_recorded_like_our_own(playing, train, database):
     assert run.manifest["maxtext.version.maxtext"] == "0.2.5"
     with database.read() as session:
         steps, columns = store.read(session, run.id, "train")
-    assert steps.tolist() == list(range(85))
+        assert steps.tolist() == list(range(85))
+        profiled, memory = store.read(session, run.id, "profile")
     assert columns["lm_loss"][0] == 6.781802177429199
+    assert (columns["tflops_per_device"] > 0).all()
+    assert profiled.tolist() == [84]
+    assert memory["host_peak_memory_bytes"][0] > 1 << 20
 
 
 def test_a_run_with_a_gap_is_finished_and_says_so(playing, train, database):

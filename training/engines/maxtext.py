@@ -15,6 +15,7 @@ import hashlib
 import math
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -81,9 +82,14 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
 
 
 def train(
-    spec: RunSpec, place: Place, *, environment: Mapping[str, str] = os.environ, note: Callable[[str], None] = lambda _: None
+    spec: RunSpec,
+    place: Place,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    note: Callable[[str], None] = lambda _: None,
+    profile: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
 ) -> Iterator[StepStats]:
-    """Train the run step by step; stop iterating (or kill the process group) to cancel it.
+    """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took.
 
     It goes on from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
     and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
@@ -111,6 +117,8 @@ def train(
         log = Log(paths.log, sys.stderr)
         follower = Follower(paths.metrics, log, plan)
         yield from _follow(process, follower, log, place.silence_seconds)
+    if follower.last >= plan.first:
+        profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
 
 
@@ -221,6 +229,11 @@ def _forget_newer_checkpoints(spec: RunSpec, paths: commands.Paths, recorded: in
         else:
             first = max(first, int(folder.name) + 1)
     return first
+
+
+def _children_peak_bytes() -> int:
+    """The most memory that one of the ended child processes held."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _files(path: Path) -> list[Path]:

@@ -27,6 +27,7 @@ from training.engines.maxtext_errors import MetricsError, MetricsStoppedError
 from training.statistics import StepStats
 
 LOG_LINES = 50
+_HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
 _STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: ([^\s,]+)")
 _LAG = 100  # steps that the log may be ahead of the record before the record counts as stopped
 _ROUNDING = 0.0006  # the log has 3 decimals
@@ -74,6 +75,7 @@ class Log:
         self.last_lines: deque[str] = deque(maxlen=LOG_LINES)
         self.lines_read = 0
         self.out_of_memory = False
+        self.held_bytes = math.nan
 
     def steps(self) -> Iterator[tuple[int, float]]:
         """The (step, loss with 3 decimals) of every step line that is new."""
@@ -82,6 +84,8 @@ class Log:
             self.lines_read += 1
             self.last_lines.append(line)
             self.out_of_memory |= "RESOURCE_EXHAUSTED" in line or "Out of memory" in line
+            if held := _HELD.search(line):  # each device's memory, after the parameters were made
+                self.held_bytes = max(float(held[1]) * 2**30, -math.inf if math.isnan(self.held_bytes) else self.held_bytes)
             if self._echo is not None:
                 self._echo.write(line + "\n")
             if found := _STEP.search(line):
@@ -207,4 +211,5 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
         data_wait_seconds=_NAN,
         nonfinite_inputs=_NAN,
         layer_grad_norms=(),
+        tflops_per_device=number("perf/per_device_tflops_per_sec"),
     )

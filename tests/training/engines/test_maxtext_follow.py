@@ -57,9 +57,22 @@ def test_a_record_becomes_what_our_own_engine_tells(written):
     assert told.lm_loss == record["learning/lm_loss"] == 6.781802177429199
     assert (told.grad_norm, told.clipped_grad_norm) == (record["learning/raw_grad_norm"], record["learning/grad_norm"])
     assert (told.step_seconds, told.tokens) == (record["perf/step_time_seconds"], 1024)
+    assert told.tflops_per_device == record["perf/per_device_tflops_per_sec"]
     assert math.isnan(told.update_norm)
     assert math.isnan(told.data_wait_seconds)
     assert told.layer_grad_norms == ()
+
+
+def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
+    path = tmp_path / "maxtext.log"
+    path.write_text("Memstats: After params initialized:\n")
+    log = Log(path)
+    list(log.steps())
+    assert math.isnan(log.held_bytes)
+    with path.open("a") as file:
+        file.write("\tUsing (GB) 12.5 / 139.0 (8.992806%) on cuda:0\n\tUsing (GB) 12.25 / 139.0 (8.812950%) on cuda:1\n")
+    list(log.steps())
+    assert log.held_bytes == 12.5 * 2**30
 
 
 @settings(max_examples=25, deadline=None)
