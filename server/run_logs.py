@@ -15,11 +15,15 @@ from server.logs import without_secrets
 
 _READ_BYTES = 262_144
 _LINE_CHARACTERS = 2000
+_ARTIFACTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLog:
-    """The last lines of one attempt, oldest first; `missing` says why there are none. `cut` is true where earlier lines exist."""
+    """The last lines of one attempt, oldest first; `missing` says why there are none. `cut` is true where earlier lines exist.
+
+    `artifacts` are the files that the attempt left in `artifacts/RUN-ATTEMPT` of this machine's state folder: traces, as a rule.
+    """
 
     attempt: int
     state: str
@@ -27,14 +31,16 @@ class AttemptLog:
     lines: list[str]
     cut: bool
     missing: str | None
+    artifacts: list[str]
 
 
 def attempt_logs(state_dir: Path, run_id: str, attempts: Sequence[AttemptDocument], lines: int) -> list[AttemptLog]:
     """The log of each attempt, newest first."""
-    return [_log(state_dir / "logs" / "runs" / f"{run_id}-{attempt.attempt}.log", attempt, lines) for attempt in reversed(attempts)]
+    return [_log(state_dir, f"{run_id}-{attempt.attempt}", attempt, lines) for attempt in reversed(attempts)]
 
 
-def _log(path: Path, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+    path = state_dir / "logs" / "runs" / f"{name}.log"
     lines, cut, missing = [], False, None
     try:
         with path.open("rb") as file:
@@ -48,4 +54,8 @@ def _log(path: Path, attempt: AttemptDocument, wanted: int) -> AttemptLog:
         every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
         cut = size > _READ_BYTES or len(every) > wanted
-    return AttemptLog(attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing)
+    folder = state_dir / "artifacts" / name
+    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())[:_ARTIFACTS]
+    return AttemptLog(
+        attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing, artifacts=files
+    )

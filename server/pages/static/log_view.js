@@ -2,6 +2,15 @@
 import { element } from "./chart_parts.js";
 
 const PERIOD_MS = 5000;
+const share = (value) => `${(100 * value).toFixed(0)} %`;
+const MEASURED = {
+  compile_seconds: (value) => `compiled ${value.toFixed(1)} s`,
+  peak_memory_bytes: (value) => `held at most ${(value / 2 ** 30).toFixed(2)} GiB`,
+  compute_share: (value) => `of the traced time computed ${share(value)}`,
+  communication_share: (value) => `communicated ${share(value)}`,
+  idle_share: (value) => `idle ${share(value)}`,
+  data_wait_share: (value) => `waited for data ${share(value)}`,
+};
 
 export class LogView {
   constructor(details) {
@@ -18,25 +27,38 @@ export class LogView {
     if (!this.details.open || (!now && performance.now() - this.askedAt < PERIOD_MS)) return;
     this.askedAt = performance.now();
     const run = this.select.value;
-    const answer = await fetch(`/api/v1/runs/${run}/log`);
+    const [answer, profile] = await Promise.all([fetch(`/api/v1/runs/${run}/log`), fetch(`/api/v1/runs/${run}/steps?kind=profile`)]);
     if (run !== this.select.value) return;
     if (!answer.ok) {
       this.logs.replaceChildren(element("p", `The server answered ${answer.status}; open the log again to ask anew.`, "note"));
       return;
     }
     const { attempts } = await answer.json();
-    const parts = attempts.flatMap((one) => this.attempt(one));
+    const parts = [...measured(run, profile.ok ? await profile.json() : null), ...attempts.flatMap((one) => this.attempt(run, one))];
     this.logs.replaceChildren(...(parts.length ? parts : [element("p", this.details.dataset.empty, "note")]));
   }
 
-  attempt({ attempt, state, worker, lines, cut, missing }) {
-    const heading = element("h3", `Attempt ${attempt}, ${state}${worker ? `, on ${worker}` : ""}`);
-    if (missing) return [heading, element("p", `Its log is ${missing}.`, "note")];
-    if (!lines.length) return [heading, element("p", "It printed nothing.", "note")];
+  attempt(run, { attempt, state, worker, lines, cut, missing, artifacts }) {
+    const heading = [element("h3", `Attempt ${attempt}, ${state}${worker ? `, on ${worker}` : ""}`)];
+    if (artifacts.length) heading.push(element("p", `Files in artifacts/${run}-${attempt} of the server's state folder: ${artifacts.join(", ")}.`, "note"));
+    if (missing) return [...heading, element("p", `Its log is ${missing}.`, "note")];
+    if (!lines.length) return [...heading, element("p", "It printed nothing.", "note")];
     const text = element("pre", lines.join("\n"), "log");
     text.tabIndex = 0;
     text.setAttribute("role", "region");
     text.setAttribute("aria-label", `Log of attempt ${attempt}`);
-    return [heading, ...(cut ? [element("p", `The last ${lines.length} lines.`, "note")] : []), text];
+    return [...heading, ...(cut ? [element("p", `The last ${lines.length} lines.`, "note")] : []), text];
   }
+}
+
+/** What the run measured of itself, its newest row in words, with all of it to be had. */
+function measured(run, profile) {
+  if (!profile?.steps.length) return [];
+  const words = Object.entries(MEASURED).flatMap(([name, say]) => {
+    const value = profile.columns[name]?.findLast((one) => one !== null);
+    return value === undefined ? [] : [say(value)];
+  });
+  const text = element("p", `Profile: ${words.join(", ")}. `);
+  text.append(Object.assign(element("a", "As CSV"), { href: `/api/v1/runs/${run}/steps?kind=profile&format=csv` }));
+  return [text];
 }

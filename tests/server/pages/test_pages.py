@@ -121,12 +121,20 @@ def test_the_log_of_a_run_is_there_when_it_is_opened(page: Page, settings, datab
     with database.write() as session:
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
+        store.append(
+            session, run.id, "profile", 1, np.arange(29, 30), {"compile_seconds": np.array([3.25]), "idle_share": np.array([np.nan])}
+        )
         path = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
-    path.parent.mkdir(parents=True)
+        trace = settings.state_dir / "artifacts" / f"{run.id}-1" / "plugins" / "trace.json"
+    for file in (path, trace):
+        file.parent.mkdir(parents=True)
+        file.touch()
     path.write_text("compiled in 3 s\n<b>done</b>\n")
     page.goto(f"/jobs/{job_id}")
-    page.get_by_text("Logs of the trainers").click()
+    page.get_by_text("Logs and profiles of the trainers").click()
     expect(page.locator("pre.log")).to_have_text("compiled in 3 s\n<b>done</b>\n".rstrip())
+    expect(page.locator(".logs")).to_contain_text("Profile: compiled 3.3 s. As CSV")
+    expect(page.locator(".logs")).to_contain_text("plugins/trace.json")
     page.locator(".log-view select").select_option(label="nvfp4, replicate 1")
     expect(page.locator(".logs")).to_contain_text("This run has not begun.")
 
