@@ -10,7 +10,7 @@ export UV_NO_PROGRESS := 1
 # A company proxy signs with a certificate that only the system knows.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults check audit fuzz bench-record test-maxtext lock clean
+.PHONY: demo serve test test-faults check audit fuzz bench-record bench-charts test-maxtext lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -38,6 +38,14 @@ audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI
 fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own description, for a quarter of an hour
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
+bench-charts: .venv/peers/.installed node_modules/.installed ## a page view and zooms of 2 x 1,000,000 steps in Chromium, beside MLflow's charts
+	@$(BIN)/python benchmarks/charts.py --peers .venv/peers/bin/python
+
+.venv/peers/.installed: requirements-bench-record.lock .venv/.installed-dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/peers
+	@$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements-bench-record.lock
+	@touch $@
+
 test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets an environment of its own
 	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
 	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
@@ -45,9 +53,7 @@ test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the C
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
-bench-record: .venv/.installed-dev ## the record beside MLflow and trackio, which get an environment of their own
-	@test -d .venv/peers || { $(UV) venv --quiet --python $(BIN)/python .venv/peers && \
-	$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements-bench-record.lock; }
+bench-record: .venv/peers/.installed ## the record beside MLflow and trackio, which get an environment of their own
 	@$(BIN)/python benchmarks/record.py --peers .venv/peers/bin/python --postgresql
 
 lock: $(UV) ## compile the locks anew from pyproject.toml
