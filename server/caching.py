@@ -7,7 +7,7 @@ import hashlib
 from server.database.models import Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED
 
-_FORMAT = 1  # raise it where the same question gets another answer from then on
+_FORMAT = 2  # raise it where the same question gets another answer from then on
 
 
 def entity_tag(ended: Run | Job, *question: object) -> str | None:

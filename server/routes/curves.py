@@ -22,6 +22,7 @@ from server.context import Context, InContext
 from server.database import store
 from server.database.models import Arm, Job, Run
 from server.database.states import JOB_ENDED
+from server.documents import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
@@ -44,7 +45,8 @@ class GapDocument:
 
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
     between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
-    at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms.
+    at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the first 200
+    steps at which the verdict found a spike of the arm; none before there is a verdict.
     """
 
     candidate: str
@@ -57,6 +59,8 @@ class GapDocument:
     nonfinite_baseline: list[int]
     nonfinite_candidate: list[int]
     nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
     margin_nats: float | None
     level_nats: float | None
     window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
@@ -108,6 +112,7 @@ def gap(
             return Response(status_code=304, headers=tagged(tag))
         baseline, chosen = _pair(job, candidate)
         planned = job.spec["schedule"]["steps"]
+        spikes = _spikes(job, chosen.name)
         found = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
     response.headers.update(tagged(tag))
     return GapDocument(
@@ -121,6 +126,8 @@ def gap(
         nonfinite_baseline=found.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
         nonfinite_candidate=found.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
         nonfinite_count=len(found.nonfinite_baseline) + len(found.nonfinite_candidate),
+        spikes_baseline=spikes[0],
+        spikes_candidate=spikes[1],
         margin_nats=found.margin_nats,
         level_nats=found.level,
         window=[*found.window],
@@ -137,6 +144,15 @@ def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     if chosen is None:
         raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
     return baseline, chosen
+
+
+def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
+    """Steps of the spikes of the baseline and of the candidate that the verdict's document names."""
+    for document in verdict_documents(job):
+        if document["candidate"]["name"] == candidate and document["run_spikes"]:
+            baseline, other = document["run_spikes"]["steps"]
+            return baseline, other
+    return [], []
 
 
 def _binned(

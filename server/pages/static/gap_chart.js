@@ -55,8 +55,10 @@ export class GapChart extends Chart {
     const [low, high] = this.range();
     const out = this.gap.mean.filter((value) => value < low || value > high).length;
     const bad = this.gap.nonfinite_count;
+    const [own, base] = [this.gap.spikes_candidate, this.gap.spikes_baseline].map((steps) => steps.length);
+    const spikes = own + base ? ` Spikes of the whole run: ${whole(own)} of the candidate, triangles above; ${whole(base)} of the baseline, below.` : "";
     const outside = out ? ` ${whole(out)} bins lie outside the scale: triangles at the edge.` : "";
-    return outside + (bad ? ` ${whole(bad)} steps are NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
+    return spikes + outside + (bad ? ` ${whole(bad)} steps are NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }
 
   /** Room for the margin on both sides and for the data; the wild first tenth of training must not flatten the rest. */
@@ -129,6 +131,10 @@ export class GapChart extends Chart {
     gap.mean.forEach((value, i) => {
       if (value < low || value > high) triangle(plot, plot.data[0][i], { down: value < low });
     });
+    for (const step of gap.spikes_candidate) triangle(plot, this.xOf(step));
+    ctx.fillStyle = css(lineOf(0));
+    for (const step of gap.spikes_baseline) triangle(plot, this.xOf(step), { down: true });
+    ctx.fillStyle = css(this.line);
     ctx.strokeStyle = css("--fail");
     for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) triangle(plot, this.xOf(step), { hollow: true });
     const last = plot.data[1].findLastIndex((value) => value !== null);

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from server.conclusion import conclude
 from server.database import store
-from server.database.models import Run
+from server.database.models import Job, Run
 
 pytestmark = pytest.mark.both_databases
 
@@ -86,6 +87,19 @@ def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judg
     assert read == [(1000, 1099)] * 4
     assert first["common_steps"] == 100
     assert api.get(url, params={**asked, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+
+
+def test_spikes_that_the_verdict_found_are_named(api, database, recorded):
+    job = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        for run in session.get_one(Job, job).arms[1].runs:
+            steps, columns = store.read(session, run.id, "train")
+            columns["lm_loss"][[500, 900]] += 2.0
+            store.append(session, run.id, "train", 2, steps, columns)
+    assert api.get(f"/api/v1/jobs/{job}/gap").json()["spikes_candidate"] == []
+    conclude(database, job)
+    found = api.get(f"/api/v1/jobs/{job}/gap").json()
+    assert (found["spikes_baseline"], found["spikes_candidate"]) == ([], [500, 900])
 
 
 def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
