@@ -6,7 +6,7 @@ Under a launcher (`PARITY_LAUNCHER`) the request is its argument, and several of
 reads, tells and ends as above, the others only take part and end with the launcher.
 Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
 step (the first says from where the run goes on), `note` for what a reader of the attempt should know, `profile`
-(training.profiling), then `end` or `error` with a code.
+(training.profiling), `validation` (a held-out loss that came after its step), then `end` or `error` with a code.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
         place,
         note=lambda text: tell("note", {"message": text}),
         profile=lambda step, values: tell("profile", {"step": step, **values}),
+        validated=lambda step, loss: tell("validation", {"step": step, "loss": loss}),
     )
 
 

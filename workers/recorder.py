@@ -98,13 +98,13 @@ class Recorder:
             events.emit(session, held.job_id, "metric", payload)
         self._steps, self._begun = [], True
 
-    def profile(self, step: int, values: Mapping[str, float]) -> None:
-        """Write what a run's profile says (training.profiling); a second one takes its step's place beside the first."""
+    def beside(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Write one row of a kind of its own: what a run's profile says, or a held-out loss that came after its step was told."""
         held = self._held
-        columns = {name: np.array([value], np.float64) for name, value in values.items() if name != "kind"}
+        columns = {name: np.array([value], np.float64) for name, value in values.items()}
         with self._database.write() as session:
             lease.renew(session, held, self._lease_seconds)
-            store.append(session, held.run_id, "profile", held.epoch, np.array([step], np.int64), columns)
+            store.append(session, held.run_id, kind, held.epoch, np.array([step], np.int64), columns)
 
     def seal(self) -> None:
         """Merge the small chunks of the attempt, which came about once a second, into large ones."""

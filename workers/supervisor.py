@@ -146,7 +146,9 @@ class Supervisor:
             case {"kind": "layers", "layers": layers, "operands": operands, "statistics": statistics}:
                 self._recorder.name_layers(layers, operands, statistics)
             case {"kind": "profile", "step": step, **values}:
-                self._retried(partial(self._recorder.profile, step, values))
+                self._retried(partial(self._recorder.beside, "profile", step, values))
+            case {"kind": "validation", "step": step, **values}:
+                self._retried(partial(self._recorder.beside, "validation", step, values))
             case {"kind": "note", "message": text}:
                 self._retried(partial(self._record_note, text))
             case {"kind": "end"}:

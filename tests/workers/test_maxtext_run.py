@@ -27,7 +27,7 @@ PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 def playing(tmp_path, monkeypatch, submit):
     """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
 
-    def queue(fault: str = "") -> str:
+    def queue(fault: str = "", validation_every: int = 0) -> str:
         python = tmp_path / "python-with-maxtext"
         python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -38,10 +38,12 @@ def playing(tmp_path, monkeypatch, submit):
             layer_policy="all_linears",
             model=Model(vocab_size=512),
             data=Data(source="grain", path=str(tmp_path / "train.parquet")),
-            schedule=Schedule(steps=85, warmup_steps=5),
+            schedule=Schedule(steps=85, warmup_steps=5, validation_every=validation_every),
             baseline=Arm(recipe="fp8_delayed"),
             candidates=(Arm(recipe="bf16"),),
-            maxtext=MaxTextOptions(hardware="cpu", implementation="xla", grain_file_type="parquet"),
+            maxtext=MaxTextOptions(
+                hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet")
+            ),
         )
 
     return queue
@@ -141,3 +143,21 @@ def test_maxtext_does_not_outlive_its_training_process(playing, settings, databa
         os.kill(players()[0].ppid(), signal.SIGKILL)
         _wait(lambda: players() == [], 10.0)
         assert "status -9" in process.how_it_ended()
+
+
+def test_checkpoints_are_evaluated_after_the_training_and_recorded(playing, train, database, settings):
+    playing(validation_every=40)
+    run = train()
+    assert (run.state, run.code, run.steps_done) == ("finished", None, 85)
+    with database.read() as session:
+        steps, columns = store.read(session, run.id, "validation")
+    assert steps.tolist() == [40, 80]
+    assert columns["loss"].tolist() == [4.2783562726950075] * 2
+    assert not (settings.checkpoints / run.id).exists()
+
+
+def test_an_evaluation_without_a_loss_fails_the_run_and_keeps_its_curve(playing, train, database):
+    playing("'evaluates nothing'", validation_every=40)
+    run = train()
+    assert (run.state, run.code, run.steps_done) == ("failed", "MAXTEXT_EVALUATION", 85)
+    assert "no summary of an evaluation" in run.message

@@ -36,6 +36,7 @@ from training.engines.maxtext_errors import (
     MetricsStoppedError,
     steps_in_words,
 )
+from training.engines.maxtext_evaluation import evaluations
 from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_installed import Installed, installed
 from training.engines.maxtext_process import failure, meeting_place, running
@@ -88,8 +89,10 @@ def train(
     environment: Mapping[str, str] = os.environ,
     note: Callable[[str], None] = lambda _: None,
     profile: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
+    validated: Callable[[int, float], None] = lambda _step, _loss: None,
 ) -> Iterator[StepStats]:
-    """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took.
+    """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took, `validated`
+    the held-out loss after a step, once the training has ended (`schedule.validation_every`).
 
     It goes on from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
     and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
@@ -120,12 +123,15 @@ def train(
     if follower.last >= plan.first:
         profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
+    if spec.schedule.validation_every:
+        for step, loss in evaluations(spec, found, paths, environment, place.silence_seconds):
+            validated(step, loss)
 
 
 def data_digest(spec: RunSpec) -> str:
     """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
     digest = hashlib.sha256(repr((spec.data, spec.maxtext.tokenizer_path)).encode())
-    for text in (spec.data.path or "", spec.maxtext.tokenizer_path):
+    for text in (spec.data.path or "", spec.maxtext.tokenizer_path, spec.maxtext.eval_path):
         if not text.startswith("/"):
             continue  # a name on a hub, a bucket, or a file of MaxText's own
         files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)

@@ -31,6 +31,7 @@ PERTURBATION = 1e-6
 QUANTIZATION = "quantization"
 # What may follow from `quantization` and is recorded beside it.
 CONSEQUENCES = ("remat_policy",)
+_NEVER = 1 << 30
 _MODULE = "maxtext.trainers.pre_train.train"
 # By implementation the recipe that keeps a history beside its parameters, whose parameters all arms begin with.
 _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
@@ -54,6 +55,10 @@ class Paths:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "run" / "checkpoints"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.folder / "evaluation"
 
     @property
     def first_parameters(self) -> Path:
@@ -108,10 +113,10 @@ def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, envir
         "metrics_file": "" if paths.part else str(paths.metrics),  # every process that is given one writes to it
         "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
         "enable_checkpointing": resumes(spec),
-        "checkpoint_period": spec.maxtext.checkpoint_period,
+        "checkpoint_period": spec.schedule.validation_every or spec.maxtext.checkpoint_period,
         "save_checkpoint_on_start": False,
         "save_checkpoint_on_completion": False,
-        "max_num_checkpoints_to_keep": 3,
+        "max_num_checkpoints_to_keep": _checkpoints_kept(spec),
     }
     return _arguments(told, python, base_yml, paths, environment)
 
@@ -129,6 +134,35 @@ def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: P
         "async_checkpointing": False,
     }
     return _arguments(told, python, base_yml, paths, environment)
+
+
+def evaluation_command(
+    spec: RunSpec, step: int, metrics: Path, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]
+) -> list[str]:
+    """The arguments of the process that evaluates the state after `step`: it goes on for a step at learning rate 0."""
+    told = settings(spec) | {
+        "run_name": "evaluation",
+        "steps": step + 2,
+        "learning_rate": 0.0,
+        "metrics_file": str(metrics),
+        "load_parameters_path": "",
+        "enable_checkpointing": True,
+        "checkpoint_period": _NEVER,
+        "save_checkpoint_on_start": False,
+        "save_checkpoint_on_completion": False,
+        "eval_start_step": step + 1,
+        "eval_interval": 1,
+        "eval_steps": spec.maxtext.eval_steps,
+        "grain_eval_files": spec.maxtext.eval_path,
+        "grain_worker_count_eval": spec.maxtext.grain_worker_count,
+    }
+    return _arguments(told, python, base_yml, paths, environment)
+
+
+def _checkpoints_kept(spec: RunSpec) -> int:
+    """Three to go on from, or every one that is to be evaluated."""
+    every = spec.schedule.validation_every
+    return spec.schedule.steps // every + 1 if every else 3
 
 
 def init_weights_seed(seed: int, replicate: int) -> int:

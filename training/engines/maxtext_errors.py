@@ -80,6 +80,12 @@ class MetricsGapError(MaxTextError):
     code = "METRICS_GAP"
 
 
+class EvaluationFailedError(MaxTextError):
+    """An evaluation of a checkpoint gave no loss. What was trained before is recorded."""
+
+    code = "MAXTEXT_EVALUATION"
+
+
 class DivergedError(Exception):
     """The loss became NaN or infinite at `step`; that step was yielded before."""
 

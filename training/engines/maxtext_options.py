@@ -104,6 +104,8 @@ class MaxTextOptions:
     dcn_data_parallelism: int = 1
     dcn_fsdp_parallelism: int = 1
     checkpoint_period: int = 1000
+    eval_path: str = ""
+    eval_steps: int = 20
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -126,13 +128,7 @@ def check_maxtext(spec: Any) -> None:
             raise SpecError("maxtext", "set", f"nothing under engine {spec.engine}", "use engine: maxtext")
         return
     check_text("data.path", spec.data.path or "")
-    if spec.schedule.validation_every:
-        raise SpecError(
-            "schedule.validation_every",
-            spec.schedule.validation_every,
-            "0 under engine maxtext",
-            "MaxText 0.2.5 empties its metrics_file at every evaluation pass; evaluate its checkpoints and import the results",
-        )
+    _check_evaluation(spec, options)
     if spec.schedule.statistics_every:
         raise SpecError(
             "schedule.statistics_every", spec.schedule.statistics_every, "0 under engine maxtext", "it gives no statistics by layer"
@@ -140,6 +136,21 @@ def check_maxtext(spec: Any) -> None:
     mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:
         raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
+
+
+def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
+    every = spec.schedule.validation_every
+    if options.eval_steps < 1:
+        raise SpecError("maxtext.eval_steps", options.eval_steps, "a number of batches from 1")
+    if every and (not options.eval_path or spec.data.source != "grain"):
+        raise SpecError(
+            "schedule.validation_every",
+            every,
+            "0 under engine maxtext, or data.source: grain and maxtext.eval_path",
+            "it evaluates checkpoints of the run, which it saves with grain alone, on the files of maxtext.eval_path",
+        )
+    if every and options.hardware == "gpu_multiprocess":
+        raise SpecError("schedule.validation_every", every, "0 with maxtext.hardware: gpu_multiprocess", "evaluate on one machine")
 
 
 def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:

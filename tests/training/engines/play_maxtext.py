@@ -27,16 +27,35 @@ def main() -> int:
     if told["run_name"] == "step0":
         (checkpoints / "0" / "items").mkdir(parents=True)
         return 0
+    if told["run_name"] == "evaluation":
+        return evaluate(told, checkpoints)
     first = max((int(each.name) + 1 for each in checkpoints.glob("*")), default=0)
     assert "" not in told.values()  # MaxText reads it as null
     assert "load_parameters_path" not in told or Path(told["load_parameters_path"]).exists()
-    return play(told["metrics_file"], first, int(told["steps"]))
+    return play(told["metrics_file"], first, int(told["steps"]), checkpoints, int(told["checkpoint_period"]))
 
 
-def play(metrics: str, first: int, steps: int) -> int:
+def evaluate(told: dict[str, str], checkpoints: Path) -> int:
+    """Go on from the only checkpoint for a step, and evaluate: a record of each batch, then their summary."""
+    (checkpoint,) = checkpoints.iterdir()
+    step = int(checkpoint.name) + 1
+    assert (int(told["steps"]), int(told["eval_start_step"]), float(told["learning_rate"])) == (step + 1, step, 0.0)
+    if os.environ.get("PLAY_FAULT") == "evaluates nothing":
+        return 0
+    *batches, summary = evaluations()
+    for number, record in enumerate(batches):
+        append(told["metrics_file"], record, number)
+    append(told["metrics_file"], json.dumps(json.loads(summary) | {"step": float(step)}), step)
+    return 0
+
+
+def evaluations() -> list[str]:
+    return [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:6]
+
+
+def play(metrics: str, first: int, steps: int, checkpoints: Path, period: int) -> int:
     fault, _, at = os.environ.get("PLAY_FAULT", "").partition(":")
     records = {int(json.loads(line)["step"]): line for line in lines("maxtext_session.jsonl.gz")}
-    evaluation = [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:5]
     for line in lines("maxtext_session.log.gz"):
         found = STEP.search(line)
         step = int(found[1]) if found else -1
@@ -53,8 +72,10 @@ def play(metrics: str, first: int, steps: int) -> int:
         time.sleep(json.loads(records[step])["perf/step_time_seconds"] * float(os.environ.get("PLAY_SPEED", "0.01")))
         if not (fault == "stops" and step >= int(at)) and not (fault == "loses" and int(at) <= step < int(at) + 3):
             append(metrics, records[step], step)
+        if step and step % period == 0:
+            (checkpoints / str(step) / "items").mkdir(parents=True)
         if fault == "evaluates" and step % int(at) == int(at) - 1:
-            for number, record in enumerate(evaluation):
+            for number, record in enumerate(evaluations()[:5]):
                 append(metrics, record, number)
     return 0
 

@@ -1,0 +1,83 @@
+"""Held-out loss of a MaxText run, by a process of its own for each checkpoint, after the training has ended.
+
+What it answers: what is the loss on the evaluation data after the steps n, 2 n, ... (`schedule.validation_every`)?
+
+MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and what was not read in the milliseconds before is
+lost; event files would not be emptied, but without Google Cloud they go into the installation's own folder, under a name that runs
+share. So the training process saves its state every n steps, and afterwards a second process goes on from each: one step at learning
+rate 0, which leaves the parameters as they are, then an evaluation into a metrics_file of its own. It has the state of delayed
+scaling too, which a loading of the parameters alone would lose. A checkpoint is deleted once it was evaluated.
+
+The assumption that can fail: a disk with room for every checkpoint of a run.
+
+Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step), common/metric_logger.py (its summary is the
+record that has eval/total_loss).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from training.engines import maxtext_command as commands
+from training.engines.maxtext_errors import EvaluationFailedError
+from training.engines.maxtext_follow import Log
+from training.engines.maxtext_installed import Installed
+from training.engines.maxtext_process import failure, running
+from training.spec import RunSpec
+
+_LOOK_SECONDS = 0.2
+
+
+def evaluations(
+    spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str], silence_seconds: float
+) -> Iterator[tuple[int, float]]:
+    """(step, mean loss in nats a token) of every checkpoint of a run that has ended; raises a MaxTextError where a process breaks."""
+    for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
+        if folder.name.isdecimal() and int(folder.name):
+            step = int(folder.name)
+            yield step, _evaluated(spec, step, found, paths, environment, silence_seconds)
+            shutil.rmtree(paths.evaluation)
+
+
+def summary(metrics: Path) -> float:
+    """The loss of the only evaluation in a metrics_file; NaN where it says so. Raises EvaluationFailedError where there is none."""
+    losses = []
+    for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []:
+        record = json.loads(line)
+        if "eval/total_loss" in record:  # the summary; the records of each batch have none
+            losses.append(float(record["eval/avg_loss"]))
+    if not losses:
+        raise EvaluationFailedError(f"MaxText wrote no summary of an evaluation into {metrics}; has maxtext.eval_path a whole batch?")
+    return losses[-1]
+
+
+def _evaluated(
+    spec: RunSpec, step: int, found: Installed, paths: commands.Paths, environment: Mapping[str, str], silence_seconds: float
+) -> float:
+    shutil.rmtree(paths.evaluation, ignore_errors=True)
+    (paths.evaluation / "checkpoints").mkdir(parents=True)
+    (paths.checkpoints / str(step)).rename(paths.evaluation / "checkpoints" / str(step))
+    metrics = paths.evaluation / "metrics.jsonl"
+    command = commands.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
+    file = paths.folder / f"evaluation-{step}.log"
+    log = Log(file, sys.stderr)
+    heard, lines = time.monotonic(), 0
+    with running(command, paths.folder, file, environment) as process:
+        while process.poll() is None:
+            time.sleep(_LOOK_SECONDS)
+            list(log.steps())
+            if log.lines_read > lines:
+                heard, lines = time.monotonic(), log.lines_read
+            if time.monotonic() - heard > silence_seconds:
+                raise EvaluationFailedError(f"MaxText wrote nothing for {silence_seconds:g} s while it evaluated step {step}")
+    list(log.steps())
+    if process.returncode != 0:
+        raise failure(process.returncode, log, f"while it evaluated step {step}", progressed=False)
+    loss = summary(metrics)
+    return loss if math.isfinite(loss) else math.nan
