@@ -94,8 +94,10 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     seen = jnp.stack([*seen, layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)])
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
-    g = _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, random_bits.fold(seed, _WGRAD))
-    if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0:  # write out the narrower of the two
+    narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
+    apart = narrow and not recipe.watched and jax.default_backend() == "cpu"  # on a GPU a branch waits for the host
+    g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
+    if narrow:  # write out the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
         dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
@@ -114,6 +116,25 @@ def _operand(
         return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
     quantized = to_bfloat16(x, axis, quantizer, seed, scale if quantizer.delayed else None)
     return quantized._replace(value=quantized.value.astype(dtype))
+
+
+def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.Array, apart: bool, amax: jax.Array) -> Operand:
+    """wgrad's copy of g; `apart` from what reads it, where that is the writing of its transpose.
+
+    XLA would round inside the loop that transposes, which takes three times as long as one after the other. It can't fuse into
+    a branch, nor know that this one is always taken.
+    """
+
+    def rounded(g_MN: jax.Array, seed: jax.Array) -> Operand:
+        return _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, seed)
+
+    def nothing(g_MN: jax.Array, seed: jax.Array) -> Operand:
+        return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, seed)))
+
+    if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
+        return rounded(g_MN, seed)
+    found: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
+    return found
 
 
 def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
