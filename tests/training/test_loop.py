@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from training import model, run, step
+from training import loop, model, run, step
 from training.data import Corpus, VocabularyTooSmallError
 from training.fingerprint import manifest
 from training.layer_statistics import OPERANDS, STATISTICS
@@ -187,11 +187,28 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
     large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
-    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* logits alone take 6047\.7\); reduce .*the model, or raise"):
+    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* at the least [0-9.]+\); reduce .*the model, or raise"):
         next(train(large, CORPUS))
     batches = replace(SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16))
     with pytest.raises(OutOfMemoryError, match=r"1,048,576 tokens a step do not fit"):
         next(train(batches, CORPUS))
+
+
+def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
+    found = []
+
+    def measured(*arguments):
+        found.append(block.lower(*arguments).compile().memory_analysis())
+        raise MemoryError
+
+    block = step.block
+    monkeypatch.setattr(step, "block", measured)
+    wide = Model(d_model=64, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=192)
+    spec = replace(SPEC, model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
+    with pytest.raises(OutOfMemoryError):
+        next(train(spec, CORPUS))
+    taken = found[0].temp_size_in_bytes + found[0].argument_size_in_bytes
+    assert taken / 6 < loop._least_bytes(spec) < taken
 
 
 def test_what_cannot_run_is_refused_before_the_first_step():
