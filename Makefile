@@ -19,9 +19,9 @@ serve: .venv/.installed node_modules/.installed ## the standalone stack without 
 	@$(BIN)/python -m workers.standalone serve
 
 test: .venv/.installed-dev node_modules/.installed ## every test, a process for each core
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-test-faults: .venv/.installed-dev ## 250 faults on each database, about half an hour
+test-faults: .venv/.installed-dev ## 250 faults on each database, three quarters of an hour
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
 

@@ -1,7 +1,7 @@
 """How fast is the judge? Two arms of 10,000 and 1,000,000 steps, and a CSV of 1,000,000 rows, beside peers measured in the same run.
 
 Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s and 300 MB above the inputs, 2 x 10,000 in 10 ms, CSV in 1.0 s.
-Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary bootstrap for the interval, where arch is installed.
+Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary bootstrap for the interval.
 """
 
 import io
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from arch.bootstrap import StationaryBootstrap
 
 from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
 from parity.readers import read_run
@@ -60,11 +61,6 @@ def judged(n: int, limit: float) -> bool:
 
 
 def _bootstrap(gap: np.ndarray, seconds: float, n: int) -> None:
-    try:
-        from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (optional peer)
-    except ImportError:
-        print("  arch is not installed: no bootstrap beside it (pip install arch)")
-        return
     late = gap[-n // 5 :][-20_000:]
     spent = best_of(1, lambda: StationaryBootstrap(50, late, seed=0).conf_int(np.mean, reps=300))
     print(f"  arch stationary bootstrap of {len(late):,} points, 300 draws: {spent:.3f} s, {spent / seconds:.1f} x the whole judge")
