@@ -107,7 +107,7 @@ def zooms(http: httpx2.Client, job: str) -> dict[str, float]:
         def overlay(asked: dict[str, int] = asked) -> None:
             http.get(f"/jobs/{job}/overlay", params={**asked, "points": 2000}).raise_for_status()
 
-        found[words] = max(best_of(7, gap), best_of(7, overlay))
+        found[words] = max(best_of(20, gap), best_of(20, overlay))
     return found
 
 
