@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from training import launched
 from training.engines import maxtext
+from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.engines.maxtext_options import MaxTextOptions
 from training.launched import LauncherError, Processes
 from training.spec import Data, Model, Projections, RunSpec, Schedule
@@ -133,13 +134,19 @@ def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
         silence_seconds=0.9 * request["silence_seconds"],
         processes=own,
     )
-    yield from maxtext.train(
+    named = False
+    for step in maxtext.train(
         spec,
         place,
         note=lambda text: tell("note", {"message": text}),
         profile=lambda step, values: tell("profile", {"step": step, **values}),
         validated=lambda step, loss: tell("validation", {"step": step, "loss": loss}),
-    )
+    ):
+        if step.layers and not named:
+            named = True
+            names = [str(layer) for layer in range(len(step.layers))]
+            tell("layers", {"layers": names, "operands": ["output"], "statistics": ACTIVATION_STATISTICS})
+        yield step
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:

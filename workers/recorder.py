@@ -117,7 +117,7 @@ class Recorder:
         validated = [step for step in steps if step["validation_loss"] is not None]
         if validated:
             yield "validation", validated, {"loss": _column(validated, "validation_loss")}
-        if self._layers:
+        if self._layers and steps[0]["layer_grad_norms"]:
             norms = np.array([step["layer_grad_norms"] for step in steps], np.float64)
             yield "layer_grad_norm", steps, dict(zip(self._layers, norms.T, strict=True))
         watched = [step for step in steps if step["layers"] is not None]

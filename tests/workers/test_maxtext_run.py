@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server import jobs
+from server import jobs, layer_table
 from server.database import store
 from server.database.models import Run
 from training.engines.maxtext_options import MaxTextOptions
@@ -27,7 +27,7 @@ PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 def playing(tmp_path, monkeypatch, submit):
     """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
 
-    def queue(fault: str = "", validation_every: int = 0) -> str:
+    def queue(fault: str = "", validation_every: int = 0, **options) -> str:
         python = tmp_path / "python-with-maxtext"
         python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -42,7 +42,7 @@ def playing(tmp_path, monkeypatch, submit):
             baseline=Arm(recipe="fp8_delayed"),
             candidates=(Arm(recipe="bf16"),),
             maxtext=MaxTextOptions(
-                hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet")
+                hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet"), **options
             ),
         )
 
@@ -154,6 +154,19 @@ def test_checkpoints_are_evaluated_after_the_training_and_recorded(playing, trai
     assert steps.tolist() == [40, 80]
     assert columns["loss"].tolist() == [4.2783562726950075] * 2
     assert not (settings.checkpoints / run.id).exists()
+
+
+def test_what_maxtext_tells_of_its_layers_is_recorded_by_layer(playing, train, database):
+    playing(record_internal_nn_metrics=True)
+    run = train()
+    assert (run.state, run.steps_done) == ("finished", 85)
+    with database.read() as session:
+        there = layer_table.recorded(session, run.id)
+        steps, columns = store.read(session, run.id, "layers")
+    assert (there.layers, there.operands, there.has_norms) == (["0", "1"], ["output"], False)
+    assert there.statistics == ["fraction_zero", "mean", "stdev"]
+    assert len(steps) == 85
+    assert set(columns["1/output/stdev"]) == {3.0}
 
 
 def test_an_evaluation_without_a_loss_fails_the_run_and_keeps_its_curve(playing, train, database):

@@ -83,6 +83,7 @@ def settings(spec: RunSpec) -> dict[str, Value]:
         "data_shuffle_seed": spec.seed,
         "init_weights_seed": init_weights_seed(spec.seed, spec.replicate if loads_parameters(spec) else 0),
         "eval_interval": -1,
+        **({"record_internal_nn_metrics": 1} if spec.maxtext.record_internal_nn_metrics else {}),
         "enable_tensorboard": False,
         "log_config": False,
         "skip_jax_distributed_system": spec.maxtext.hardware != "gpu_multiprocess",

@@ -29,6 +29,9 @@ from training.statistics import StepStats
 LOG_LINES = 50
 _HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
 _STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: ([^\s,]+)")
+# What MaxText records of each layer's output with record_internal_nn_metrics, by the names of ACTIVATION_STATISTICS.
+_ACTIVATIONS = ("activ_mean", "activ_stdev", "activ_fraction_zero")
+ACTIVATION_STATISTICS = ("mean", "stdev", "fraction_zero")
 _LAG = 100  # steps that the log may be ahead of the record before the record counts as stopped
 _ROUNDING = 0.0006  # the log has 3 decimals
 _REMEMBERED = 256
@@ -197,6 +200,7 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
             raise MetricsError(f"step {step} of metrics_file has {names[0]} = {found!r}, expected a number")
         return float(found)
 
+    layers = sorted(name.partition("/")[2] for name in record if name.startswith(f"{_ACTIVATIONS[0]}/"))
     return StepStats(
         step=step,
         loss=number("learning/loss"),
@@ -212,4 +216,5 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
         nonfinite_inputs=_NAN,
         layer_grad_norms=(),
         tflops_per_device=number("perf/per_device_tflops_per_sec"),
+        layers=tuple((tuple(number(f"{name}/{layer}") for name in _ACTIVATIONS),) for layer in layers) or None,
     )

@@ -106,6 +106,7 @@ class MaxTextOptions:
     checkpoint_period: int = 1000
     eval_path: str = ""
     eval_steps: int = 20
+    record_internal_nn_metrics: bool = False
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))

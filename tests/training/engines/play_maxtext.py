@@ -32,7 +32,7 @@ def main() -> int:
     first = max((int(each.name) + 1 for each in checkpoints.glob("*")), default=0)
     assert "" not in told.values()  # MaxText reads it as null
     assert "load_parameters_path" not in told or Path(told["load_parameters_path"]).exists()
-    return play(told["metrics_file"], first, int(told["steps"]), checkpoints, int(told["checkpoint_period"]))
+    return play(told, first, int(told["steps"]), checkpoints)
 
 
 def evaluate(told: dict[str, str], checkpoints: Path) -> int:
@@ -53,7 +53,8 @@ def evaluations() -> list[str]:
     return [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:6]
 
 
-def play(metrics: str, first: int, steps: int, checkpoints: Path, period: int) -> int:
+def play(told: dict[str, str], first: int, steps: int, checkpoints: Path) -> int:
+    metrics, period = told["metrics_file"], int(told["checkpoint_period"])
     fault, _, at = os.environ.get("PLAY_FAULT", "").partition(":")
     records = {int(json.loads(line)["step"]): line for line in lines("maxtext_session.jsonl.gz")}
     for line in lines("maxtext_session.log.gz"):
@@ -70,6 +71,10 @@ def play(metrics: str, first: int, steps: int, checkpoints: Path, period: int) -
         if found is None or step < first:
             continue
         time.sleep(json.loads(records[step])["perf/step_time_seconds"] * float(os.environ.get("PLAY_SPEED", "0.01")))
+        if told.get("record_internal_nn_metrics") == "1":
+            activations = {"activ_mean": 0.5, "activ_stdev": 2.0, "activ_fraction_zero": 0.25}
+            seen = {f"{name}/layer_{layer:03d}": value + layer for name, value in activations.items() for layer in range(2)}
+            records[step] = json.dumps(json.loads(records[step]) | seen)
         if not (fault == "stops" and step >= int(at)) and not (fault == "loses" and int(at) <= step < int(at) + 3):
             append(metrics, records[step], step)
         if step and step % period == 0:
