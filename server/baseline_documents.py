@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, selectinload
 
 from parity.alignment import align, distinct
 from parity.criteria import NVFP4, Criteria
@@ -26,6 +26,8 @@ from server.registered import live_workers
 from server.trainers import changed
 
 _JOBS_NAMED = 20
+# Load options for a list of versions: three queries for all of them.
+WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload(Baseline.events))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,9 @@ class BaselineDiff:
 
 def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummary]:
     """Versions in one line each."""
-    newest = {row.name: baselines.find(session, row.name).version for row in rows}
+    asked = {row.name for row in rows}
+    highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_(asked)).group_by(Baseline.name)
+    newest = {row[0]: row[1] for row in session.execute(highest)}
     names = _names(session)
     return [BaselineSummary(**_summary(row, names, newest=newest[row.name] == row.version)) for row in rows]
 

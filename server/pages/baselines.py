@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
 
 from server import baselines
-from server.baseline_documents import baseline_document, diff, parsed_version, summaries
+from server.baseline_documents import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.context import InContext
 from server.database.models import Baseline, is_id
 from server.errors import InvalidError, NotFoundError
@@ -22,7 +22,7 @@ VERSIONS_SHOWN = 200
 def index(request: Request, context: InContext) -> Response:
     """Versions, promoted last first."""
     with context.database.read() as session:
-        rows = session.scalars(select(Baseline).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
+        rows = session.scalars(select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
         found = summaries(session, rows)
     return templates.TemplateResponse(request, "baselines.html", {"baselines": found, "shown": VERSIONS_SHOWN})
 

@@ -13,7 +13,16 @@ from sqlalchemy import select
 
 from server import baselines
 from server.auth import Principal, requires
-from server.baseline_documents import BaselineDiff, BaselineDocument, BaselineSummary, baseline_document, diff, parsed_version, summaries
+from server.baseline_documents import (
+    WHOLE,
+    BaselineDiff,
+    BaselineDocument,
+    BaselineSummary,
+    baseline_document,
+    diff,
+    parsed_version,
+    summaries,
+)
 from server.context import InContext
 from server.database.models import Baseline, is_id
 from server.errors import InvalidError
@@ -79,7 +88,7 @@ def index(
     limit: Annotated[int, Query(ge=1, le=500, description="versions a page")] = 50,
 ) -> BaselinePage:
     """Versions of baselines, promoted last first, the expired ones too."""
-    statement = select(Baseline).order_by(Baseline.id.desc()).limit(limit + 1)
+    statement = select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(limit + 1)
     if name:
         statement = statement.where(Baseline.name == name)
     if cursor:
