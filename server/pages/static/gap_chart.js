@@ -58,7 +58,7 @@ export class GapChart extends Chart {
     const [own, base] = [this.gap.spikes_candidate, this.gap.spikes_baseline].map((steps) => steps.length);
     const spikes = own + base ? ` Spikes of the whole run: ${whole(own)} of the candidate, triangles above; ${whole(base)} of the baseline, below.` : "";
     const outside = out ? ` ${whole(out)} bins lie outside the scale: triangles at the edge.` : "";
-    return spikes + outside + (bad ? ` ${whole(bad)} steps are NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
+    return spikes + outside + (bad ? ` ${bad === 1 ? "1 step is" : `${whole(bad)} steps are`} NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }
 
   /** Room for the margin on both sides and for the data; the wild first tenth of training must not flatten the rest. */

@@ -36,6 +36,7 @@ export class LogView {
     const { attempts } = await answer.json();
     const parts = [...measured(run, profile.ok ? await profile.json() : null), ...attempts.flatMap((one) => this.attempt(run, one))];
     this.logs.replaceChildren(...(parts.length ? parts : [element("p", this.details.dataset.empty, "note")]));
+    for (const text of this.logs.querySelectorAll("pre")) text.scrollTop = text.scrollHeight;
   }
 
   attempt(run, { attempt, state, worker, lines, cut, missing, artifacts }) {
