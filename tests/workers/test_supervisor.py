@@ -66,10 +66,14 @@ def test_a_run_is_trained_and_recorded(database, submit, train):
     with database.read() as session:
         steps, columns = store.read(session, held.run_id, "train")
         validated, _ = store.read(session, held.run_id, "validation")
+        profiled, profile = store.read(session, held.run_id, "profile")
     assert steps.tolist() == list(range(40))
     assert 3.0 < columns["lm_loss"][0] < 8.0
     assert columns["lm_loss"][-5:].mean() < columns["lm_loss"][:5].mean()
     assert 39 in validated
+    assert profiled.tolist() == [39]
+    assert np.isnan(profile["compute_share"]).all()  # nobody asked for a trace
+    assert profile["peak_memory_bytes"][0] > 1 << 26
     assert _children() == []
 
 

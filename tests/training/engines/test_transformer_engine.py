@@ -134,6 +134,9 @@ def on_blackwell(stubbed_te, monkeypatch):
     installed = stubbed_te(100)
     monkeypatch.setattr("training.device.describe", lambda: BLACKWELL)
     monkeypatch.setattr(installed, "_CUSTOM_CALLS", ())  # the stub is what this variable would put in the place of the kernels
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell, monkeypatch):
