@@ -5,7 +5,7 @@
 Never dropped: the curve of a finished run that a verdict was made from, of a baseline arm, of a named baseline (its controls too), or
 that another run reuses. So every verdict can be judged again and its evidence downloaded for as long as the job is there. Dropped, that
 many days after the job has ended: attempts that a newer one replaced, curves of runs that failed or were cancelled, finished candidates
-of jobs without a verdict, and (each worker its own) logs and checkpoints of runs that have ended.
+of jobs without a verdict, and (each worker its own) logs, profiles and checkpoints of runs that have ended.
 """
 
 from __future__ import annotations

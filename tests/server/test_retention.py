@@ -100,13 +100,19 @@ def test_old_logs_and_checkpoints_of_ended_runs_go(database, kept, recorded, tmp
         (logs / f"{run_id}-1.log").write_text("hello")
         (checkpoints / run_id).mkdir(parents=True)
         (checkpoints / run_id / "state").write_text("weights")
-        made += [logs / f"{run_id}-1.log", checkpoints / run_id]
+        (kept.artifacts / f"{run_id}-1").mkdir(parents=True)
+        (kept.artifacts / f"{run_id}-1" / "a.nsys-rep").write_text("report")
+        made += [logs / f"{run_id}-1.log", checkpoints / run_id, kept.artifacts / f"{run_id}-1"]
     (logs / f"{ids[0]}-2.log").write_text("new")
     for path in made:
         os.utime(path, (time.time() - OLD,) * 2)
     found = drop(kept, database)
-    assert [(one.what, one.run_id, one.size_bytes) for one in found] == [("log", ids[0], 5), ("checkpoints", ids[0], 7)]
-    assert [path.exists() for path in made] == [False, False, True, True, True, True]
+    assert [(one.what, one.run_id, one.size_bytes) for one in found] == [
+        ("log", ids[0], 5),
+        ("profiles", ids[0], 6),
+        ("checkpoints", ids[0], 7),
+    ]
+    assert [path.exists() for path in made] == [False] * 3 + [True] * 6
     assert (logs / f"{ids[0]}-2.log").exists()
 
 
