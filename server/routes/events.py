@@ -23,7 +23,7 @@ _IDLE_SECONDS = 15.0
 # so the caller's Last-Event-ID stays.
 _ALIVE = b"event: alive\ndata: {}\n\n"
 _TEXT = {"type": "string"}
-_EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["id", "event", "data"]}
+_EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["event", "data"]}
 _DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow one job get the same row objects, so each event is written once for all of them.
