@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.documents import AttemptDocument
+from server.errors import NotFoundError
 from server.logs import without_secrets
 
 _READ_BYTES = 262_144
@@ -39,6 +40,16 @@ def attempt_logs(state_dir: Path, run_id: str, attempts: Sequence[AttemptDocumen
     return [_log(state_dir, f"{run_id}-{attempt.attempt}", attempt, lines) for attempt in reversed(attempts)]
 
 
+def artifact(state_dir: Path, run_id: str, attempt: int, name: str) -> Path:
+    """The file of this name that an attempt left on this machine; NotFoundError for any other."""
+    left = _left(state_dir, f"{run_id}-{attempt}")  # names are looked up, never joined to a path
+    if name not in left:
+        raise NotFoundError(
+            f"attempt {attempt} of run {run_id} left no file {name!r:.200} on this machine; /runs/{run_id}/log names what it left"
+        )
+    return left[name]
+
+
 def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
     path = state_dir / "logs" / "runs" / f"{name}.log"
     lines, cut, missing = [], False, None
@@ -54,8 +65,13 @@ def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> A
         every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
         cut = size > _READ_BYTES or len(every) > wanted
-    folder = state_dir / "artifacts" / name
-    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())[:_ARTIFACTS]
+    files = sorted(_left(state_dir, name))[:_ARTIFACTS]
     return AttemptLog(
         attempt=attempt.attempt, state=attempt.state, worker=attempt.worker, lines=lines, cut=cut, missing=missing, artifacts=files
     )
+
+
+def _left(state_dir: Path, name: str) -> dict[str, Path]:
+    """The files that an attempt (RUN-ATTEMPT) left, by their names within its folder; links are none of them."""
+    folder = state_dir / "artifacts" / name
+    return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()}

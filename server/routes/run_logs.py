@@ -1,4 +1,4 @@
-"""What a run's trainer printed, over REST."""
+"""What a run's trainer printed, and the files it left, over REST."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
+from fastapi.responses import FileResponse
 
 from server import external
 from server.auth import requires
 from server.context import InContext
 from server.documents import attempt_documents
-from server.run_logs import AttemptLog, attempt_logs
+from server.run_logs import AttemptLog, artifact, attempt_logs
 
 router = APIRouter(prefix="/api/v1", tags=["runs"], dependencies=[Depends(requires("view"))])
 
@@ -35,3 +36,12 @@ def log(
         run = external.find(session, run_id)
         attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
     return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
+
+
+@router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
+def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
+    """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
+    with context.database.read() as session:
+        external.find(session, run_id)
+    file = artifact(context.settings.state_dir, run_id, attempt, name)
+    return FileResponse(file, filename=file.name, media_type="application/octet-stream")

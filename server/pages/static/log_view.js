@@ -41,7 +41,7 @@ export class LogView {
 
   attempt(run, { attempt, state, worker, lines, cut, missing, artifacts }) {
     const heading = [element("h3", `Attempt ${attempt}, ${state}${worker ? `, on ${worker}` : ""}`)];
-    if (artifacts.length) heading.push(element("p", `Files in artifacts/${run}-${attempt} of the server's state folder: ${artifacts.join(", ")}.`, "note"));
+    if (artifacts.length) heading.push(files(run, attempt, artifacts));
     if (missing) return [...heading, element("p", `Its log is ${missing}.`, "note")];
     if (!lines.length) return [...heading, element("p", "It printed nothing.", "note")];
     const text = element("pre", lines.join("\n"), "log");
@@ -50,6 +50,16 @@ export class LogView {
     text.setAttribute("aria-label", `Log of attempt ${attempt}`);
     return [...heading, ...(cut ? [element("p", `The last ${lines.length} lines.`, "note")] : []), text];
   }
+}
+
+/** The files that an attempt left, each to be had. */
+function files(run, attempt, names) {
+  const list = element("p", "Files: ", "note");
+  names.forEach((name, position) => {
+    const href = `/api/v1/runs/${run}/artifacts/${attempt}/${name.split("/").map(encodeURIComponent).join("/")}`;
+    list.append(position ? ", " : "", Object.assign(element("a", name), { href }));
+  });
+  return list;
 }
 
 /** What the run measured of itself, its newest row in words, with all of it to be had. */

@@ -66,3 +66,19 @@ def test_an_unknown_run_and_too_many_lines_are_refused(api, run):
 def test_who_has_no_token_sees_no_log(settings, database, run):
     with TestClient(create_app(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
         assert client.get(f"/api/v1/runs/{run}/log").status_code == 401
+
+
+def test_what_an_attempt_left_can_be_had_and_nothing_else(api, settings, run):
+    folder = settings.state_dir / "artifacts" / f"{run}-2" / "plugins" / "profile"
+    folder.mkdir(parents=True)
+    (folder / "a b.trace.json.gz").write_bytes(b"trace")
+    (settings.state_dir / "artifacts" / "secret").write_text("secret")
+    (folder / "out").symlink_to(settings.state_dir / "artifacts" / "secret")
+    [name] = api.get(f"/api/v1/runs/{run}/log").json()["attempts"][0]["artifacts"]
+    answer = api.get(f"/api/v1/runs/{run}/artifacts/2/{name}")
+    assert (answer.content, answer.headers["content-disposition"]) == (b"trace", "attachment; filename*=utf-8''a%20b.trace.json.gz")
+    for other in ("none", "plugins", "plugins/profile/out", "..%2Fsecret", "%2e%2e/secret", "/etc/passwd", "a%00b", "x" * 5000):
+        refused = api.get(f"/api/v1/runs/{run}/artifacts/2/{other}")
+        assert refused.status_code == 404, other
+        assert "secret" not in refused.text.replace(other, "").replace("../secret", "")
+    assert api.get(f"/api/v1/runs/{run}/artifacts/1/{name}").status_code == 404
