@@ -63,11 +63,6 @@ def rerun(rng: np.random.Generator, batch: np.ndarray, run_sd: float = RUN_SD, g
     return curve_from_arrays(np.arange(n), loss, recipe=recipe)
 
 
-def shifted(run: Curve, gap: float) -> Curve:
-    """The run with a constant gap."""
-    return curve_from_arrays(run.steps, run.loss + gap, recipe=run.recipe)
-
-
 def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Criteria, planned: int = STEPS) -> Verdict:
     """Judge one candidate."""
     return judge(base, {"candidate": cand}, policy, planned_steps=planned)[0]
