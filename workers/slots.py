@@ -55,7 +55,8 @@ def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.en
     prefixes = (*_PREFIXES, *_LAUNCHERS) if settings.launcher else _PREFIXES
     kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(prefixes)}
     kept |= {
-        "JAX_COMPILATION_CACHE_DIR": str(settings.state_dir.resolve() / "jax-cache"),
+        # Resolved to its end: jax makes the folder's name part of the key, and another name for the same cache would find nothing.
+        "JAX_COMPILATION_CACHE_DIR": str((settings.state_dir / "jax-cache").resolve()),
         # Named, so that a machine without its GPU refuses a run instead of training it on the processor.
         "JAX_PLATFORMS": "cpu" if settings.capability == "cpu" else "cuda",
         "PYTHONUNBUFFERED": "1",

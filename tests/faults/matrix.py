@@ -48,7 +48,7 @@ from server.settings import CHECKOUT, Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers.processes import Part, start
 
-STEPS = 1500
+STEPS = 1000
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
 JOBS_AT_ONCE = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from server.database.models import Worker
 
 @pytest.fixture(scope="session")
 def jax_cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("jax-cache")
+    """Shared by the processes of one test session, too."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jax-cache"
+    cache.mkdir(exist_ok=True)
+    return cache
 
 
 @pytest.fixture
