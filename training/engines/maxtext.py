@@ -39,12 +39,11 @@ from training.engines.maxtext_errors import (
 from training.engines.maxtext_evaluation import evaluations
 from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_installed import Installed, installed
-from training.engines.maxtext_process import failure, meeting_place, running
+from training.engines.maxtext_process import LOOK_SECONDS, failure, meeting_place, run_to_its_end, running
 from training.launched import ALONE, LauncherError, Processes
 from training.spec import RunSpec
 from training.statistics import StepStats
 
-_LOOK_SECONDS = 0.2
 _HASHED_BYTES = 1 << 30
 
 
@@ -176,7 +175,7 @@ def _follow(process: subprocess.Popen[bytes], follower: Follower, log: Log, sile
         if time.monotonic() - heard > silence_seconds:
             message = f"MaxText wrote nothing for {silence_seconds:g} s after step {follower.last} and was killed as hung"
             raise HungError(f"{message}; the last lines of its log:\n{log.end()}", transient=True)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
 
 
 def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]) -> None:
@@ -204,22 +203,8 @@ def _write_first_parameters(spec: RunSpec, found: Installed, paths: commands.Pat
     """Let MaxText write the checkpoint that every run of the seed begins with."""
     shutil.rmtree(paths.folder / "step0", ignore_errors=True)
     command = commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
-    file = paths.folder / "step0.log"
-    log = Log(file, sys.stderr)
-    heard, lines = time.monotonic(), 0
-    with running(command, paths.folder, file, environment) as process:
-        while process.poll() is None:
-            time.sleep(_LOOK_SECONDS)
-            list(log.steps())
-            if log.lines_read > lines:
-                heard, lines = time.monotonic(), log.lines_read
-            if time.monotonic() - heard > place.silence_seconds:
-                raise HungError(
-                    f"MaxText wrote nothing for {place.silence_seconds:g} s while it made the parameters of step 0", transient=True
-                )
-    list(log.steps())
-    if process.returncode != 0:
-        raise failure(process.returncode, log, "while it made the parameters of step 0", progressed=False)
+    doing, silence = "made the parameters of step 0", place.silence_seconds
+    log = run_to_its_end(command, paths.folder, paths.folder / "step0.log", environment, silence, doing, transient=True)
     if not paths.first_parameters.exists():
         raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
 

@@ -19,19 +19,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from training.engines import maxtext_command as commands
 from training.engines.maxtext_errors import EvaluationFailedError
-from training.engines.maxtext_follow import Log
 from training.engines.maxtext_installed import Installed
-from training.engines.maxtext_process import failure, running
+from training.engines.maxtext_process import run_to_its_end
 from training.spec import RunSpec
-
-_LOOK_SECONDS = 0.2
 
 
 def evaluations(
@@ -65,19 +60,7 @@ def _evaluated(
     (paths.checkpoints / str(step)).rename(paths.evaluation / "checkpoints" / str(step))
     metrics = paths.evaluation / "metrics.jsonl"
     command = commands.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
-    file = paths.folder / f"evaluation-{step}.log"
-    log = Log(file, sys.stderr)
-    heard, lines = time.monotonic(), 0
-    with running(command, paths.folder, file, environment) as process:
-        while process.poll() is None:
-            time.sleep(_LOOK_SECONDS)
-            list(log.steps())
-            if log.lines_read > lines:
-                heard, lines = time.monotonic(), log.lines_read
-            if time.monotonic() - heard > silence_seconds:
-                raise EvaluationFailedError(f"MaxText wrote nothing for {silence_seconds:g} s while it evaluated step {step}")
-    list(log.steps())
-    if process.returncode != 0:
-        raise failure(process.returncode, log, f"while it evaluated step {step}", progressed=False)
+    log = paths.folder / f"evaluation-{step}.log"
+    run_to_its_end(command, paths.folder, log, environment, silence_seconds, f"evaluated step {step}", transient=False)
     loss = summary(metrics)
     return loss if math.isfinite(loss) else math.nan

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.engines.maxtext_errors import CrashedError, MaxTextError, TooLittleMemoryError
+from training.engines.maxtext_errors import CrashedError, HungError, MaxTextError, TooLittleMemoryError
 from training.engines.maxtext_follow import LOG_LINES, Log
 from training.launched import COORDINATOR, LauncherError, Processes
 from training.parent_death import ends_with_parent
+
+LOOK_SECONDS = 0.2
 
 
 @contextmanager
@@ -32,6 +36,30 @@ def running(command: Sequence[str], folder: Path, log: Path, environment: Mappin
     finally:
         process.kill()
         process.wait()
+
+
+def run_to_its_end(
+    command: Sequence[str], folder: Path, file: Path, environment: Mapping[str, str], silence_seconds: float, doing: str, *, transient: bool
+) -> Log:
+    """The log (in `file`) of a process that did what it was started for and ended with status 0.
+
+    Raises HungError when it wrote nothing for so long, and what `failure` says of any other end; `doing` completes the sentence,
+    `transient` is whether another attempt is worth it after a silence.
+    """
+    log = Log(file, sys.stderr)
+    heard, lines = time.monotonic(), 0
+    with running(command, folder, file, environment) as process:
+        while process.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            list(log.steps())
+            if log.lines_read > lines:
+                heard, lines = time.monotonic(), log.lines_read
+            if time.monotonic() - heard > silence_seconds:
+                raise HungError(f"MaxText wrote nothing for {silence_seconds:g} s while it {doing}", transient=transient)
+    list(log.steps())
+    if process.returncode != 0:
+        raise failure(process.returncode, log, f"while it {doing}", progressed=False)
+    return log
 
 
 def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
