@@ -48,6 +48,7 @@ _COLLECTIVE = re.compile(
     r"nccl|all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all|collective|psum|ppermute|send|recv", re.IGNORECASE
 )
 _CPU_LANES = ("tf_XLA", "XLAEigen")
+_LEAST_SECONDS = 0.2  # within less, a busy host may not have let the device begin anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,8 @@ class _Trace:
         """Whether so many steps were told and so much time passed: a block's steps are told at once, when the device has done them."""
         if len(self._seen) < self._plan.steps:
             return False
-        return time.monotonic() - self._began >= sum(step.step_seconds for step in self._seen[: self._plan.steps])
+        took = sum(step.step_seconds for step in self._seen[: self._plan.steps])
+        return time.monotonic() - self._began >= max(took, _LEAST_SECONDS)
 
     def stop(self, without: dict[str, float]) -> dict[str, float]:
         """End the trace and read it; `without` where there is none."""
