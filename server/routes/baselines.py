@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -25,8 +23,8 @@ from server.baseline_documents import (
 )
 from server.context import InContext
 from server.database.models import Baseline, is_id
-from server.errors import InvalidError
 from server.exact import Exact
+from server.routes.cursors import cursor_of, row_id_of
 
 router = APIRouter(prefix="/api/v1", tags=["baselines"], dependencies=[Depends(requires("view"))])
 
@@ -92,10 +90,10 @@ def index(
     if name:
         statement = statement.where(Baseline.name == name)
     if cursor:
-        statement = statement.where(Baseline.id < _decoded(cursor))
+        statement = statement.where(Baseline.id < row_id_of(cursor, "b"))
     with context.database.read() as session:
         rows = session.scalars(statement).all()
-        more = base64.urlsafe_b64encode(rows[limit - 1].id.encode()).decode() if len(rows) > limit else None
+        more = cursor_of(rows[limit - 1].id) if len(rows) > limit else None
         return BaselinePage(items=summaries(session, rows[:limit]), next_cursor=more)
 
 
@@ -155,13 +153,3 @@ def compare(
 def _document(context: InContext, name: str, version: int | None) -> BaselineDocument:
     with context.database.read() as session:
         return baseline_document(session, baselines.find(session, name, version), context.settings.lease_seconds)
-
-
-def _decoded(cursor: str) -> str:
-    try:
-        found = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        found = ""
-    if not is_id("b", found):
-        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin")
-    return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -17,10 +15,11 @@ from server import jobs
 from server.auth import Principal, requires
 from server.baselines import BaselineChoice, resolve
 from server.context import Context, InContext
-from server.database.models import Job, JobStatus, is_id
+from server.database.models import Job, JobStatus
 from server.documents import WHOLE, JobDocument, JobSummary, job_document, job_summary, verdict_documents
-from server.errors import ForbiddenError, InvalidError, NotFoundError
+from server.errors import ForbiddenError, NotFoundError
 from server.exact import Exact
+from server.routes.cursors import cursor_of, row_id_of
 from server.routes.evaluations import criteria_of
 from training.spec import JobSpec
 
@@ -115,13 +114,13 @@ def index(
     if config_hash:
         statement = statement.where(Job.config_hash == config_hash)
     if cursor:
-        statement = statement.where(Job.id < _decoded(cursor))
+        statement = statement.where(Job.id < row_id_of(cursor, "j"))
     with context.database.read() as session:
         rows = session.scalars(statement).all()
         more = len(rows) > limit
         return JobPage(
             items=[job_summary(job) for job in rows[:limit]],
-            next_cursor=base64.urlsafe_b64encode(rows[limit - 1].id.encode()).decode() if more else None,
+            next_cursor=cursor_of(rows[limit - 1].id) if more else None,
         )
 
 
@@ -160,13 +159,3 @@ def evidence(job_id: str, context: InContext) -> Response:
         bundle = bundle_bytes(jobs.case(session, job), documents)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)
-
-
-def _decoded(cursor: str) -> str:
-    try:
-        job_id = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        job_id = ""
-    if not is_id("j", job_id):
-        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin")
-    return job_id
