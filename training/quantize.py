@@ -225,7 +225,7 @@ def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) 
 def _tensor_amax(x: jax.Array) -> jax.Array:
     """max |x| (scalar), in two rounds where that is faster: over groups of sixteen rows, then over the rest."""
     if x.shape[0] % 16 == 0:
-        x = formats.largest_magnitude(x.reshape(-1, 16, x.shape[1]), (1,))
+        x = formats.largest_magnitude(x.reshape(-1, 16, x.size // x.shape[0]), (1,))
     return formats.largest_magnitude(x)
 
 
@@ -241,7 +241,7 @@ def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
 
 
 def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
-    amax = jnp.max(largest)
+    amax = _tensor_amax(largest)
     both = E4M3.largest * quantizer.format.largest
     encode = jnp.minimum(both / amax, _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
