@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +47,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class VectorFileError(ValueError):
-    """A vector file holds something that its format does not know; the message names the key."""
+    """A file is no vector file, or holds something that the format does not know; the message names the key."""
 
 
 QUANTIZERS: Mapping[str, Quantizer] = {
@@ -225,10 +227,30 @@ def _compare_dense(arrays: Arrays, name: str) -> Comparison:
 
     worst = 0.0
     for ours, part in zip(layer(x, w, g), _DENSE, strict=True):
-        theirs = arrays[f"{name}/{part}"].astype(np.float32)
-        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(theirs)))) - 7)
-        worst = max(worst, float(np.max(np.abs(np.asarray(ours, np.float32) - theirs)) / ulp))
+        worst = max(worst, _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)))
     return Comparison(name=f"dense/{name}", worst_ulp=worst, allowed_ulp=allowed)
+
+
+def _worst_ulp(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
+    """The largest difference in bfloat16 ulp of their largest magnitude; infinite where anything is not finite in one of them alone."""
+    if ours.shape != theirs.shape:
+        raise VectorFileError(f"a product has the shape {theirs.shape}, expected {ours.shape}")
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return 0.0 if np.array_equal(ours, theirs, equal_nan=True) else float("inf")
+    largest = max(float(np.max(np.abs(theirs))), float(np.finfo(np.float32).tiny))
+    return float(np.max(np.abs(ours - theirs)) / 2.0 ** (np.floor(np.log2(largest)) - 7))
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a file by name; raises VectorFileError where it is no archive of them."""
+    try:
+        with path.open("rb") as stream:  # of a torn archive that it opened itself numpy leaves the file open
+            archive = np.load(stream)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise VectorFileError("it holds one array without a name")
+            return {key: archive[key] for key in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise VectorFileError(f"expected a NumPy .npz archive: {error}") from None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -239,12 +261,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
     rows: list[Comparison] = []
     for path in parser.parse_args(arguments).files:
-        with np.load(path) as archive:
-            try:
-                found = list(compare({key: archive[key] for key in archive.files}))
-            except VectorFileError as error:
-                sys.stderr.write(f"{path}: {error}\n")
-                return 2
+        try:
+            found = list(compare(_arrays(path)))
+        except KeyError as missing:
+            sys.stderr.write(f"{path} has no {missing.args[0]}, expected it beside what is compared with it\n")
+            return 2
+        except (ValueError, TypeError) as error:
+            sys.stderr.write(f"{path}: {error}\n")
+            return 2
         if not found:
             sys.stderr.write(f"{path} holds no case that this program knows; expected keys such as <case>/nvfp4_1d/row_codes\n")
             return 2
