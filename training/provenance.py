@@ -16,6 +16,8 @@ from training.engines import transformer_engine_installed
 from training.engines.maxtext_installed import VARIABLE, versions_beside
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
+# The last three choose other products (TF32) and the order in which devices' sums are added.
+_NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 
 def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
@@ -45,4 +47,4 @@ def _trainer_version() -> str:
 
 
 def _decides_bits(name: str) -> bool:
-    return name == "XLA_FLAGS" or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
+    return name in _NAMED or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))

@@ -6,7 +6,8 @@ Under a launcher (`PARITY_LAUNCHER`) the request is its argument, and several of
 reads, tells and ends as above, the others only take part and end with the launcher.
 Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
 step (the first says from where the run goes on), `note` for what a reader of the attempt should know, `profile`
-(training.profiling), `validation` (a held-out loss that came after its step), then `end` or `error` with a code.
+(training.profiling), `validation` (a held-out loss that came after its step), `alive` where there is nothing else to say for long,
+then `end`, `error` with a code, or `broke_off`: an error after which another attempt may succeed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Process
         if own.tells:
             out.write(json.dumps({"kind": kind, **values}) + "\n")
             out.flush()
+        elif kind == "error":
+            sys.stderr.write(f"process {own.number} of {own.count}: {values['message']}\n")
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
@@ -65,10 +68,10 @@ def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Process
         tell("error", {"code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:
         # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
-        code = getattr(error, "code", None)
-        if not isinstance(code, str) or getattr(error, "transient", False):
+        code, may_pass = getattr(error, "code", None), getattr(error, "transient", False)
+        if not isinstance(code, str) or (may_pass and not own.tells):  # the launcher ends the others with one that fails
             raise
-        tell("error", {"code": code, "message": str(error)})
+        tell("broke_off" if may_pass else "error", {"code": code, "message": str(error)})
     else:
         tell("end", {})
 
@@ -141,6 +144,7 @@ def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
         note=lambda text: tell("note", {"message": text}),
         profile=lambda step, values: tell("profile", {"step": step, **values}),
         validated=lambda step, loss: tell("validation", {"step": step, "loss": loss}),
+        alive=lambda: tell("alive", {}),
     ):
         if step.layers and not named:
             named = True

@@ -151,6 +151,10 @@ class Supervisor:
                 self._retried(partial(self._recorder.beside, "validation", step, values))
             case {"kind": "note", "message": text}:
                 self._retried(partial(self._record_note, text))
+            case {"kind": "broke_off", "message": text}:
+                self._retried(self._recorder.flush)
+                self.give_back(text, "crashed")
+                return True
             case {"kind": "end"}:
                 self._end("finished")
                 return True

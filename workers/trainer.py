@@ -64,7 +64,9 @@ class Trainer:
         except subprocess.TimeoutExpired:
             status = None
         what = "closed its pipe but did not end" if status is None else f"ended with status {status}"
-        hint = " (killed from outside; the kernel does so when memory runs out)" if status == -signal.SIGKILL else ""
+        hint = ""
+        if status == -signal.SIGKILL:
+            hint = " (killed from outside; the kernel does so when memory runs out: then reduce data.batch_size or the model)"
         return f"the training process {what}{hint}; the end of its log: {self._tail()}"
 
     def _tail(self) -> str:

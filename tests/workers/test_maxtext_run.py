@@ -53,12 +53,12 @@ def playing(tmp_path, monkeypatch, submit):
 def train(settings, database, make_worker):
     worker = make_worker()
 
-    def train_one(started=None):
+    def train_one(started=None, **changes):
         with database.write() as session:
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        supervisor.train(settings, database, held, Slot(), threading.Event())
+        supervisor.train(settings.model_copy(update=changes), database, held, Slot(), threading.Event())
         with database.read() as session:
             return session.get_one(Run, held.run_id)
 
@@ -113,7 +113,15 @@ def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, t
     playing("crashes:40")
     run = train()
     assert (run.state, run.crashes) == ("queued", 1)
+    assert run.message.startswith("MaxText ended with status 1 after step 39 of 85; the last 50 lines of its log:\n")
     assert "the recipe asks for what is not there" in run.message
+    assert "Traceback" not in run.message
+
+
+def test_a_maxtext_that_prepares_for_long_is_not_taken_for_hung(playing, train):
+    playing("'is slow'")
+    run = train(silence_seconds=3.0)
+    assert (run.state, run.message) == ("finished", None)
 
 
 def test_cancel_ends_maxtext_too(playing, train, database, players):

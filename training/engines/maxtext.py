@@ -31,15 +31,14 @@ from training.engines.maxtext_errors import (
     DataMissingError,
     DivergedError,
     EndedEarlyError,
-    HungError,
     MetricsGapError,
     MetricsStoppedError,
     steps_in_words,
 )
-from training.engines.maxtext_evaluation import evaluations
+from training.engines.maxtext_evaluation import evaluations, put_back
 from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_installed import Installed, installed
-from training.engines.maxtext_process import LOOK_SECONDS, failure, meeting_place, run_to_its_end, running
+from training.engines.maxtext_process import LOOK_SECONDS, Patience, Silence, failure, meeting_place, run_to_its_end, running
 from training.launched import ALONE, LauncherError, Processes
 from training.spec import RunSpec
 from training.statistics import StepStats
@@ -89,9 +88,10 @@ def train(
     note: Callable[[str], None] = lambda _: None,
     profile: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
     validated: Callable[[int, float], None] = lambda _step, _loss: None,
+    alive: Callable[[], None] = lambda: None,
 ) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took, `validated`
-    the held-out loss after a step, once the training has ended (`schedule.validation_every`).
+    the held-out loss after a step, once the training has ended (`schedule.validation_every`), `alive` of new lines in MaxText's log.
 
     It goes on from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
     and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
@@ -109,29 +109,34 @@ def train(
     if not place.processes.tells:
         _take_part(spec, found, paths, environment)
         return
+    patience = Patience(seconds=place.silence_seconds, alive=alive)
+    put_back(paths)
     first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
     if commands.loads_parameters(spec) and not paths.first_parameters.exists():
-        _write_first_parameters(spec, found, paths, place, environment)
+        _write_first_parameters(spec, found, paths, patience, environment)
     paths.metrics.unlink(missing_ok=True)
     command = commands.train_command(spec, found.python, found.base_yml, paths, environment)
     plan = Plan(first=first, steps=spec.schedule.steps, tokens_per_step=spec.data.tokens_per_step)
     with running(command, paths.folder, paths.log, environment) as process:
         log = Log(paths.log, sys.stderr)
         follower = Follower(paths.metrics, log, plan)
-        yield from _follow(process, follower, log, place.silence_seconds)
+        yield from _follow(process, follower, plan, Silence(log, patience))
     if follower.last >= plan.first:
         profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
     if spec.schedule.validation_every:
-        for step, loss in evaluations(spec, found, paths, environment, place.silence_seconds):
+        for step, loss in evaluations(spec, found, paths, environment, patience):
             validated(step, loss)
 
 
 def data_digest(spec: RunSpec) -> str:
     """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
-    digest = hashlib.sha256(repr((spec.data, spec.maxtext.tokenizer_path)).encode())
-    for text in (spec.data.path or "", spec.maxtext.tokenizer_path, spec.maxtext.eval_path):
+    options = spec.maxtext
+    digest = hashlib.sha256(repr((spec.data, options.tokenizer_path)).encode())
+    for text in (spec.data.path or "", options.tokenizer_path, options.eval_path, options.hf_train_files):
         if not text.startswith("/"):
+            if spec.data.source == "grain" and text in (spec.data.path, options.eval_path) and text and "://" not in text:
+                raise DataMissingError(f"{text} is a relative path, expected an absolute one, or a bucket's address such as gs://…")
             continue  # a name on a hub, a bucket, or a file of MaxText's own
         files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)
         if not files:
@@ -159,28 +164,23 @@ def _take_part(spec: RunSpec, found: Installed, paths: commands.Paths, environme
             )
 
 
-def _follow(process: subprocess.Popen[bytes], follower: Follower, log: Log, silence_seconds: float) -> Iterator[StepStats]:
-    heard, lines = time.monotonic(), 0
+def _follow(process: subprocess.Popen[bytes], follower: Follower, plan: Plan, silence: Silence) -> Iterator[StepStats]:
     while True:
         ended = process.poll() is not None  # asked first: what it wrote before its end is read after it
         for step in follower.steps():
-            heard = time.monotonic()
+            silence.broken()
             yield step
             if not math.isfinite(step.loss):
                 raise DivergedError(step.step)
         if ended:
             return
-        if log.lines_read > lines:
-            heard, lines = time.monotonic(), log.lines_read
-        if time.monotonic() - heard > silence_seconds:
-            message = f"MaxText wrote nothing for {silence_seconds:g} s after step {follower.last} and was killed as hung"
-            raise HungError(f"{message}; the last lines of its log:\n{log.end()}", transient=True)
+        silence.check(_after(follower, plan), transient=True)
         time.sleep(LOOK_SECONDS)
 
 
 def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]) -> None:
     """Raise where the process did not end as a finished run does."""
-    after = f"after step {follower.last} of {plan.steps}" if follower.last >= plan.first else "before its first step"
+    after = _after(follower, plan)
     if status != 0:
         raise failure(status, log, after, progressed=follower.last >= plan.first)
     if follower.unrecorded():
@@ -199,12 +199,18 @@ def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Calla
         )
 
 
-def _write_first_parameters(spec: RunSpec, found: Installed, paths: commands.Paths, place: Place, environment: Mapping[str, str]) -> None:
+def _after(follower: Follower, plan: Plan) -> str:
+    return f"after step {follower.last} of {plan.steps}" if follower.last >= plan.first else "before its first step"
+
+
+def _write_first_parameters(
+    spec: RunSpec, found: Installed, paths: commands.Paths, patience: Patience, environment: Mapping[str, str]
+) -> None:
     """Let MaxText write the checkpoint that every run of the seed begins with."""
     shutil.rmtree(paths.folder / "step0", ignore_errors=True)
     command = commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
-    doing, silence = "made the parameters of step 0", place.silence_seconds
-    log = run_to_its_end(command, paths.folder, paths.folder / "step0.log", environment, silence, doing, transient=True)
+    doing = "made the parameters of step 0"
+    log = run_to_its_end(command, paths.folder / "step0.log", environment, patience, doing, transient=True)
     if not paths.first_parameters.exists():
         raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
 

@@ -25,35 +25,50 @@ from pathlib import Path
 from training.engines import maxtext_command as commands
 from training.engines.maxtext_errors import EvaluationFailedError
 from training.engines.maxtext_installed import Installed
-from training.engines.maxtext_process import run_to_its_end
+from training.engines.maxtext_process import Patience, run_to_its_end
 from training.spec import RunSpec
 
 
 def evaluations(
-    spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str], silence_seconds: float
+    spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str], patience: Patience
 ) -> Iterator[tuple[int, float]]:
     """(step, mean loss in nats a token) of every checkpoint of a run that has ended; raises a MaxTextError where a process breaks."""
     for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
-            yield step, _evaluated(spec, step, found, paths, environment, silence_seconds)
-            shutil.rmtree(paths.evaluation)
+            yield step, _evaluated(spec, step, found, paths, environment, patience)
+            done = paths.folder / "evaluated"  # renamed first: a half-deleted checkpoint must not be put back
+            shutil.rmtree(done, ignore_errors=True)
+            shutil.rmtree(paths.evaluation.rename(done))
+
+
+def put_back(paths: commands.Paths) -> None:
+    """Return the checkpoint whose evaluation a crash broke off to those that are to be evaluated."""
+    for folder in paths.evaluation.glob("checkpoints/*"):
+        if folder.name.isdecimal() and not (paths.checkpoints / folder.name).exists():
+            paths.checkpoints.mkdir(parents=True, exist_ok=True)
+            folder.rename(paths.checkpoints / folder.name)
+    shutil.rmtree(paths.evaluation, ignore_errors=True)
 
 
 def summary(metrics: Path) -> float:
     """The loss of the only evaluation in a metrics_file; NaN where it says so. Raises EvaluationFailedError where there is none."""
     losses = []
-    for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []:
-        record = json.loads(line)
-        if "eval/total_loss" in record:  # the summary; the records of each batch have none
-            losses.append(float(record["eval/avg_loss"]))
+    for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
+        try:
+            record = json.loads(line)
+            if "eval/total_loss" in record:  # the summary; the records of each batch have none
+                losses.append(float(record["eval/avg_loss"]))
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: {error!r}"
+            raise EvaluationFailedError(message) from None
     if not losses:
         raise EvaluationFailedError(f"MaxText wrote no summary of an evaluation into {metrics}; has maxtext.eval_path a whole batch?")
     return losses[-1]
 
 
 def _evaluated(
-    spec: RunSpec, step: int, found: Installed, paths: commands.Paths, environment: Mapping[str, str], silence_seconds: float
+    spec: RunSpec, step: int, found: Installed, paths: commands.Paths, environment: Mapping[str, str], patience: Patience
 ) -> float:
     shutil.rmtree(paths.evaluation, ignore_errors=True)
     (paths.evaluation / "checkpoints").mkdir(parents=True)
@@ -61,6 +76,6 @@ def _evaluated(
     metrics = paths.evaluation / "metrics.jsonl"
     command = commands.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
     log = paths.folder / f"evaluation-{step}.log"
-    run_to_its_end(command, paths.folder, log, environment, silence_seconds, f"evaluated step {step}", transient=False)
+    run_to_its_end(command, log, environment, patience, f"evaluated step {step}", transient=False)
     loss = summary(metrics)
     return loss if math.isfinite(loss) else math.nan

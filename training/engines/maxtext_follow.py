@@ -28,7 +28,8 @@ from training.statistics import StepStats
 
 LOG_LINES = 50
 _HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
-_STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: ([^\s,]+)")
+# A number that another line has torn is none: such a line is no witness.
+_STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: (-?(?:\d+\.\d{3}|nan|inf))(?:,|$)")
 # What MaxText records of each layer's output with record_internal_nn_metrics, by the names of ACTIVATION_STATISTICS.
 _ACTIVATIONS = ("activ_mean", "activ_stdev", "activ_fraction_zero")
 ACTIVATION_STATISTICS = ("mean", "stdev", "fraction_zero")
@@ -161,8 +162,8 @@ class Follower:
         step = int(record["step"])
         if self._begun and step <= self.last:
             return None  # read again after the file was emptied
-        if step >= self._plan.steps:
-            raise MetricsError(f"metrics_file has step {step}, expected steps below {self._plan.steps}")
+        if not 0 <= step < self._plan.steps:
+            raise MetricsError(f"metrics_file has step {step}, expected steps from 0 to {self._plan.steps - 1}")
         if step > self.last + 1:
             self.gaps.append(range(self.last + 1, step))
         self._begun, self.last = True, step

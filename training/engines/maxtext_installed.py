@@ -68,7 +68,7 @@ def _ask(python: str) -> Installed:
         told = subprocess.run([python, "-c", _ASK], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
         versions, base_yml = json.loads(told.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise NotInstalledError(f"{VARIABLE} is {python!r}, expected a Python that starts: {error}") from None
+        raise NotInstalledError(f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}") from None
     if base_yml is None or "maxtext" not in versions:
         raise NotInstalledError(f"{VARIABLE} is {python!r}, which has no package maxtext; install maxtext=={TESTED_VERSION} there")
     found = _VERSION.match(versions["maxtext"])
@@ -77,3 +77,13 @@ def _ask(python: str) -> Installed:
             f"{python} has MaxText {versions['maxtext']}, expected 0.2.x from {TESTED_VERSION} on, whose output is known"
         )
     return Installed(python=python, base_yml=base_yml, versions=versions)
+
+
+def _in_words(error: Exception) -> str:
+    """What is wrong with a program that was asked as a Python, without the program text that it was asked with."""
+    if isinstance(error, subprocess.CalledProcessError):
+        said = error.stderr.strip().splitlines()
+        return f"it ended with status {error.returncode}" + (f" and said {said[-1]!r}" if said else "")
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it took longer than {_SECONDS:g} s to tell its packages"
+    return str(error) if isinstance(error, OSError) else "it did not tell its packages"

@@ -132,7 +132,10 @@ def check_maxtext(spec: Any) -> None:
     _check_evaluation(spec, options)
     if spec.schedule.statistics_every:
         raise SpecError(
-            "schedule.statistics_every", spec.schedule.statistics_every, "0 under engine maxtext", "it gives no statistics by layer"
+            "schedule.statistics_every",
+            spec.schedule.statistics_every,
+            "0 under engine maxtext",
+            "it tells nothing of the quantization; maxtext.record_internal_nn_metrics records every layer's output",
         )
     mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from training.engines.maxtext_errors import CrashedError, HungError, MaxTextError, TooLittleMemoryError
@@ -16,6 +17,36 @@ from training.launched import COORDINATOR, LauncherError, Processes
 from training.parent_death import ends_with_parent
 
 LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """For how many seconds a process may write no line before it counts as hung, and who hears of new lines."""
+
+    seconds: float
+    alive: Callable[[], None] = lambda: None
+
+
+class Silence:
+    """How long a process has written no line into its log."""
+
+    def __init__(self, log: Log, patience: Patience) -> None:
+        self._log, self._patience = log, patience
+        self._lines = 0
+        self._since = time.monotonic()
+
+    def broken(self) -> None:
+        """Say that there was another sign of life than a line."""
+        self._since = time.monotonic()
+
+    def check(self, doing: str, *, transient: bool) -> None:
+        """Call it at every look. Raises HungError; `doing` completes its sentence, `transient` is whether another attempt is worth it."""
+        if self._log.lines_read > self._lines:
+            self._lines, self._since = self._log.lines_read, time.monotonic()
+            self._patience.alive()
+        if time.monotonic() - self._since > self._patience.seconds:
+            message = f"MaxText wrote nothing for {self._patience.seconds:g} s {doing} and was killed as hung"
+            raise HungError(f"{message}; the last lines of its log:\n{self._log.end()}", transient=transient)
 
 
 @contextmanager
@@ -39,23 +70,20 @@ def running(command: Sequence[str], folder: Path, log: Path, environment: Mappin
 
 
 def run_to_its_end(
-    command: Sequence[str], folder: Path, file: Path, environment: Mapping[str, str], silence_seconds: float, doing: str, *, transient: bool
+    command: Sequence[str], file: Path, environment: Mapping[str, str], patience: Patience, doing: str, *, transient: bool
 ) -> Log:
-    """The log (in `file`) of a process that did what it was started for and ended with status 0.
+    """The log (in `file`, beside which it runs) of a process that did what it was started for and ended with status 0.
 
-    Raises HungError when it wrote nothing for so long, and what `failure` says of any other end; `doing` completes the sentence,
+    Raises HungError when it wrote nothing for too long, and what `failure` says of any other end; `doing` completes the sentence,
     `transient` is whether another attempt is worth it after a silence.
     """
     log = Log(file, sys.stderr)
-    heard, lines = time.monotonic(), 0
-    with running(command, folder, file, environment) as process:
+    silence = Silence(log, patience)
+    with running(command, file.parent, file, environment) as process:
         while process.poll() is None:
             time.sleep(LOOK_SECONDS)
             list(log.steps())
-            if log.lines_read > lines:
-                heard, lines = time.monotonic(), log.lines_read
-            if time.monotonic() - heard > silence_seconds:
-                raise HungError(f"MaxText wrote nothing for {silence_seconds:g} s while it {doing}", transient=transient)
+            silence.check(f"while it {doing}", transient=transient)
     list(log.steps())
     if process.returncode != 0:
         raise failure(process.returncode, log, f"while it {doing}", progressed=False)
@@ -84,6 +112,8 @@ def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextEr
     if log.out_of_memory:
         return TooLittleMemoryError(f"MaxText ran out of memory {after}; reduce data.batch_size or the model, or shard it further; {end}")
     if status < 0:
-        hint = " (from outside; the kernel does so when memory runs out)" if status == -signal.SIGKILL else ""
+        hint = ""
+        if status == -signal.SIGKILL:
+            hint = " (from outside; the kernel does so when memory runs out: then reduce data.batch_size or the model)"
         return CrashedError(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
     return CrashedError(f"MaxText ended with status {status} {after}; {end}", transient=progressed)

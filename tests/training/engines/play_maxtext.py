@@ -2,7 +2,8 @@
 
 Asked with -c it tells versions; started with -m it prints the recorded log and writes the recorded metrics_file, a step at a time
 with the recorded step times (scaled by PLAY_SPEED), in MaxText's order: a step's log line, then its record, appended to a file that is
-emptied first when the record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP.
+emptied first when the record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP. Of several that train together each prints
+where they meet; only one that is told a metrics_file writes it.
 """
 
 import gzip
@@ -24,8 +25,14 @@ def main() -> int:
         return 0
     told = dict(argument.split("=", 1) for argument in sys.argv[4:])
     checkpoints = Path(told["base_output_directory"]) / told["run_name"] / "checkpoints"
+    if "NODE_RANK" in os.environ:
+        print(*(f"{name}={os.environ[name]}" for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")), flush=True)
+    if os.environ.get("PLAY_FAULT") == "is slow":
+        for halves in range(9):
+            print(f"has compiled for {halves / 2} s", flush=True)
+            time.sleep(0.5)
     if told["run_name"] == "step0":
-        (checkpoints / "0" / "items").mkdir(parents=True)
+        (checkpoints / "0" / "items").mkdir(parents=True, exist_ok=True)
         return 0
     if told["run_name"] == "evaluation":
         return evaluate(told, checkpoints)
@@ -40,8 +47,12 @@ def evaluate(told: dict[str, str], checkpoints: Path) -> int:
     (checkpoint,) = checkpoints.iterdir()
     step = int(checkpoint.name) + 1
     assert (int(told["steps"]), int(told["eval_start_step"]), float(told["learning_rate"])) == (step + 1, step, 0.0)
-    if os.environ.get("PLAY_FAULT") == "evaluates nothing":
+    fault = os.environ.get("PLAY_FAULT")
+    if fault == "evaluates nothing":
         return 0
+    if fault == "evaluation hangs":
+        print("restored the checkpoint", flush=True)
+        time.sleep(3600)
     *batches, summary = evaluations()
     for number, record in enumerate(batches):
         append(told["metrics_file"], record, number)
@@ -54,7 +65,7 @@ def evaluations() -> list[str]:
 
 
 def play(told: dict[str, str], first: int, steps: int, checkpoints: Path) -> int:
-    metrics, period = told["metrics_file"], int(told["checkpoint_period"])
+    metrics, period = told.get("metrics_file"), int(told["checkpoint_period"])
     fault, _, at = os.environ.get("PLAY_FAULT", "").partition(":")
     records = {int(json.loads(line)["step"]): line for line in lines("maxtext_session.jsonl.gz")}
     for line in lines("maxtext_session.log.gz"):
@@ -85,7 +96,7 @@ def play(told: dict[str, str], first: int, steps: int, checkpoints: Path) -> int
     return 0
 
 
-def go_wrong(fault: str, metrics: str, record: str) -> int | None:
+def go_wrong(fault: str, metrics: str | None, record: str) -> int | None:
     match fault:
         case "crashes":
             print("ValueError: the recipe asks for what is not there")
@@ -109,12 +120,12 @@ def go_wrong(fault: str, metrics: str, record: str) -> int | None:
             append(metrics, "\x00\x00 not a record", 1)
         case "contradicts":
             append(metrics, json.dumps(json.loads(record) | {"learning/lm_loss": 1.5}), 1)
-        case "shrinks":
-            Path(metrics).write_text("")
     return None
 
 
-def append(metrics: str, record: str, step: int) -> None:
+def append(metrics: str | None, record: str, step: int) -> None:
+    if metrics is None:
+        return
     with open(metrics, "a", encoding="utf8") as file:  # noqa: PTH123 (as MaxText does it)
         if step == 0:
             file.truncate(0)

@@ -11,8 +11,9 @@ import pytest
 
 from training.engines import maxtext
 from training.engines.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
+from training.launched import LauncherError, Processes
 from training.provenance import trainer_facts
-from training.spec import Data
+from training.spec import Arm, Data
 
 DATA = Path(__file__).parents[2] / "data"
 LOSSES = [json.loads(line)["learning/lm_loss"] for line in gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).splitlines()]
@@ -32,6 +33,21 @@ def train(spec, environment, tmp_path):
         return told, notes, None
 
     return run
+
+
+@pytest.fixture
+def evaluated(spec):
+    """The run with two evaluations, of the checkpoints 40 and 80."""
+    return replace(
+        spec, schedule=replace(spec.schedule, validation_every=40), maxtext=replace(spec.maxtext, eval_path="/data/held_out.parquet")
+    )
+
+
+@pytest.fixture
+def together(job):
+    """A run that two processes train."""
+    options = replace(job().maxtext, hardware="gpu_multiprocess", implementation="te")
+    return next(job(devices=2, maxtext=options, candidates=(Arm(recipe="fp8_current"),)).runs())[1]
 
 
 def test_a_run_is_told_in_full_while_it_trains(train):
@@ -85,7 +101,59 @@ def test_a_hanging_process_is_killed_and_named(train):
     told, _, error = train(silence_seconds=4.0, PLAY_FAULT="hangs:10")
     assert len(told) == 10
     assert (error.code, error.transient) == ("MAXTEXT_HUNG", True)
+    assert "after step 9 of 85 and was killed as hung" in str(error)
     assert "completed step: 9," in str(error)
+
+
+def test_a_hanging_evaluation_is_killed_and_the_training_stays_told(train, evaluated):
+    told, _, error = train(changed=evaluated, silence_seconds=3.0, PLAY_FAULT="evaluation hangs")
+    assert [step.lm_loss for step in told] == LOSSES
+    assert (error.code, error.transient) == ("MAXTEXT_HUNG", False)
+    assert "while it evaluated step 40 and was killed as hung" in str(error)
+    assert "restored the checkpoint" in str(error)
+
+
+def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(evaluated, environment, tmp_path):
+    run = tmp_path / "run"
+    (run / "run" / "checkpoints" / "80" / "items").mkdir(parents=True)
+    (run / "evaluation" / "checkpoints" / "40" / "items").mkdir(parents=True)
+    heard = []
+    place = maxtext.Place(folder=run, resume_at_most=85)
+    steps = maxtext.train(evaluated, place, environment=environment, validated=lambda step, _: heard.append(step))
+    assert [step.step for step in steps] == [81, 82, 83, 84]
+    assert heard == [40, 80]
+
+
+def test_of_several_processes_one_tells_and_the_others_take_part(together, environment, tmp_path):
+    told = [list(maxtext.train(together, _part(tmp_path, number), environment=environment)) for number in range(2)]
+    assert [len(steps) for steps in told] == [85, 0]
+    logs = [(tmp_path / name).read_text() for name in ("maxtext.log", "maxtext-1.log")]
+    for number, log in enumerate(logs):
+        assert f"JAX_COORDINATOR_IP=first JAX_COORDINATOR_PORT=8476 NNODES=2 NODE_RANK={number}" in log
+        assert log.count("completed step:") == 85
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "message"),
+    [
+        ({}, {"coordinator": ""}, "PARITY_COORDINATOR is '', expected host:port of the first of 2 processes of MaxText"),
+        ({"hardware": "gpu"}, {}, "maxtext.hardware is gpu, expected gpu_multiprocess: the launcher started 2 processes"),
+    ],
+)
+def test_processes_that_could_not_train_together_are_refused(together, environment, tmp_path, changes, place, message):
+    run = replace(together, maxtext=replace(together.maxtext, **changes))
+    with pytest.raises(LauncherError, match=message):
+        next(maxtext.train(run, _part(tmp_path, 1, **place), environment=environment))
+
+
+def test_a_process_that_only_takes_part_ends_with_its_maxtext(together, environment, tmp_path):
+    with pytest.raises(MaxTextError, match=r"status 1 in process 1; its log is .*maxtext-1\.log") as raised:
+        next(maxtext.train(together, _part(tmp_path, 1), environment=environment | {"PLAY_FAULT": "crashes:40"}))
+    assert raised.value.transient
+
+
+def _part(folder, number, coordinator="first:8476"):
+    return maxtext.Place(folder=folder, processes=Processes(number=number, count=2, coordinator=coordinator))
 
 
 def test_a_run_goes_on_after_the_newest_checkpoint_that_the_record_covers(train, tmp_path):
@@ -137,7 +205,9 @@ def test_other_data_has_another_digest(spec, tmp_path):
     ("environment", "code", "message"),
     [
         ({}, "MAXTEXT_NOT_INSTALLED", "PARITY_MAXTEXT_PYTHON is not set on this worker"),
-        ({"PARITY_MAXTEXT_PYTHON": "/no/python"}, "MAXTEXT_NOT_INSTALLED", "expected a Python that starts"),
+        ({"PARITY_MAXTEXT_PYTHON": "/no/python"}, "MAXTEXT_NOT_INSTALLED", "expected a Python that starts: .*No such file"),
+        ({"PARITY_MAXTEXT_PYTHON": "/bin/false"}, "MAXTEXT_NOT_INSTALLED", "'/bin/false', expected .* starts: it ended with status 1$"),
+        ({"PARITY_MAXTEXT_PYTHON": "/bin/echo"}, "MAXTEXT_NOT_INSTALLED", "'/bin/echo', expected .* starts: it did not tell"),
     ],
 )
 def test_a_worker_without_maxtext_says_so(spec, environment, code, message):
@@ -156,7 +226,17 @@ def test_a_python_without_maxtext_and_a_wrong_version_are_refused(spec, tmp_path
         maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": str(old)})
 
 
-def test_missing_data_is_named(job, environment):
-    run = next(job(data=Data(source="grain", path="/no/such/*.parquet")).runs())[1]
-    with pytest.raises(MaxTextError, match=r"/no/such/\*\.parquet is not there on this worker"):
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (Data(source="grain", path="/no/such/*.parquet"), {}, r"/no/such/\*\.parquet is not there on this worker"),
+        (Data(source="grain", path="train.parquet"), {}, r"train\.parquet is a relative path, expected an absolute one"),
+        (Data(source="grain", path="gs://bucket/x"), {"eval_path": "x.parquet"}, r"x\.parquet is a relative path"),
+        (Data(source="hf", path="parquet"), {"hf_train_files": "/no/such.parquet"}, r"/no/such\.parquet is not there on this worker"),
+    ],
+)
+def test_data_that_is_not_there_is_named(job, environment, data, options, message):
+    run = next(job(data=data, maxtext=replace(job().maxtext, **options)).runs())[1]
+    with pytest.raises(MaxTextError, match=message) as raised:
         maxtext.manifest(run, environment)
+    assert raised.value.code == "DATA_NOT_FOUND"

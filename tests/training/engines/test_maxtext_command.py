@@ -92,7 +92,7 @@ def test_every_te_recipe_has_its_name(job, paths):
         ({"candidates": (Arm(recipe="nvfp4"),)}, r"arm\.recipe is 'nvfp4', expected one of bf16, fp8_delayed"),
         ({"schedule": Schedule(validation_every=10)}, r"expected 0 under engine maxtext, or data\.source: grain and maxtext\.eval_path"),
         ({"maxtext": {"eval_steps": 0}}, r"maxtext\.eval_steps is 0"),
-        ({"schedule": Schedule(statistics_every=10)}, "no statistics by layer"),
+        ({"schedule": Schedule(statistics_every=10)}, r"0 under engine maxtext; .*maxtext\.record_internal_nn_metrics"),
         ({"devices": 2}, r"devices is 2, expected 1 with maxtext\.hardware: cpu"),
         ({"gradient_accumulation": 3}, "a multiple of gradient_accumulation x devices"),
         ({"engine": "emulated", "data": Data()}, "maxtext is 'set', expected nothing under engine emulated"),

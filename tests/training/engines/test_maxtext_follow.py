@@ -166,13 +166,22 @@ def test_a_log_far_ahead_of_the_record_is_an_error(written):
         ('{"learning/loss": 1.0, "step": 1.5}\n', "expected a JSON object with a step"),
         ('{"learning/loss": 1.0, "step": NaN}\n', "expected a JSON object with a step"),
         ('{"learning/loss": "low", "step": 0}\n', "has learning/loss = 'low', expected a number"),
-        ('{"learning/loss": 1.0, "step": 1200}\n', "expected steps below 1200"),
+        ('{"learning/loss": 1.0, "step": -1}\n', "has step -1, expected steps from 0 to 1199"),
+        ('{"learning/loss": 1.0, "step": 1200}\n', "has step 1200, expected steps from 0 to 1199"),
     ],
 )
 def test_garbage_is_named(written, line, message):
     written.write(written.metrics, line)
     with pytest.raises(MetricsError, match=message):
         written.look()
+
+
+def test_a_log_line_that_another_has_torn_is_no_witness(written):
+    written.write(written.log, "completed step: 0, seconds: 0.1, loss: 6.782, lm_loss: 6.7W1121 a warning within\n82, perplexity: 8\n")
+    written.write(written.log, "completed step: 1, seconds: 0.1, loss: 6.705, lm_loss: 6.\n")
+    written.write(written.metrics, RECORDS[0] + RECORDS[1])
+    assert written.look() == [0, 1]
+    assert not written.follower.proven()
 
 
 def test_a_record_that_contradicts_the_log_is_an_error(written):
