@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import update
-from sqlalchemy.orm import Session
 
 from server.database import events, store
 from server.database.engine import Database
@@ -91,12 +90,13 @@ class Recorder:
             if not self._begun:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
                 session.execute(ours.values(first_step=steps[0]["step"]))
-            self._unsealed += len(steps)
-            if self._unsealed >= store.SEALED_STEPS:
-                self._seal(session)
             payload = {"run": held.run_id, "arm": held.arm, "step": last["step"], "steps_per_second": speed}
             events.emit(session, held.job_id, "metric", payload)
         self._steps, self._begun = [], True
+        self._unsealed += len(steps)
+        if self._unsealed >= store.SEALED_STEPS:
+            # In a transaction of its own: a write whose commit was not confirmed is made again, and must find its chunk where it was.
+            self.seal()
 
     def beside(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of a kind of its own: what a run's profile says, or a held-out loss that came after its step was told."""
@@ -110,7 +110,9 @@ class Recorder:
         """Merge the small chunks of the attempt, which came about once a second, into large ones."""
         with self._database.write() as session:
             lease.renew(session, self._held, self._lease_seconds)
-            self._seal(session)
+            for kind in KINDS:
+                store.seal(session, self._held.run_id, kind, self._held.epoch)
+        self._unsealed = 0
 
     def _beside(self, steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Sequence[Mapping[str, Any]], store.Columns]]:
         """What else is recorded of these steps: (kind, the steps that have it, columns)."""
@@ -124,11 +126,6 @@ class Recorder:
         if watched:
             table = np.array([step["layers"] for step in watched], np.float64).reshape(len(watched), -1)
             yield "layers", watched, dict(zip(self._layer_columns, table.T, strict=True))
-
-    def _seal(self, session: Session) -> None:
-        for kind in KINDS:
-            store.seal(session, self._held.run_id, kind, self._held.epoch)
-        self._unsealed = 0
 
     def _speed(self, step: int) -> float | None:
         """Steps a second over the last ten seconds; the first write, which holds the compilation, starts the clock."""

@@ -1,11 +1,14 @@
 """From steps to chunks: everything arrives, NaN too, and nothing after the fence."""
 
 import math
+from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
 
 from server.database import events, store
-from server.database.models import Run
+from server.database.models import Chunk, Run
 from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
@@ -68,6 +71,38 @@ def test_after_the_fence_nothing_is_written(database, held):
     with database.read() as session:
         assert store.read(session, held.run_id, "train")[0].size == 0
         assert [event.kind for event in events.after(session, held.job_id, 0)].count("metric") == 0
+
+
+def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held):
+    """The server took it and died before it said so, at every place where that can be; small chunks are being sealed meanwhile."""
+    recorder, lost, write = Recorder(database, held, 5.0), [False], database.write
+
+    @contextmanager
+    def unconfirmed():
+        with write() as session:
+            yield session
+        lost[0] = not lost[0]
+        if lost[0]:
+            raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
+    database.write = unconfirmed
+    at = 0
+    while at < 2 * store.SEALED_STEPS + 10:
+        for _ in range(1500):
+            recorder.add(_step(at, loss=float(at), validation=1.0 if at % 100 == 0 else None))
+            at += 1
+        while True:
+            try:
+                recorder.flush()
+                break
+            except OperationalError:
+                continue
+    with database.read() as session:
+        for kind, every in (("train", 1), ("validation", 100)):
+            assert store.read(session, held.run_id, kind)[0].tolist() == list(range(0, at, every))
+        assert store.read(session, held.run_id, "train")[1]["loss"].tolist() == [float(step) for step in range(at)]
+        chunks = select(func.count()).select_from(Chunk).where(Chunk.run_id == held.run_id, Chunk.kind == "train")
+        assert session.scalar(chunks) < at / 1500
 
 
 def test_what_is_known_by_layer_is_recorded_under_its_names(database, held):
