@@ -41,10 +41,13 @@ def watch(session: Session, job_id: str) -> list[str]:
         pair = baseline.get((run.seed, run.replicate))
         if run.arm.role == "baseline" or pair is None or run.state not in ("running", "finished"):
             continue
-        known = remembered.get(run.id) or {"next_step": 0, "state": early_stop(run.planned_steps).document(), "hopeless": None}
-        if known["hopeless"]:
+        epochs, known = [_recorded(session, pair), _recorded(session, run)], remembered.get(run.id)
+        if known and known["hopeless"]:
             continue
-        remembered[run.id] = _observed(session, known, pair, run, criteria)
+        if known is None or known.get("epochs") != epochs:
+            # A newer attempt has replaced steps that were looked at, with other numbers where it trains something else.
+            known = {"next_step": 0, "state": early_stop(run.planned_steps).document()}
+        remembered[run.id] = {"epochs": epochs, **_observed(session, known, pair, run, criteria)}
         if remembered[run.id]["hopeless"]:
             found.append((run, str(remembered[run.id]["hopeless"])))
     job.early_stop = remembered
@@ -53,6 +56,11 @@ def watch(session: Session, job_id: str) -> list[str]:
         if criteria.early_stop == "stop":
             _stop(session, job, run.arm, sentence)
     return list(dict.fromkeys(run.arm.name for run, _ in found))
+
+
+def _recorded(session: Session, run: Run) -> list[int]:
+    """The attempts that have recorded steps of a run's curve."""
+    return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
 
 
 def _observed(session: Session, known: Mapping[str, Any], baseline: Run, candidate: Run, criteria: Criteria) -> dict[str, Any]:

@@ -190,9 +190,12 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
 
 
 def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
-    """For each attempt that has recorded something: the step from which on a newer one replaces it (infinity: none does)."""
+    """For each attempt that has recorded something: the step from which on a newer one replaces it (infinity: none does).
+
+    Steps of training count for every kind: an attempt that has not validated yet has left the branch on which an older one did.
+    """
     rows = session.execute(
-        select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind == kind).group_by(Chunk.epoch)
+        select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)
     )
     limits: dict[int, float] = {}
     limit = math.inf

@@ -53,6 +53,23 @@ def _states(database, job_id):
         return {run.arm.name: (run.state, run.code) for run in session.get_one(Job, job_id).runs}
 
 
+def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
+    job_id = live()
+    _record(database, job_id, 0, 200, {})
+    assert _watch(database, job_id) == []
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        run = next(run for run in job.runs if run.arm.name == "nvfp4")
+        run.epoch = 2
+    _watch(database, job_id)  # the new attempt has recorded nothing yet
+    with database.write() as session:
+        assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 200
+        store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
+    _watch(database, job_id)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 50
+
+
 def test_a_hopeless_pair_is_told_once_and_trains_on(database, live):
     job_id = live()
     for first in range(0, 600, 100):

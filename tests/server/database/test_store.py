@@ -74,6 +74,18 @@ def test_kinds_do_not_mix_and_missing_columns_are_nan(database, recorded):
     assert math.isnan(columns["absent"][0])
 
 
+def test_a_newer_attempt_leaves_nothing_of_any_kind_from_the_branch_that_it_left(database, recorded):
+    run = _a_run(database, recorded)
+    _append(database, run, "train", 1, 0, [1.0] * 10)
+    for step in (3, 6, 9):
+        _append(database, run, "validation", 1, step, [step])
+    _append(database, run, "train", 2, 5, [2.0] * 3)
+    assert _read(database, run, "validation")[0] == [3]  # 6 and 9 were validated by weights that no run has any more
+    _append(database, run, "validation", 2, 7, [7.0])
+    assert _read(database, run, "validation")[0] == [3, 7]
+    assert _read(database, run)[0] == list(range(8))
+
+
 def test_a_run_without_records_is_empty(database, recorded):
     steps, loss = _read(database, _a_run(database, recorded))
     assert steps == []
