@@ -70,6 +70,8 @@ class Lines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        # Before as well as after: JSON puts backslashes before quotes, and a pattern would not see what stands between them.
+        line = {name: without_secrets(value) if isinstance(value, str) else value for name, value in line.items()}
         return without_secrets(json.dumps(line, default=str))
 
 

@@ -46,6 +46,18 @@ def test_no_secret_is_written_whatever_wrote_it(written):
         assert kept in text
 
 
+def test_values_between_quotes_are_secrets_too(written):
+    logger, stream = written
+    logger.warning('sent {"password": "hunter2secret", "PARITY_TOKEN": "abc-secret"}', extra={"asked": '{"api_key": "k-secret"}', "n": 1})
+    logger.warning("with %r", {"secret": "s-secret"}, extra={"settings": {"redis_password": "r-secret"}})
+    text = stream.getvalue()
+    assert not [secret for secret in ("hunter2secret", "abc-secret", "k-secret", "s-secret", "r-secret") if secret in text]
+    assert text.count("***") == 5
+    for line in text.splitlines():
+        if line.startswith("{"):
+            json.loads(line)
+
+
 def test_a_line_of_json_is_one_object_whatever_is_in_it():
     record = logging.makeLogRecord({"msg": 'two\nlines, a "quote" and %s', "args": (b"bytes",), "levelname": "INFO"})
     line = logs.Lines().format(record)
