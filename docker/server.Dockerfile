@@ -17,7 +17,8 @@ COPY server server
 # Specifications and their rules; the server never imports jax, so none is installed here.
 COPY training training
 COPY --from=assets /assets/node_modules node_modules
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json
+# It listens on every address of its container, so it asks for tokens.
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json PARITY_HOST=0.0.0.0
 USER parity
 VOLUME /state
 EXPOSE 8321

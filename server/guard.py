@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs, problems
-from server.auth import tokens_required
+from server.auth import is_loopback, tokens_required
 from server.errors import ForbiddenError, TooLargeError
 from server.settings import Settings
 
@@ -65,12 +65,17 @@ class Guard:
     def _foreign(self, request: Request) -> str | None:
         """Why this request looks like one that another site's page makes, or None.
 
-        Without tokens, being on this machine is all the proof there is, so the Host must be this machine's too: a name of
-        the attacker's that he points at 127.0.0.1 is none of ours.
+        Without tokens, being on this machine is all the proof there is: so the address that was reached must be loopback, whatever
+        the server was told to listen on, and the Host this machine's: a name of the attacker's that he points at 127.0.0.1 is none of ours.
         """
         host = request.headers.get("Host", "")
-        if not tokens_required(self._settings) and _hostname(host) not in {*_LOOPBACK, self._settings.host}:
-            return f"this server is asked for as {host!r:.100}, expected {self._settings.host} or localhost"
+        if not tokens_required(self._settings):
+            reached = (request.scope.get("server") or (self._settings.host,))[0]  # nothing is said of a unix socket
+            if not is_loopback(reached):
+                remedy = "set PARITY_HOST to the address that it listens on, and it asks for tokens"
+                return f"this server asks for no token, so it answers on loopback only, and it was reached at {reached}: {remedy}"
+            if _hostname(host) not in {*_LOOPBACK, self._settings.host}:
+                return f"this server is asked for as {host!r:.100}, expected {self._settings.host} or localhost"
         if request.method in _SAFE_METHODS:
             return None
         origin = request.headers.get("Origin")
@@ -112,6 +117,9 @@ class _Answer:
 
     def _with_safety(self, headers: MutableHeaders) -> MutableHeaders:
         headers["X-Request-ID"] = self._request.state.request_id
+        allowance = getattr(self._request.state, "allowance", None)
+        if allowance is not None:
+            headers.update(allowance.headers())
         for name, value in _HEADERS.items():
             headers.setdefault(name, value)
         if not self._request.url.path.startswith("/static/"):

@@ -3,6 +3,9 @@
 import logging
 
 import pytest
+from fastapi.testclient import TestClient
+
+from server.app import create_app
 
 HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
 
@@ -71,6 +74,23 @@ def test_another_sites_page_changes_nothing(api, path, name_and_value):
     headers = dict([name_and_value.split(": ")])
     assert api.post(path, headers=headers).status_code == 403
     assert api.get("/jobs", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("reached", "status"), [("10.0.0.7", 403), ("::", 403), ("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)]
+)
+def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(settings, database, reached, status):
+    """`uvicorn --host 0.0.0.0` without PARITY_HOST; the Host header is the caller's to choose."""
+    app = create_app(settings)
+
+    async def reached_at(scope, receive, send):
+        await app(scope | ({"server": (reached, 8321)} if scope["type"] == "http" else {}), receive, send)
+
+    with TestClient(reached_at, base_url="http://localhost") as client:
+        answer = client.get("/api/v1/jobs")
+    assert answer.status_code == status
+    if status == 403:
+        assert f"it was reached at {reached}" in answer.json()["detail"]
 
 
 def test_405_names_the_methods_of_the_address(api):
