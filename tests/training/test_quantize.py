@@ -92,9 +92,9 @@ def everything(x_MK, axis, quantizer, seed=None):
     return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer, seed)[:2]
 
 
-def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer) -> None:
+def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer, dtype=jnp.float32) -> None:
     codes, scales, decoded = twin(x, axis, quantizer)
-    ours, ours_decoded, value, factor = everything(jnp.asarray(x), axis, quantizer)
+    ours, ours_decoded, value, factor = everything(jnp.asarray(x, dtype), axis, quantizer)
     np.testing.assert_array_equal(np.asarray(ours.scales), scales)
     np.testing.assert_array_equal(np.asarray(ours.codes), codes)
     np.testing.assert_array_equal(np.asarray(ours_decoded), decoded)
@@ -119,6 +119,17 @@ def bfloat16_values(shape: tuple[int, int], seed: int, exponent: int, spread: in
 def test_equals_the_slow_twin(quantizer, shape_and_axis, seed, exponent, spread):
     shape, axis = shape_and_axis
     assert_equals_twin(bfloat16_values(shape, seed, exponent, spread), axis, quantizer)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)  # a program for each
+@given(
+    quantizer=st.sampled_from(ALL),
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    axis=st.integers(0, 1),
+    dtype=st.sampled_from([jnp.float32, jnp.bfloat16]),
+)
+def test_any_shape_equals_the_slow_twin(quantizer, shape, axis, dtype):
+    assert_equals_twin(bfloat16_values(shape, 9, 0, 6), axis, quantizer, dtype)
 
 
 @pytest.mark.parametrize("quantizer", ALL, ids=IDS)

@@ -1,5 +1,7 @@
 """The comparison with Transformer Engine's own vectors, and that it notices a single wrong byte."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,6 +59,43 @@ def test_a_file_without_a_case_is_an_error(tmp_path, capsys):
     np.savez(tmp_path / "empty.npz", anything=np.zeros(3))
     assert main([str(tmp_path / "empty.npz")]) == 2
     assert "holds no case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "expected a NumPy .npz archive: .*No such file"),
+        (b"", "expected a NumPy .npz archive: "),
+        (b"no archive", "expected a NumPy .npz archive: "),
+        (b"PK\x03\x04 torn", "expected a NumPy .npz archive: .*not a zip file"),
+        ("one", "it holds one array without a name"),
+        ({"a/nvfp4_1d/row_codes": np.zeros((16, 16), np.uint8)}, "has no a/x, expected it"),
+        ({"a/x": np.zeros((16, 16)), "a/nvfp4_1d/row_codes": np.zeros((16, 16), np.uint8)}, "has no a/nvfp4_1d/row_scale_e4m3"),
+        ({"x": np.ones((32, 32)), "w": np.ones((32, 32)), "g": np.ones((32, 32)), "mxfp8/y": np.ones((2, 32))}, r"has the shape \(2, 32\)"),
+    ],
+)
+def test_what_is_no_vector_file_is_refused_with_status_2(content, message, tmp_path, capsys):
+    path = tmp_path / "file.npz"
+    if isinstance(content, dict):
+        np.savez(path, **content)
+    elif content == "one":
+        np.save(tmp_path / "one.npy", np.zeros(3))
+        path = tmp_path / "one.npy"
+    elif content is not None:
+        path.write_bytes(content)
+    assert main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert said.startswith(str(path))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_product_that_is_not_finite_differs(te_vectors, value):
+    arrays = {key: te_vectors[key] for key in ("x", "w", "g", "fp8_cs/y", "fp8_cs/dx", "fp8_cs/dw")}
+    arrays["fp8_cs/y"] = arrays["fp8_cs/y"].copy()
+    arrays["fp8_cs/y"][3, 5] = value
+    (row,) = compare(arrays)
+    assert not row.passed
 
 
 def test_an_odd_length_loses_its_last_code_and_keeps_its_scale(te_vectors):
