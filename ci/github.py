@@ -9,6 +9,7 @@ Environment: GH_TOKEN, PARITY_GATE_NAME, PARITY_GATE_CODE and PARITY_GATE_CHECK 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -20,6 +21,8 @@ from typing import Any
 SUMMARY_CHARACTERS = 65_000
 COMMENT_CHARACTERS = 65_536
 _PAGES, _PER_PAGE = 30, 100
+# What differs between two gates that say the same: ages, and the sentences that hold them.
+_AGES = ("age_seconds", "origin", "reused")
 _SECONDS = 30
 
 
@@ -64,7 +67,7 @@ def finish(github: GitHub, folder: Path) -> None:
         attempted("the check run", lambda: github.call("PATCH", f"{github.repository}/check-runs/{int(check)}", body))
     number = event().get("pull_request", {}).get("number")
     if number and gate and os.environ.get("PARITY_GATE_COMMENT") != "false":
-        attempted("the comment", lambda: put_comment(github, number, os.environ["PARITY_GATE_NAME"], text))
+        attempted("the comment", lambda: put_comment(github, number, os.environ["PARITY_GATE_NAME"], gate, text))
 
 
 def check_body(gate: dict[str, Any] | None, code: str, text: str) -> dict[str, Any]:
@@ -79,10 +82,10 @@ def check_body(gate: dict[str, Any] | None, code: str, text: str) -> dict[str, A
     return body | ({"details_url": gate["url"]} if gate and gate["url"] else {})
 
 
-def put_comment(github: GitHub, number: int, name: str, text: str) -> Any:
-    """One comment a gate and pull request, found again by a mark that a reader does not see."""
-    mark = f"<!-- parity gate: {name.replace('--', '-')} -->"
-    body = {"body": fitting(f"{mark}\n{text}", COMMENT_CHARACTERS)}
+def put_comment(github: GitHub, number: int, name: str, gate: dict[str, Any], text: str) -> Any:
+    """One comment a gate and pull request, found again by a mark that a reader does not see; left alone where only ages have changed."""
+    mark, said = f"<!-- parity gate: {name.replace('--', '-')} -->", f"<!-- {digest(gate)} -->"
+    body = {"body": fitting(f"{mark}{said}\n{text}", COMMENT_CHARACTERS)}
     comments = f"{github.repository}/issues/{number}/comments"
     mine = author(github)
     for page in range(1, _PAGES + 1):
@@ -91,10 +94,18 @@ def put_comment(github: GitHub, number: int, name: str, text: str) -> Any:
             # Anybody can write the mark; another person's comment is never written into.
             own = comment["user"]["login"] == mine if mine else comment["user"]["type"] == "Bot"
             if own and comment["body"].startswith(mark):
+                if comment["body"].startswith(mark + said):
+                    return comment
                 return github.call("PATCH", f"{github.repository}/issues/comments/{comment['id']}", body)
         if len(found) < _PER_PAGE:
             break
     return github.call("POST", comments, body)
+
+
+def digest(gate: dict[str, Any]) -> str:
+    """What a gate says, in short: equal for two that differ in ages alone."""
+    content = {key: value for key, value in gate.items() if key not in _AGES}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def author(github: GitHub) -> str | None:

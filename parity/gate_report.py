@@ -181,7 +181,7 @@ def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str 
     if json:
         troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))
     if junit:
-        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble), "w"))
+        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble, _facts(outcome, policy)), "w"))
     if comment:
         troubles.append(_put(comment, markdown(outcome, policy, fits_a_comment), "w"))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -191,6 +191,17 @@ def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str 
     if output := os.environ.get("GITHUB_OUTPUT"):
         troubles.append(_put(output, "".join(f"{name}={value}\n" for name, value in _outputs(outcome, policy).items()), "a"))
     return [trouble for trouble in troubles if trouble]
+
+
+def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
+    """What JUnit says of the whole gate: where the verdict and the baseline come from, with their ages, and what the policy changes."""
+    return {
+        "origin": origin(outcome),
+        "baseline_reused": outcome.reused,
+        "revision": outcome.revision or None,
+        "url": outcome.url,
+        "note": leaves_with(outcome, policy)[1] or None,
+    }
 
 
 def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:

@@ -1,22 +1,24 @@
 """Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
 
 A check that fails the verdict is a <failure>, one that leaves it open an <error>, one that could not be made <skipped>. What stands beside
-the loss is a case of its own: a gate can fail it, advice is only told in <system-out>.
+the loss is a case of its own: a gate can fail it, advice is only told in <system-out>. A baseline that was not trained, because an equal
+one had been, is told with its age in the case "same ground".
 """
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.report import headline
+from parity.report import headline, reused_notes
 from parity.version import ENGINE_VERSION
 
 Document = Mapping[str, Any]
 
+_GROUND = "same ground"
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "input": ("EMPTY", "NO_COMMON_STEPS", "LOSS_NOT_NATS", "DOWNSAMPLED", "SMOOTHED", "ROUNDED"),
     "same data order": ("DATA_ORDER_MISMATCH",),
-    "same ground": ("CONFOUNDED",),
+    _GROUND: ("CONFOUNDED",),
     "finite losses": ("BASELINE_INVALID", "NONFINITE_CAND"),
     "stability": ("DIVERGED", "CANDIDATE_UNSTABLE", "UNSTABLE", "SPIKES_HIDE_GAP"),
     "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
@@ -28,12 +30,17 @@ _FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_
 _WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
 
 
-def render_junit(documents: Sequence[Document], trouble: str | None = None) -> str:
-    """JUnit XML of verdict documents, with an XML declaration and a newline at the end; `trouble` is why there is no verdict."""
+def render_junit(documents: Sequence[Document], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+    """JUnit XML of verdict documents, with an XML declaration and a newline at the end.
+
+    `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
+    """
     root = ElementTree.Element("testsuites", name="parity")
-    root.extend([_suite(document) for document in documents])
+    known = {name: value for name, value in (facts or {}).items() if value is not None}
+    root.extend([_suite(document, known) for document in documents])
     if trouble is not None:
         suite = ElementTree.SubElement(root, "testsuite", name="parity", tests="1", failures="0", errors="1", skipped="0")
+        _tell(suite, known)
         case = ElementTree.SubElement(suite, "testcase", name="a verdict", classname="parity")
         ElementTree.SubElement(case, "error", message=_xml(trouble))
     root.set("tests", str(len(root.findall("*/testcase"))))
@@ -41,18 +48,24 @@ def render_junit(documents: Sequence[Document], trouble: str | None = None) -> s
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: Document) -> ElementTree.Element:
+def _suite(document: Document, facts: Mapping[str, str]) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
-    properties = ElementTree.SubElement(suite, "properties")
-    for key, value in _properties(document).items():
-        ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
+    _tell(suite, {**_properties(document), **facts})
     outcomes = [_case(suite, document, check, *_outcome(document, check, codes)) for check, codes in CHECKS.items()]
     outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in document.get("checks", ())]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
         suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))
     return suite
+
+
+def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
+    """Add properties, where there are any."""
+    if values:
+        properties = ElementTree.SubElement(suite, "properties")
+        for key, value in values.items():
+            ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
 
 
 def _case(suite: ElementTree.Element, document: Document, check: str, outcome: str, text: str) -> str:
@@ -84,7 +97,7 @@ def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[st
         return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
         return "skipped", f"not decided: {deciding}"
-    return "ok", ""
+    return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""
 
 
 def _properties(document: Document) -> dict[str, Any]:

@@ -173,15 +173,16 @@ def facts(document: Document) -> list[tuple[str, str]]:
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     facts.append(("series", "; ".join(_series_words(document, side) for side in ("baseline", "candidate"))))
-    facts += [("reused", f"{run['label']}: {note}") for run in document["inputs"]["baseline"] for note in _reused(run)]
+    facts += [("reused", note) for note in reused_notes(document)]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
     return facts + _advisory_facts(document)
 
 
-def _reused(run: Document) -> list[str]:
-    """What the server noted of a run that was not trained, because an equal one had been."""
-    return [note.removeprefix(REUSED) for note in run["notes"] if note.startswith(REUSED)]
+def reused_notes(document: Document) -> list[str]:
+    """What the server noted of baseline runs that were not trained, because equal ones had been: whose curve, and how old it is."""
+    noted = [(run["label"], note) for run in document["inputs"]["baseline"] for note in run["notes"] if note.startswith(REUSED)]
+    return [f"{label}: {note.removeprefix(REUSED)}" for label, note in noted]
 
 
 def _advisory_facts(document: Document) -> list[tuple[str, str]]:

@@ -1,3 +1,4 @@
+import dataclasses
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from parity.criteria import GATES, criteria_from_mapping
 from parity.decision import _TABLE, FAIL
 from parity.evaluations import TaskResult
 from parity.junit import _FAILURES, CHECKS, render_junit
+from parity.report import REUSED
 
 MakeRun = Callable[..., Curve]
 
@@ -63,3 +65,15 @@ def test_a_gate_fails_its_case_and_advice_is_told(gates: list[str], tag: str, ma
     assert "arc 50.0 % against 70.0 %" in (case[0].get("message") or case[0].text or "")
     assert suite.get("failures") == ("1" if tag == "failure" else "0")
     assert any(item.get("name") == "downstream.arc" for item in suite.iter("property"))
+
+
+def test_a_reused_baseline_and_where_the_verdict_comes_from_are_told(make_run: MakeRun, one_percent: Criteria) -> None:
+    note = f"{REUSED}trained as run r1 of job j1, ended 2026-11-01 10:00 UTC, 3.0 days before"
+    (verdict,) = judge([dataclasses.replace(make_run(), notes=(note,))], {"cand": [make_run(seed=2)]}, one_percent, planned_steps=2000)
+    facts = {"origin": "cached: job j2 concluded 3.2 hours ago", "url": None}
+    suite = ElementTree.fromstring(render_junit([verdict.document()], facts=facts).split("\n", 1)[1]).find("testsuite")  # noqa: S314
+    assert suite is not None
+    (case,) = (case for case in suite.findall("testcase") if case.get("name") == "same ground")
+    assert (case[0].tag, (case[0].text or "").endswith(note.removeprefix(REUSED))) == ("system-out", True)
+    told = {item.get("name"): item.get("value") for item in suite.iter("property")}
+    assert (told["origin"], "url" in told) == (facts["origin"], False)

@@ -1,5 +1,6 @@
 """action.yml's steps as a runner takes them, against a real server and a local fake of the GitHub calls that it makes."""
 
+import importlib.util
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from parity import gate_report
 from parity.client import Client
+from parity.gate_policy import GatePolicy
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())
@@ -25,7 +28,7 @@ class FakeGitHub(ThreadingHTTPServer):
     def __init__(self, login=None):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.may_write, self.login = True, login
-        self.checks, self.comments, self.refused = {}, [], []
+        self.checks, self.comments, self.refused, self.rewritten = {}, [], [], 0
 
     def comment(self, body, login="github-actions[bot]", kind="Bot"):
         self.comments.append({"id": len(self.comments) + 1, "body": body, "user": {"login": login, "type": kind}})
@@ -70,6 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         if (self.command, path) == ("POST", "/issues/7/comments"):
             return self._answer(201, hub.comment(body["body"], hub.login or "github-actions[bot]"))
         hub.comments[int(path.removeprefix("/issues/comments/")) - 1]["body"] = body["body"]
+        hub.rewritten += 1
         return self._answer(200, {})
 
     do_GET = do_POST = do_PATCH = _serve  # noqa: N815 (the library's own names)
@@ -164,8 +168,30 @@ def test_a_fail_is_a_failed_check_and_one_comment_that_stays_one(served, judged,
     assert check["details_url"] == outputs["url"]
     own = [comment for comment in github.comments if comment["user"]["type"] == "Bot"]
     assert len(own) == 1
-    assert own[0]["body"].startswith("<!-- parity gate: parity gate -->\n### parity: fail")
+    assert re.match(r"<!-- parity gate: parity gate --><!-- [0-9a-f]{32} -->\n### parity: fail", own[0]["body"])
     assert github.comments[0]["body"] == forged
+
+
+def test_a_comment_is_rewritten_when_more_has_changed_than_an_age(served, judged, register, github, act, file):
+    register()
+    _, request = judged({"nvfp4": 0.3})
+    for options, rewritten in (("", 0), ("", 0), ("--advisory", 1)):
+        act(file=file(request), server=served, options=f"--revision= {options}")
+        assert (len(github.comments), github.rewritten) == (1, rewritten)
+    assert "advisory: the exit code is 0" in github.comments[0]["body"]
+
+
+def test_ages_alone_are_nothing_new():
+    found = importlib.util.spec_from_file_location("github", CHECKOUT / "ci" / "github.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    gate = gate_report.document(
+        gate_report.Outcome(result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"), GatePolicy()
+    )
+    older = {"age_seconds": 9e5, "origin": "cached: job j1 concluded 10.4 days ago", "reused": "trained 12 days ago"}
+    assert script.digest(gate | older) == script.digest(gate)
+    others = [key for key in gate if key not in older]
+    assert len({script.digest(gate | {key: "changed"}) for key in others} | {script.digest(gate)}) == len(others) + 1
 
 
 @pytest.mark.parametrize(("options", "code", "conclusion"), [("--advisory", 0, "neutral"), ("", 5, "timed_out")])
