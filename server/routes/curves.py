@@ -28,6 +28,7 @@ from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spa
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
+_OUTGROWN = 1.01  # times the steps, and what a range of a training pair's gap rests on is found anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,22 +156,34 @@ def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
     return [], []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What the bins of a pair rest on, and how many steps its runs had done by then."""
+
+    ground: Ground
+    steps_done: int
+
+
 def _binned(
     context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
 ) -> BinnedGap:
-    """The gap in bins. What it rests on is kept for a job that has ended, so that a range of it reads no other step."""
+    """The gap in bins. What it rests on is kept, so that a range of it reads no other step.
+
+    Of a job that has ended it is kept for good; of one that trains until its runs have done a hundredth more, and for ranges alone.
+    """
     criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
     arms = charted.begun(job.arms[0]), charted.begun(candidate)
-    key = entity_tag(job, "ground", candidate.name)
-    ground = context.recent.get(key, Ground)
-    if key is not None and ground is not None:
-        end = math.inf if last is None else last
+    begun = [(run.id, run.epoch) for arm in arms for run in arm]
+    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
+    kept, done = context.recent.get(key, _Kept), sum(run.steps_done for arm in arms for run in arm)
+    is_part = first > 0 or last is not None
+    if kept and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * kept.steps_done)):
+        ground, end = kept.ground, math.inf if last is None else last
         base, cand = (charted.losses(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True))
     else:
         whole = charted.losses(session, arms[0]), charted.losses(session, arms[1])
         ground = gap_ground(*whole, criteria, planned)
-        if key is not None:
-            context.recent.keep(key, ground)
+        context.recent.keep(key, _Kept(ground=ground, steps_done=done))
         base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
     return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
 

@@ -1,5 +1,7 @@
 """The gap and the metrics over REST."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,29 @@ def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judg
     assert read == [(1000, 1099)] * 4
     assert first["common_steps"] == 100
     assert api.get(url, params={**asked, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+
+
+def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(api, database, recorded, monkeypatch):
+    job = recorded({"nvfp4": 0.05}, done=1000, state="running")
+    url, part, whole = f"/api/v1/jobs/{job}/gap", {"from": 500, "to": 599, "bins": 20}, (0, math.inf)
+    first = api.get(url, params=part).json()
+    read = []
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+
+    def ranges(steps_done, asked):
+        read.clear()
+        with database.write() as session:
+            for run in session.query(Run).where(Run.job_id == job):
+                run.steps_done = steps_done
+        assert api.get(url, params=asked).json()["margin_nats"] == first["margin_nats"]
+        return set(read)
+
+    assert ranges(1005, part) == {(500, 599)}
+    assert ranges(1005, {}) == {whole}
+    assert ranges(1010, part) == {(500, 599)}
+    assert ranges(1020, part) == {whole}
+    assert api.get(url, params=part).json() == first
 
 
 def test_spikes_that_the_verdict_found_are_named(api, database, recorded):
