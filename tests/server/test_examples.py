@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import httpx2
 import pytest
 
 from parity import cli
@@ -39,3 +40,10 @@ def test_a_loop_brings_its_curve(served, tmp_path, capsys, script):
         assert (found["state"], found["covered"]["recorded"], found["covered"]["missing"]) == ("finished", 200, 0)
         assert "version.numpy" not in found["manifest"]
         assert client.job(job)["arms"][0]["loss"] < 10
+
+
+def test_every_job_file_is_taken_and_a_maxtext_page_says_what_it_tells_by_layer(served, capsys):
+    for file in sorted((CHECKOUT / "examples").glob("*.yaml")):
+        job = _parity(capsys, "submit", str(file), "--server", served).split()[0]
+        told = "of each layer's output with maxtext.record_internal_nn_metrics" in httpx2.get(f"{served}/jobs/{job}").text
+        assert told == ("engine: maxtext" in file.read_text())
