@@ -4,7 +4,8 @@
 
 What it checks: every key that we tell MaxText is in its base.yml; a job of bf16 against MaxText's own fp8, two replicates an arm, is
 trained through REST, queue, worker and record to a verdict; the runs' manifests agree in everything but the arm's own; all four
-begin with the same parameters; replicates differ; no step is missing. The exit status is 0 where all of it holds.
+begin with the same parameters; replicates have the same first loss and part afterwards; no step is missing; a checkpoint on the way
+is evaluated. The exit status is 0 where all of it holds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def main() -> int:
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
             Console().print(report.render_text(document["verdicts"]))
-            _check_runs(settings, submitted["id"], options.steps)
+            _check_runs(settings, submitted["id"], options.steps, job["schedule"]["validation_every"])
     sys.stdout.write("MaxText: all as it must be\n")
     return 0
 
@@ -69,7 +71,8 @@ def _job(folder: Path, steps: int) -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load((CHECKOUT / "examples" / "maxtext-cpu.yaml").read_text(encoding="utf-8"))["job"]
     content["data"]["path"] = str(folder / "train.parquet")
     content["maxtext"]["tokenizer_path"] = str(folder / "spm.model")
-    content["schedule"]["steps"] = steps
+    content["schedule"] |= {"steps": steps, "validation_every": steps * 2 // 3}
+    content["maxtext"] |= {"eval_path": content["data"]["path"], "eval_steps": 5}
     return content
 
 
@@ -81,15 +84,17 @@ def _check_keys(content: dict[str, Any]) -> None:
     paths = maxtext_command.Paths(folder=Path("run"))
     for source in ("grain", "hf", "tfds"):
         values = {name: getattr(job, name) for name in JobSpec.__slots__}
-        values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16")}
+        schedule = replace(job.schedule, validation_every=0)  # which the others can't do; what it adds is grain's
+        values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():
-            command = maxtext_command.train_command(run, "python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
-            unknown = {argument.split("=", 1)[0] for argument in command[4:]} - known.keys()
+            told = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
+            command = maxtext_command.train_command(run, *told) + maxtext_command.evaluation_command(run, 1, paths.metrics, *told)
+            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - known.keys()
             if unknown:
                 raise CheckError(f"MaxText {found.versions['maxtext']} has no {', '.join(sorted(unknown))}")
 
 
-def _check_runs(settings: Settings, job_id: str, steps: int) -> None:
+def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> None:
     database = Database(settings.database)
     with database.read() as session:
         runs = session.get_one(Job, job_id).runs
@@ -98,6 +103,9 @@ def _check_runs(settings: Settings, job_id: str, steps: int) -> None:
             told, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
             if run.state != "finished" or told.tolist() != list(range(steps)):
                 raise CheckError(f"run {run.arm.name} {run.replicate} is {run.state} with {len(told)} of {steps} steps: {run.message}")
+            at, held_out = store.read(session, run.id, "validation", ["loss"])
+            if at.tolist() != [evaluated] or not held_out["loss"][0] < columns["lm_loss"][0]:
+                raise CheckError(f"run {run.arm.name} {run.replicate} has held-out losses {held_out['loss']} after {at}, expected one")
             curves[run.arm.name, run.replicate] = columns
             manifests.append({name: value for name, value in (run.manifest or {}).items() if not name.startswith("maxtext.arm.")})
     database.close()
@@ -108,6 +116,8 @@ def _check_runs(settings: Settings, job_id: str, steps: int) -> None:
     if len(norms) != 1:
         raise CheckError(f"the runs begin with other parameters: norms {sorted(norms)}")
     for arm in {arm for arm, _ in curves}:
+        if curves[arm, 0]["lm_loss"][0] != curves[arm, 1]["lm_loss"][0]:
+            raise CheckError(f"the replicates of {arm} begin with other parameters: their first losses differ")
         if (curves[arm, 0]["lm_loss"] == curves[arm, 1]["lm_loss"]).all():
             raise CheckError(f"the replicates of {arm} are one run twice")
 

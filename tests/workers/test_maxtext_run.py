@@ -113,8 +113,8 @@ def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, t
     playing("crashes:40")
     run = train()
     assert (run.state, run.crashes) == ("queued", 1)
-    assert run.message.startswith("MaxText ended with status 1 after step 39 of 85; the last 50 lines of its log:\n")
-    assert "the recipe asks for what is not there" in run.message
+    reason = "MaxText ended with status 1 after step 39 of 85: ValueError: the recipe asks for what is not there"
+    assert run.message.startswith(f"{reason}; the last 50 lines of its log:\n")
     assert "Traceback" not in run.message
 
 

@@ -133,14 +133,16 @@ def data_digest(spec: RunSpec) -> str:
     """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
     options = spec.maxtext
     digest = hashlib.sha256(repr((spec.data, options.tokenizer_path)).encode())
-    for text in (spec.data.path or "", options.tokenizer_path, options.eval_path, options.hf_train_files):
+    names = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path}
+    names |= {f"maxtext.{name}": getattr(options, name) for name in ("tokenizer_path", "hf_train_files")}
+    for field, text in names.items():
         if not text.startswith("/"):
-            if spec.data.source == "grain" and text in (spec.data.path, options.eval_path) and text and "://" not in text:
-                raise DataMissingError(f"{text} is a relative path, expected an absolute one, or a bucket's address such as gs://…")
+            if spec.data.source == "grain" and field in ("data.path", "maxtext.eval_path") and text and "://" not in text:
+                raise DataMissingError(f"{field} is {text!r}, expected an absolute path, or a bucket's address such as gs://…")
             continue  # a name on a hub, a bucket, or a file of MaxText's own
         files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)
         if not files:
-            raise DataMissingError(f"{text} is not there on this worker, expected a file, a folder or a pattern of files")
+            raise DataMissingError(f"{field} is {text!r}, expected a file, a folder or a pattern of files on this worker; there is none")
         small = sum(file.stat().st_size for file in files) <= _HASHED_BYTES
         for file in files:
             digest.update(f"{file.name} {file.stat().st_size}\n".encode())

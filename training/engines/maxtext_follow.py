@@ -27,6 +27,7 @@ from training.engines.maxtext_errors import MetricsError, MetricsStoppedError
 from training.statistics import StepStats
 
 LOG_LINES = 50
+_ERROR = re.compile(r"[\w.]+(?:Error|Exception): \S")
 _HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
 # A number that another line has torn is none: such a line is no witness.
 _STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: (-?(?:\d+\.\d{3}|nan|inf))(?:,|$)")
@@ -96,6 +97,10 @@ class Log:
                 yield int(found[1]), float(found[2])
         if self._echo is not None:
             self._echo.flush()
+
+    def error(self) -> str:
+        """The newest exception that its last lines name, after a colon; "" where they name none."""
+        return next((f": {line}" for line in reversed(self.last_lines) if _ERROR.match(line)), "")
 
     def end(self) -> str:
         """The last lines."""

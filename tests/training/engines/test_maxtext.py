@@ -71,7 +71,7 @@ def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
 @pytest.mark.parametrize(
     ("fault", "code", "message", "transient"),
     [
-        ("crashes:0", "MAXTEXT_CRASHED", "status 1 before its first step.*the recipe asks for what is not there", False),
+        ("crashes:0", "MAXTEXT_CRASHED", "before its first step: ValueError: the recipe asks for what is not there; the last", False),
         ("crashes:40", "MAXTEXT_CRASHED", "status 1 after step 39 of 85", True),
         ("memory:40", "OUT_OF_MEMORY", "ran out of memory after step 39.*reduce data.batch_size", False),
         ("killed:40", "MAXTEXT_CRASHED", "killed by signal 9 .*when memory runs out", True),
@@ -229,10 +229,10 @@ def test_a_python_without_maxtext_and_a_wrong_version_are_refused(spec, tmp_path
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (Data(source="grain", path="/no/such/*.parquet"), {}, r"/no/such/\*\.parquet is not there on this worker"),
-        (Data(source="grain", path="train.parquet"), {}, r"train\.parquet is a relative path, expected an absolute one"),
-        (Data(source="grain", path="gs://bucket/x"), {"eval_path": "x.parquet"}, r"x\.parquet is a relative path"),
-        (Data(source="hf", path="parquet"), {"hf_train_files": "/no/such.parquet"}, r"/no/such\.parquet is not there on this worker"),
+        (Data(source="grain", path="/no/such/*.parquet"), {}, r"data\.path is '/no/such/\*\.parquet', .* on this worker; there is none"),
+        (Data(source="grain", path="train.parquet"), {}, r"data\.path is 'train\.parquet', expected an absolute path"),
+        (Data(source="grain", path="gs://bucket/x"), {"eval_path": "x.parquet"}, r"maxtext\.eval_path is 'x\.parquet', expected an abs"),
+        (Data(source="hf", path="parquet"), {"hf_train_files": "/no/such.parquet"}, r"hf_train_files is '/no/such\.parquet', expected"),
     ],
 )
 def test_data_that_is_not_there_is_named(job, environment, data, options, message):
