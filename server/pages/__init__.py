@@ -11,9 +11,9 @@ from fastapi.staticfiles import StaticFiles
 
 from server import auth, jobs
 from server.context import InContext
+from server.database.clock import time_text
 from server.documents import job_document
-from server.errors import NotFoundError
-from server.pages import baselines, differences, policies, tokens
+from server.pages import baselines, differences, policies, queue, refusals, tokens
 from server.pages.listing import STATES, Wanted, listing
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.registered import worker_documents
@@ -21,6 +21,7 @@ from server.settings import Settings
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
+WORKERS_SHOWN = 100
 
 
 def install(app: FastAPI, settings: Settings) -> None:
@@ -31,6 +32,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.include_router(baselines.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
+    refusals.install(app)
     app.add_exception_handler(LoginNeededError, lambda request, _: RedirectResponse(f"/login?next={quote(request.url.path)}", 303))
 
 
@@ -62,10 +64,7 @@ def index(
 def compare(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
-        try:
-            document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
-        except NotFoundError as error:
-            return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
+        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
     return templates.TemplateResponse(request, "compare.html", {"job": document})
 
 
@@ -78,11 +77,8 @@ def policies_page(request: Request) -> Response:
 @router.get("/jobs/{job_id}")
 def show(job_id: str, request: Request, context: InContext) -> Response:
     """One job: the verdict, why, what next, then the evidence."""
-    try:
-        with context.database.read() as session:
-            document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
-    except NotFoundError as error:
-        return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
+    with context.database.read() as session:
+        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
@@ -95,10 +91,16 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
 
 @router.get("/workers")
 def workers(request: Request, context: InContext) -> Response:
-    """Who trains: the registered workers and what they run on."""
+    """Who trains, on what, what waits, and why."""
     with context.database.read() as session:
-        found = worker_documents(session, context.settings.lease_seconds, limit=100)
-    return templates.TemplateResponse(request, "workers.html", {"workers": found})
+        values = {
+            "workers": worker_documents(session, context.settings.lease_seconds, limit=WORKERS_SHOWN),
+            "training": queue.training(session),
+            "queue": queue.queue(session, context.settings.lease_seconds),
+            "shown": queue.JOBS_SHOWN,
+            "time_text": time_text,
+        }
+        return templates.TemplateResponse(request, "workers.html", values)
 
 
 @doors.get("/login")

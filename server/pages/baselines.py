@@ -32,10 +32,7 @@ def show(name: str, version: int, request: Request, context: InContext, other: A
     """One version, and what differs from another or from a job where that is asked."""
     asked, difference, problem = other.strip(), None, None
     with context.database.read() as session:
-        try:
-            row = baselines.find(session, name, version)
-        except NotFoundError as error:
-            return templates.TemplateResponse(request, "missing.html", {"detail": error.detail}, status_code=404)
+        row = baselines.find(session, name, version)
         document = baseline_document(session, row, context.settings.lease_seconds)
         try:
             if asked:

@@ -49,13 +49,13 @@ def listing(session: Session, state: Wanted | None, name: str, before: str | Non
         statement = statement.where(Job.id < before)
     found = session.scalars(statement).all()
     shown = found[:JOBS_A_PAGE]
-    names = _names(session, shown)
-    rows = [Row(job=job_summary(job), verdicts=verdict_documents(job), who=names.get(job.submitted_by or "", "–")) for job in shown]
+    who = names(session, shown)
+    rows = [Row(job=job_summary(job), verdicts=verdict_documents(job), who=who.get(job.submitted_by or "", "–")) for job in shown]
     return Page(rows=rows, older=shown[-1].id if len(found) > JOBS_A_PAGE else None)
 
 
-def _names(session: Session, found: Sequence[Job]) -> Mapping[str, str]:
-    """Names of those who submitted: of tokens, or this machine where none was asked for."""
+def names(session: Session, found: Sequence[Job]) -> Mapping[str, str]:
+    """Names of those who submitted, by the id that a job keeps: of tokens, or this machine where none was asked for."""
     ids = {job.submitted_by for job in found if job.submitted_by}
     tokens = session.execute(select(Token.id, Token.name).where(Token.id.in_(ids)))
     return {auth.LOCAL.id: auth.LOCAL.name} | {row[0]: row[1] for row in tokens}

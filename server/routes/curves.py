@@ -28,6 +28,7 @@ from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spa
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
+_NO_LOOK = "Never: the job ended before finished runs of both arms had enough steps in common for a look."
 _OUTGROWN = 1.01  # times the steps, and what a range of a training pair's gap rests on is found anew
 
 
@@ -201,6 +202,7 @@ def interval_half_widths(
         baseline, chosen = _pair(job, candidate)
         planned = job.spec["schedule"]["steps"]
         found = _looks(context, session, job, baseline, chosen, planned)
+        is_too_late = job.status in JOB_ENDED and not found.looks
     response.headers.update(tagged(tag))
     return HalfWidthsDocument(
         candidate=chosen.name,
@@ -216,7 +218,7 @@ def interval_half_widths(
         forecast_half_width=[half for _, half in found.forecast],
         margin_nats=found.looks[-1].margin if found.looks else None,
         planned_steps=planned,
-        sentence=found.sentence,
+        sentence=_NO_LOOK if is_too_late else found.sentence,
     )
 
 

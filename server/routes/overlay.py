@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
@@ -22,6 +23,7 @@ from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spa
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
+Kind = Literal["train", "validation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,15 @@ class ArmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayDocument:
-    """One column of the runs of a seed and replicate; an arm that has no such run, or did not record the column, is left out.
+    """One column of the runs of a seed and replicate, of their training or their validation.
+
+    An arm that has no such run, or did not record the column, is left out.
 
     Every step is given (`aggregation` none) up to 20,000 of them, else buckets with min, mean and max. Values have seven digits.
     """
 
     name: str
+    kind: Kind
     seed: int
     replicate: int
     aggregation: Literal["none", "minmaxmean"]
@@ -58,6 +63,7 @@ def overlaid(
     job_id: str,
     context: InContext,
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
+    kind: Annotated[Kind, Query(description="which records")] = "train",
     seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
     replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
     first_step: FirstStep = 0,
@@ -70,19 +76,20 @@ def overlaid(
     """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        tag = entity_tag(job, "overlay", name, seed, replicate, first_step, last_step, points, seconds, spacing)
+        tag = entity_tag(job, "overlay", name, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         first = job.arms[0].runs[0]
         wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
         runs = [run for arm in job.arms for run in arm.runs if (run.seed, run.replicate) == wanted]
-        runs = [run for run in runs if name in store.names(session, run.id, "train")]
+        runs = [run for run in runs if name in store.names(session, run.id, kind)]
         last = math.inf if last_step is None else last_step
-        recorded = [_recorded(session, run, name, first_step, last, seconds=seconds) for run in runs]
+        recorded = [_recorded(session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
     found = overlay(recorded, points, log=spacing == "log")
     document = OverlayDocument(
         name=name,
+        kind=kind,
         seed=wanted[0],
         replicate=wanted[1],
         aggregation=found.aggregation,
@@ -94,15 +101,17 @@ def overlaid(
     return long_answer(_FORM, document, tagged(tag))
 
 
-def _recorded(session: Session, run: Run, name: str, first_step: int, last_step: float, *, seconds: bool) -> Recorded:
-    if not seconds:
-        table = store.join([*store.tables(session, run.id, "train", first_step, last_step, [name])], [name])
-        return Recorded(steps=table["step"].astype(np.int64), values=table[name])
-    # Time is counted from the run's first step, wherever the range begins.
-    names = list(dict.fromkeys((name, _SECONDS)))
-    table = store.join([*store.tables(session, run.id, "train", 0, last_step, names)], names)
+def _recorded(session: Session, run: Run, name: str, kind: Kind, first_step: int, last_step: float, *, seconds: bool) -> Recorded:
+    table = store.join([*store.tables(session, run.id, kind, first_step, last_step, [name])], [name])
     steps = table["step"].astype(np.int64)
-    inside = slice(int(np.searchsorted(steps, first_step)), None)
-    known = np.isfinite(table[_SECONDS]).any()
-    passed = seconds_of(steps, table[_SECONDS])[inside] if known else None
-    return Recorded(steps=steps[inside], values=table[name][inside], seconds=passed)
+    return Recorded(steps=steps, values=table[name], seconds=_seconds(session, run, steps, last_step) if seconds else None)
+
+
+def _seconds(session: Session, run: Run, wanted: NDArray[np.int64], last_step: float) -> NDArray[np.float64] | None:
+    """Seconds of training up to each of these steps, counted from the run's first, wherever the range begins; None: not known."""
+    table = store.join([*store.tables(session, run.id, "train", 0, last_step, [_SECONDS])], [_SECONDS])
+    if not np.isfinite(table[_SECONDS]).any():
+        return None
+    steps = table["step"].astype(np.int64)
+    passed = seconds_of(steps, table[_SECONDS])
+    return passed[np.maximum(np.searchsorted(steps, wanted, side="right") - 1, 0)]

@@ -1,5 +1,6 @@
-// A chart that a reader moves: drag, wheel and keys change the view of all charts, and the cursors of all point at the same step.
+// A chart that a reader moves: drag, wheel, fingers and keys change the view of all charts, and the cursors of all point at the same step.
 import { NO_LIBRARY, fillNumbers, save, savePng, uPlot } from "./chart_parts.js";
+import { followFingers } from "./fingers.js";
 import { view } from "./view.js";
 
 const STEP_OF_A_KEY = 0.25;
@@ -26,6 +27,7 @@ export class Chart {
     figure.querySelector("[data-do=csv]")?.addEventListener("click", () => this.saveCsv());
     this.holder.addEventListener("keydown", (event) => this.press(event));
     this.holder.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    followFingers(this);
     charts.add(this);
   }
 

@@ -57,7 +57,7 @@ export class GapChart extends Chart {
     const bad = this.gap.nonfinite_count;
     const [own, base] = [this.gap.spikes_candidate, this.gap.spikes_baseline].map((steps) => steps.length);
     const spikes = own + base ? ` Spikes of the whole run: ${whole(own)} of the candidate, triangles above; ${whole(base)} of the baseline, below.` : "";
-    const outside = out ? ` ${whole(out)} bins lie outside the scale: triangles at the edge.` : "";
+    const outside = out ? ` ${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale: triangles at the edge.` : "";
     return spikes + outside + (bad ? ` ${bad === 1 ? "1 step is" : `${whole(bad)} steps are`} NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }
 

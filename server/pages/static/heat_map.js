@@ -1,5 +1,5 @@
 // One statistic of every layer against the step: rows are layers in model order, colours are viridis, with a labelled scale.
-import { css, savePng, whole } from "./chart_parts.js";
+import { css, save, savePng, whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
 // Viridis (CC0, matplotlib) at nine equal distances: even to the eye, and readable with any colour vision.
@@ -18,6 +18,7 @@ const NAMES = {
 };
 const USUAL = "underflow_share";
 const PERIOD_MS = 15_000;
+const LABELS = "12px system-ui, sans-serif";
 
 export class HeatMap {
   constructor(figure, article) {
@@ -37,9 +38,11 @@ export class HeatMap {
       view.set({ heat: { run: run.value, operand: operand.value, statistic: statistic.value } });
     });
     this.details.addEventListener("toggle", () => this.fillTable());
-    this.canvas.addEventListener("pointermove", (event) => this.showValue(event));
-    this.canvas.addEventListener("pointerleave", () => { figure.querySelector(".readout").textContent = ""; });
+    for (const kind of ["pointermove", "pointerdown"]) this.canvas.addEventListener(kind, (event) => this.showValue(event));
+    // A finger is lifted to read what it covered.
+    this.canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") figure.querySelector(".readout").textContent = ""; });
     figure.querySelector("[data-do=png]").addEventListener("click", () => savePng(this.canvas, "layers"));
+    figure.querySelector("[data-do=csv]").addEventListener("click", () => this.saveCsv());
     new ResizeObserver(() => this.draw()).observe(figure.querySelector(".plot"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -113,11 +116,12 @@ export class HeatMap {
     const width = this.canvas.parentElement.clientWidth;
     const rowHeight = Math.max(4, Math.min(18, Math.floor(480 / layers.length)));
     this.rowHeight = rowHeight;
-    this.left = width < 500 ? 72 : 104;
+    const ctx = this.canvas.getContext("2d");
+    ctx.font = LABELS;
+    this.left = Math.ceil(Math.min(0.5 * width, 8 + Math.max(...layers.map((layer) => ctx.measureText(layer).width))));
     this.inner = width - this.left - 8;
     const height = layers.length * rowHeight + 40;
     size(this.canvas, width, height);
-    const ctx = this.canvas.getContext("2d");
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, width, height);
     const cell = this.inner / first.length;
@@ -127,7 +131,7 @@ export class HeatMap {
       ctx.fillRect(this.left + x * cell, y * rowHeight, cell + 0.5, rowHeight);
     }));
     ctx.fillStyle = css("--quiet");
-    ctx.font = "12px system-ui, sans-serif";
+    ctx.font = LABELS;
     ctx.textBaseline = "middle";
     ctx.textAlign = "right";
     const every = Math.ceil(13 / rowHeight);
@@ -172,6 +176,15 @@ export class HeatMap {
     const value = table.values[y]?.[x];
     this.figure.querySelector(".readout").textContent = value === undefined ? ""
       : `${table.layers[y]}, steps ${whole(table.first_step[x])} to ${whole(table.last_step[x])}: ${short(value)} ${NAMES[this.found.statistic]?.[1] ?? ""}`;
+  }
+
+  /** The cells that are drawn, to the digits that the server gives: a row a bucket, a column a layer. */
+  saveCsv() {
+    const table = this.found?.table;
+    if (!table?.first_step.length) return;
+    const rows = table.first_step.map((first, i) => [first, table.last_step[i], ...table.values.map((row) => row[i])].join(","));
+    const name = ["layers", this.found.statistic, this.found.operand].filter(Boolean).join("-");
+    save(new Blob([`${[["first_step", "last_step", ...table.layers].join(","), ...rows].join("\n")}\n`], { type: "text/csv" }), `${name}.csv`);
   }
 
   fillTable() {

@@ -7,21 +7,46 @@ export async function refresh() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const newer = fresh.querySelector(`[data-live="${part.dataset.live}"]`);
-    if (newer && newer.innerHTML !== part.innerHTML) replace(part, newer.innerHTML);
+    if (!newer) continue;
+    keepOpen(part, newer);
+    if (newer.innerHTML !== part.innerHTML) replace(part, newer.innerHTML);
   }
   return fresh;
 }
 
-/** Put new content in place; the link or region that had the focus keeps it. */
+/** What the reader has unfolded stays so, and is no difference. */
+function keepOpen(part, newer) {
+  const folded = newer.querySelectorAll("details");
+  part.querySelectorAll("details").forEach((details, at) => folded[at]?.toggleAttribute("open", details.open));
+}
+
+/** Put new content in place; the link or region that had the focus keeps it, and a table that was scrolled sideways stays there. */
 function replace(part, html) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const name = focused && ["href", "aria-label"].find((attribute) => focused.hasAttribute(attribute));
   const value = name && focused.getAttribute(name);
+  const summary = [...part.querySelectorAll("summary")].indexOf(focused);
+  const scrolled = [...part.querySelectorAll(".scroll")].map((table) => table.scrollLeft);
   part.innerHTML = html;
+  part.querySelectorAll(".scroll").forEach((table, at) => { table.scrollLeft = scrolled[at] ?? 0; });
+  part.querySelectorAll("summary")[summary]?.focus();
   if (name) part.querySelector(`[${name}="${CSS.escape(value)}"]`)?.focus();
 }
 
 const PERIOD_MS = 5000;
-if (!document.querySelector("[data-job]")) {
-  setInterval(() => document.visibilityState === "visible" && refresh().catch(() => {}), PERIOD_MS);
+const stale = document.getElementById("stale");
+let seenAt = new Date();
+
+/** Refresh; where the server does not answer, say how old the page is. */
+async function attempt() {
+  if (document.visibilityState !== "visible") return;
+  try {
+    await refresh();
+    seenAt = new Date();
+    stale.textContent = "";
+  } catch (error) {
+    stale.textContent = `The server does not answer (${error.message}); this is how it stood at ${seenAt.toLocaleTimeString()}. It is asked again by itself.`;
+  }
 }
+
+if (stale) setInterval(attempt, PERIOD_MS);

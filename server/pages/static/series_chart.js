@@ -6,13 +6,16 @@ import { view } from "./view.js";
 const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
+const FEW_POINTS = 100; // so few are drawn as points too
 const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
-    super(figure, HEIGHT, `${figure.dataset.name}-${figure.dataset.column}`);
+    const { name, column, kind } = figure.dataset;
+    super(figure, HEIGHT, `${name}-${kind === "train" ? "" : `${kind}-`}${column}`);
     this.tip = figure.querySelector(".tip");
-    this.column = figure.dataset.column;
+    this.column = column;
+    this.kind = kind;
     this.jobId = jobId;
     this.tokensAStep = tokensAStep;
     this.positions = new Map(JSON.parse(figure.dataset.arms).map((name, position) => [name, position]));
@@ -23,8 +26,13 @@ export class SeriesChart extends Chart {
     return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
   }
 
+  /** What is evaluated every so many steps is not smoothed. */
+  get half() {
+    return this.kind === "train" ? view.half : 0;
+  }
+
   address() {
-    const asked = new URLSearchParams({ name: this.column, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
+    const asked = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
     const [seed, replicate] = view.pair?.split(".") ?? [];
     const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null };
     for (const [name, value] of Object.entries(more)) if (value != null) asked.set(name, value);
@@ -49,7 +57,7 @@ export class SeriesChart extends Chart {
     this.arrange();
     this.note.textContent = this.said();
     this.links();
-    const shape = [view.log, view.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw, this.byTime];
+    const shape = [view.log, this.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
     if (!(await this.show(this.data, shape, () => this.options()))) return;
     this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
   }
@@ -73,7 +81,7 @@ export class SeriesChart extends Chart {
     this.data = [rows.map((row) => row.x)];
     this.arms.forEach((one, k) => {
       const { mean, minimum, maximum } = one.line;
-      one.smooth = view.half > 0 ? smoothed(middle, mean, view.half) : null;
+      one.smooth = this.half > 0 ? smoothed(middle, mean, this.half) : null;
       one.column = this.data.length;
       this.data.push(column(k, minimum ?? mean), column(k, maximum ?? mean), column(k, mean), column(k, one.smooth ?? mean.map(() => null)));
     });
@@ -87,17 +95,18 @@ export class SeriesChart extends Chart {
     const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [
       shown,
-      view.half > 0 ? `Smoothed with a half-life of ${whole(view.half)} steps, the record faint behind it.` : "",
+      this.half > 0 ? `Smoothed with a half-life of ${whole(this.half)} steps, the record faint behind it.` : "",
       bad.length ? `Not finite (hollow triangles): ${bad.join("; ")}.` : "",
       missing.length ? `Not recorded for this seed and replicate: ${missing.join(", ")}.` : "",
       view.x === "time" && !this.byTime ? "Time is not known for every run: x is the step." : "",
     ].filter(Boolean).join(" ");
   }
 
-  options(Plot) {
+  options() {
     const axis = axisColours();
     const x = stepAxis(axis, view, this.tokensAStep, { seconds: this.byTime });
     const moves = this.moving((low, high) => this.stepsBetween(low, high));
+    const isFew = this.rows.length <= FEW_POINTS;
     const series = [{}];
     const bands = [];
     for (const one of this.arms) {
@@ -106,8 +115,8 @@ export class SeriesChart extends Chart {
       const dash = one.position === 0 ? undefined : [7, 4];
       const quiet = { scale: "y", stroke: "transparent", points: { show: false }, show: show && !this.isRaw };
       series.push(quiet, quiet);
-      series.push({ scale: "y", show, stroke: () => (view.half > 0 ? faint(line, 30) : css(line)), width: view.half > 0 ? 1 : 1.5, dash: view.half > 0 ? undefined : dash, points: { show: false } });
-      series.push({ scale: "y", show: show && view.half > 0, stroke: () => css(line), width: 2, dash, points: { show: false } });
+      series.push({ scale: "y", show, stroke: () => (this.half > 0 ? faint(line, 30) : css(line)), width: this.half > 0 ? 1 : 1.5, dash: this.half > 0 ? undefined : dash, points: { show: isFew, size: 5 } });
+      series.push({ scale: "y", show: show && this.half > 0, stroke: () => css(line), width: 2, dash, points: { show: false } });
       if (!this.isRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
     }
     return {
@@ -187,7 +196,7 @@ export class SeriesChart extends Chart {
     const holder = this.figure.querySelector(".downloads");
     holder.replaceChildren(...this.arms.flatMap(({ arm, run }) => FORMATS.map(([format, word]) => {
       const link = element("a", `${arm} as ${word}`);
-      link.href = `/api/v1/runs/${run}/steps?names=${this.column}&format=${format}${range}`;
+      link.href = `/api/v1/runs/${run}/steps?names=${this.column}&kind=${this.kind}&format=${format}${range}`;
       return link;
     })));
   }

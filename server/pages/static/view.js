@@ -2,6 +2,7 @@
 
 const WHOLE = /^\d{1,15}$/;
 const LEAST_STEPS = 2;
+const LEAST_SHARE = 0.02; // between two fingers that meet
 const ADDRESS_MS = 150;
 
 class View {
@@ -49,6 +50,14 @@ class View {
     const [low, high] = this.ends();
     const at = low + share * (high - low);
     this.between(at - factor * (at - low), at + factor * (high - at));
+  }
+
+  /** Show so much that two places (on the scale of `ends`) lie at two shares of the width, as far as there is a run. */
+  stretch([first, second], [left, right]) {
+    const [least, most] = [this.scaled(0), this.scaled(this.planned)];
+    const span = Math.min(most - least, (second - first) / Math.max(LEAST_SHARE, right - left));
+    const low = Math.max(least, Math.min(most - span, first - left * span));
+    this.between(low, low + span);
   }
 
   /** Move by a share of the width; the number of steps (or, on a log axis, their ratio) stays. */

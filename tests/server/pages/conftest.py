@@ -47,7 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def page(request, look, browser, served) -> Iterator[Page]:
     """A page in a look. Afterwards: no console error, and no request that left this machine."""
     scheme, width = _LOOKS[look]
-    context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900})
+    touch = getattr(request.module, "TOUCH", False)
+    context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900}, has_touch=touch)
     opened = context.new_page()
     problems: list[str] = []
     provoked = getattr(request.module, "PROVOKED", "(?!)")

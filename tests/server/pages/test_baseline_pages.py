@@ -52,7 +52,7 @@ def test_from_the_list_to_a_version_to_what_differs(page: Page, named):
     expect(page.get_by_role("row", name="schedule.steps").first).to_contain_text("1400")
     page.goto("/baselines/llama3-fp8/1?other=nobody")
     expect(page.get_by_role("alert")).to_contain_text("there is no baseline 'nobody'")
-    missing = page.request.get("/baselines/llama3-fp8/9")
+    missing = page.request.get("/baselines/llama3-fp8/9", headers={"Accept": "text/html"})
     assert (missing.status, "There is no baseline &#39;llama3-fp8 version 9&#39;" in missing.text()) == (404, True)
     assert page.request.get("/baselines/llama3-fp8/x").status == 422
 

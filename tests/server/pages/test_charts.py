@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from server.database import store
-from server.database.models import Run
+from server.database.models import Job, Run
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
@@ -223,3 +223,22 @@ def test_charts_wait_until_the_reader_is_near(page: Page, recorded):
     assert not any("grad_norm" in url for url in requests)
     page.locator("figure[data-column=grad_norm]").scroll_into_view_if_needed()
     expect(page.locator("figure[data-column=grad_norm] .note")).to_contain_text("of 300 steps")
+
+
+def test_validation_losses_have_a_chart_where_they_are_taken(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05}, steps=300)
+    chart = page.locator("figure[data-kind=validation]")
+    page.goto(f"/jobs/{job_id}")
+    expect(chart).to_have_count(0)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = job.spec | {"schedule": job.spec["schedule"] | {"validation_every": 50}}
+        for arm, loss in zip(job.arms, (1.5, 1.625), strict=True):
+            store.append(session, arm.runs[0].id, "validation", 1, np.arange(49, 300, 50), {"loss": np.full(6, loss)})
+    page.goto(f"/jobs/{job_id}")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator(".note")).to_have_text("Showing 6 of 6 steps, each as it was recorded.")
+    chart.locator(".u-over").hover(position={"x": 300, "y": 80})
+    expect(chart.locator(".tip")).to_contain_text("nvfp4 1.62500 (+0.1250)")
+    chart.locator("summary").click()
+    assert "kind=validation" in chart.get_by_role("link", name="nvfp4 as CSV").get_attribute("href")

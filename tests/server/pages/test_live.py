@@ -122,3 +122,30 @@ def test_the_focus_survives_a_refresh(page: Page, database, recorded):
         session.query(Run).update({"steps_done": 700})
     expect(page.locator("[data-live=jobs]")).to_contain_text("47", timeout=15_000)
     assert page.evaluate("document.activeElement.textContent") == "small"
+
+
+def test_what_was_unfolded_or_scrolled_stays_so(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    page.set_viewport_size({"width": 390, "height": 900})
+    _open(page, job_id)
+    facts = page.locator("[data-live=differences] details")
+    facts.locator("summary").click()
+    page.evaluate("document.querySelector('[data-live=runs] .scroll').scrollLeft = 100")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            run.manifest = {**run.manifest, "device_class": "other"}
+    _append(database, job_id, 300, 400)
+    _is_live_again(page, 400)
+    expect(facts).to_contain_text("other")
+    expect(facts).to_have_attribute("open", "")
+    assert page.evaluate("document.querySelector('[data-live=runs] .scroll').scrollLeft") == 100
+
+
+def test_a_list_that_is_old_says_so(page: Page, server, database, recorded):
+    recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.goto("/jobs")
+    server.stop()
+    expect(page.locator("#stale")).to_contain_text("this is how it stood at", timeout=_SECONDS)
+    expect(page.locator(".chip.running")).to_have_count(1)
+    server.start()
+    expect(page.locator("#stale")).to_be_empty(timeout=_SECONDS)

@@ -1,6 +1,7 @@
 """The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at each in the dark too."""
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page, expect
 
 from server import hopeless, jobs
@@ -92,10 +93,9 @@ def test_a_failed_job_says_why(page: Page, database, recorded):
     _fits(page)
 
 
-def test_workers_and_a_missing_job(page: Page):
+def test_no_worker(page: Page):
     page.goto("/workers")
     expect(page.get_by_text("No worker has registered.")).to_be_visible()
-    assert page.request.get("/jobs/j-none").status == 404
     _fits(page)
 
 
@@ -163,6 +163,11 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     expect(page.locator("figure[data-heat] .note")).to_contain_text("3 layers")
     page.locator("figure[data-heat] summary").click()
     expect(page.locator("figure[data-heat] tbody tr").nth(2)).to_contain_text("2.up")
+    with page.expect_download() as csv:
+        page.locator("figure[data-heat]").get_by_role("button", name="CSV").click()
+    lines = csv.value.path().read_text().splitlines()
+    assert (lines[0], len(lines)) == ("first_step,last_step,0.up,1.up,2.up", 31)
+    assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
     page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
     expect(page.locator("figure[data-heat] .note")).to_contain_text("nothing by layer")
     _fits(page)

@@ -1,6 +1,10 @@
 """The curves of all arms over REST."""
 
+import numpy as np
 import pytest
+
+from server.database import store
+from server.database.models import Job
 
 pytestmark = pytest.mark.both_databases
 
@@ -18,6 +22,21 @@ def test_time_begins_with_the_run(api, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
     answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}).json()
     assert answer["arms"][0]["line"]["seconds"][:2] == pytest.approx([4.04, 4.08])
+
+
+def test_validation_losses_of_the_arms_with_the_time_of_their_steps(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.05}, steps=300)
+    url, asked = f"/api/v1/jobs/{job_id}/overlay", {"name": "loss", "kind": "validation", "seconds": True}
+    assert api.get(url, params=asked | {"from": 1}).json()["arms"] == []
+    at = np.arange(49, 300, 50)
+    with database.write() as session:
+        for arm in session.get_one(Job, job_id).arms:
+            store.append(session, arm.runs[0].id, "validation", 1, at, {"loss": 2.0 - at / 300})
+    answer = api.get(url, params=asked | {"from": 100}).json()
+    assert (answer["kind"], answer["first_step"]) == ("validation", [149, 199, 249, 299])
+    for one in answer["arms"]:
+        assert one["line"]["mean"] == pytest.approx(2.0 - at[2:] / 300)
+        assert one["line"]["seconds"] == pytest.approx(0.04 * (at[2:] + 1))
 
 
 def test_what_nobody_recorded_is_empty_and_a_strange_job_is_none(api, recorded):

@@ -1,0 +1,67 @@
+"""The queue: the jobs that train or wait, in the order in which workers take their runs, what each waits for, and who trains what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, joinedload
+
+from server.database.models import Job, Run
+from server.database.states import JOB_ENDED, RUN_ENDED
+from server.documents import WHOLE
+from server.forecast import seconds_left
+from server.pages.listing import names
+from server.registered import can_take, live_workers, why_waiting
+
+JOBS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A job that has not ended: how many of its runs train and wait, why they wait, and when the last will have ended, in seconds."""
+
+    job: Job
+    who: str
+    priority: int
+    training: int
+    waiting: int
+    reason: str | None
+    share_done: float
+    eta_seconds: float | None
+
+
+def queue(session: Session, lease_seconds: float) -> list[Row]:
+    """The first 100 jobs of the queue: the highest priority of an open run first, then the oldest."""
+    priority = select(func.max(Run.priority)).where(Run.job_id == Job.id, Run.state.not_in(RUN_ENDED)).scalar_subquery()
+    statement = select(Job).options(*WHOLE).where(Job.status.not_in(JOB_ENDED)).order_by(priority.desc(), Job.created_at, Job.id)
+    found = session.scalars(statement.limit(JOBS_SHOWN)).all()
+    live, who = live_workers(session, lease_seconds), names(session, found)
+    rows = []
+    for job in found:
+        slots = sum(worker.slots for worker in live if can_take(worker, job))
+        left = [*seconds_left(job.runs, slots).values()]
+        known = [seconds for seconds in left if seconds is not None]
+        rows.append(
+            Row(
+                job=job,
+                who=who.get(job.submitted_by or "", "–"),
+                priority=max((run.priority for run in job.runs if run.state not in RUN_ENDED), default=0),
+                training=sum(run.state == "running" for run in job.runs),
+                waiting=sum(run.state in ("queued", "awaiting_data") for run in job.runs),
+                reason=why_waiting(job, slots, live),
+                share_done=sum(run.steps_done for run in job.runs) / sum(run.planned_steps for run in job.runs),
+                eta_seconds=max(known) if known and len(known) == len(left) else None,
+            )
+        )
+    return rows
+
+
+def training(session: Session) -> Mapping[str, Sequence[Run]]:
+    """The runs that each worker trains now, by its id."""
+    found: dict[str, list[Run]] = {}
+    statement = select(Run).options(joinedload(Run.job), joinedload(Run.arm)).where(Run.state == "running").order_by(Run.started_at, Run.id)
+    for run in session.scalars(statement):
+        found.setdefault(run.worker_id or "", []).append(run)
+    return found

@@ -1,0 +1,36 @@
+"""What is refused, as a page: whoever asks for one with a browser reads the API's own sentence, not its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+
+from server.errors import ServiceError
+from server.pages.rendering import templates
+
+_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError)
+Told = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install(app: FastAPI) -> None:
+    """Let every refusal outside the API that a browser provokes be a page; the handlers of `problems` are there already."""
+    for kind in _KINDS:
+        app.add_exception_handler(kind, _as_page(cast(Told, app.exception_handlers[kind])))
+
+
+def _as_page(told: Told) -> Told:
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = await told(request, error)
+        if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
+            return problem
+        said = json.loads(bytes(problem.body))
+        kept = {name: value for name, value in problem.headers.items() if name in ("allow", "retry-after")}
+        return templates.TemplateResponse(request, "refused.html", {"problem": said}, problem.status_code, kept)
+
+    return answer
