@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.alignment import same_run
 from server import curves, jobs
 from server.database import models
 from server.database.models import Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run
+from server.database.turns import take_turn
 from server.equal_runs import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import Named
@@ -93,7 +94,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
     if arm is None:
         raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
     runs = _sound(session, arm)
-    _one_at_a_time(session, name)
+    take_turn(session, f"baseline {name}")  # two who promote under one name at once get two versions
     newest = session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
     ids = {run.id for run in runs}
     if newest is not None and ids == {link.run_id for link in newest.runs if link.role == "member"}:
@@ -118,7 +119,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
 def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str) -> list[Run]:
     """Attach reruns of a baseline: one run, or every run of a job that is one; those that are new. ConflictError where none can be."""
     _check_reason(reason)
-    _one_at_a_time(session, baseline.name)
+    take_turn(session, f"baseline {baseline.name}")
     session.refresh(baseline, ["runs"])
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)
@@ -239,12 +240,6 @@ def _note(session: Session, baseline: Baseline, kind: BaselineEventKind, who: st
         id=models.new_id("e"), baseline_id=baseline.id, kind=kind, who=who, reason=reason.strip(), detail=detail, created_at=time.time()
     )
     session.add(row)
-
-
-def _one_at_a_time(session: Session, name: str) -> None:
-    """Two who promote under one name at once get two versions. SQLite has one writer at a time anyway."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"baseline {name}"))))
 
 
 def _check_name(name: str) -> None:

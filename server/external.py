@@ -25,6 +25,7 @@ from server.database.models import Attempt, AttemptState, Chunk, Run, RunState, 
 from server.database.states import RUN_ENDED, begin_attempt, end_attempt, move_job, move_run
 from server.equal_runs import unlike_named
 from server.errors import ConflictError, FieldProblem, InvalidError, NotFoundError, StaleAttemptError
+from server.logs import without_secrets
 from server.settings import Settings
 
 Kind = Literal["train", "validation"]
@@ -140,7 +141,7 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
         store.seal(session, run_id, kind, epoch)
     now = clock.now(session)
     code = {"finished": None, "failed": "TRAINER_FAILED", "broke_off": "TRAINER_BROKE_OFF"}[outcome]
-    text = None if outcome == "finished" else message or "the trainer did not say why"
+    text = None if outcome == "finished" else without_secrets(message or "the trainer did not say why")
     values: dict[str, Any] = {"finished_at": now, "lease_expires_at": None}
     if outcome == "broke_off":
         values = {"crashes": run.crashes + 1, "lease_expires_at": now + settings.external_stale_seconds}

@@ -21,6 +21,7 @@ from server import curves, layers
 from server.database import events, models
 from server.database.models import Arm, Baseline, IdempotencyKey, Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED, end_attempt, move_job, move_run
+from server.database.turns import take_turn
 from server.equal_runs import taken
 from server.errors import InvalidError, NotFoundError
 from training.spec import JobSpec, capability
@@ -79,6 +80,7 @@ def submit_once(
     """
     if key is None:
         return submit(session, spec, criteria, principal, order, revision, named), True
+    take_turn(session, f"key {principal} {key}")
     body = {"asked": config_hash(spec, criteria, revision, named), "order": dataclasses.asdict(order or Order())}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     used = session.get(IdempotencyKey, (principal, key))
@@ -156,6 +158,7 @@ def submit(
                 seed=run.seed,
                 replicate=run.replicate,
                 capability=needed,
+                priority=order.priority,
                 state="awaiting_data" if needed == "external" else "queued",
                 planned_steps=run.schedule.steps,
                 created_at=now,

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
 from server import jobs
 from server.database.models import Job, Run
+from server.database.turns import take_turn
 from server.jobs import Named, Order
 from server.trainers import changed, short, would_train
 from training.spec import JobSpec
@@ -57,7 +58,7 @@ def answer(session: Session, question: Question, principal: str, key: str | None
         job, is_new = jobs.submit_once(session, spec, criteria, principal, key, order, revision, named)
         return Answer(job=job, found="new" if is_new else _found(job), reason="asked for afresh")
     asked = jobs.config_hash(spec, criteria, revision, named)
-    _one_at_a_time(session, asked)
+    take_turn(session, asked)  # two who ask the same at once get one job
     reason = "nobody asked this before"
     there = select(Job).where(Job.config_hash == asked, Job.status.in_(("queued", "running", "concluded"))).order_by(Job.id.desc())
     for job in session.scalars(there.limit(_JOBS_LOOKED_AT)):
@@ -72,12 +73,6 @@ def answer(session: Session, question: Question, principal: str, key: str | None
 
 def _found(job: Job) -> Literal["concluded", "running"]:
     return "concluded" if job.status == "concluded" else "running"
-
-
-def _one_at_a_time(session: Session, asked: str) -> None:
-    """Two who ask the same at once get one job. SQLite has one writer at a time anyway."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(func.hashtext(asked))))
 
 
 def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: float) -> str | None:

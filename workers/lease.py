@@ -18,6 +18,7 @@ from server.database import clock, events
 from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
 from server.database.states import begin_attempt, end_attempt, move_job, move_run
 from server.equal_runs import run_spec
+from server.logs import without_secrets
 from training.spec import RunSpec
 
 
@@ -27,9 +28,9 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run that is ours until its lease ends. `max_seconds` is what its limit leaves to this attempt; None: no limit.
+    """A run that is ours until its lease ends. `max_seconds` is what the job's limit leaves to this attempt; None: no limit.
 
-    `reuses`: an equal run that was trained before may serve in its place.
+    `seconds_trained` is what earlier attempts took. `reuses`: an equal run that was trained before may serve in its place.
     """
 
     run_id: str
@@ -38,6 +39,7 @@ class Claim:
     epoch: int
     spec: RunSpec
     max_seconds: float | None = None
+    seconds_trained: float = 0.0
     reuses: bool = False
 
 
@@ -67,7 +69,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         return None
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     lease = {"worker_id": worker.id, "lease_expires_at": now + lease_seconds}
-    max_seconds = None if job.max_run_seconds is None else job.max_run_seconds - _seconds_trained(session, run.id)
+    trained = _seconds_trained(session, run.id)
+    max_seconds = None if job.max_run_seconds is None else job.max_run_seconds - trained
     if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, **fresh):
         return None
     begin_attempt(session, run.id, epoch, worker.id)
@@ -77,7 +80,16 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
     reuses = job.reuse and run.arm.role == "baseline" and run.steps_done == 0
-    return Claim(run_id=run.id, job_id=job.id, arm=run.arm.name, epoch=epoch, spec=spec, max_seconds=max_seconds, reuses=reuses)
+    return Claim(
+        run_id=run.id,
+        job_id=job.id,
+        arm=run.arm.name,
+        epoch=epoch,
+        spec=spec,
+        max_seconds=max_seconds,
+        seconds_trained=trained,
+        reuses=reuses,
+    )
 
 
 def _next(session: Session, worker: Worker) -> Run | None:
@@ -169,8 +181,9 @@ def end(
 ) -> None:
     """End our attempt in `state` (and set `values` on the run); LeaseLostError when it is no longer ours.
 
-    A message is kept of the run and of its attempt, a note of the attempt alone.
+    A message is kept of the run and of its attempt, a note of the attempt alone; both without the secrets that a log may hold.
     """
+    message, note = (text and without_secrets(text) for text in (message, note))
     kept = {"code": code, "message": message, "finished_at": time.time(), "lease_expires_at": None}
     if not move_run(session, held.run_id, ("running",), state, holder=held.epoch, **{**kept, **values}):
         raise LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
@@ -184,7 +197,7 @@ def give_back(session: Session, run: Run, why: str, *, attempt: AttemptState, ma
 
     What it has recorded stays: the next attempt goes on from its newest checkpoint, and replaces what it computes again.
     """
-    broke = attempt != "released"
+    broke, why = attempt != "released", without_secrets(why)
     crashes = run.crashes + (1 if broke else 0)
     state: RunState = "failed" if crashes >= max_attempts else "queued"
     code, message = ("WORKER_CRASHED", f"{why} (attempt {run.epoch}, {crashes} of {max_attempts} crashes)") if broke else (None, why)

@@ -6,6 +6,7 @@ import time
 import pytest
 from sqlalchemy import select
 
+from parity import criteria_from_mapping
 from server import jobs
 from server.database import events
 from server.database.models import Attempt, Job, Run, Token
@@ -56,13 +57,17 @@ def test_many_claimers_get_each_run_once(database, submit, make_worker):
     assert len(claimed) == len(set(claimed)) == 6
 
 
-def test_priority_goes_before_age(database, submit, make_worker):
-    submit()
-    urgent = submit()
-    with database.write() as session:
-        for run in session.get_one(Job, urgent).runs:
-            run.priority = 5
-    assert _claim(database, make_worker()).job_id == urgent
+def test_priority_goes_before_age(database, submit, make_worker, make_job):
+    old = submit()
+    asked = {}
+    for priority in (-1, 5, 5):
+        with database.write() as session:
+            job = jobs.submit(session, make_job(), criteria_from_mapping({"margin": "1.0%"}), order=jobs.Order(priority=priority))
+            asked.setdefault(priority, job.id)
+    worker = make_worker()
+    claimed = [_claim(database, worker).job_id for _ in range(8)]
+    assert claimed[:2] == [asked[5]] * 2
+    assert claimed[4:] == [old, old, asked[-1], asked[-1]]
 
 
 def test_another_device_class_gets_nothing_of_a_job_that_has_begun(database, submit, make_worker):
@@ -193,6 +198,7 @@ def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_work
     again = _claim(database, worker)
     assert (again.run_id, again.epoch) == (first.run_id, 2)
     assert again.max_seconds == pytest.approx(40.0, abs=2.0)
+    assert (first.seconds_trained, again.seconds_trained) == (0.0, pytest.approx(60.0, abs=2.0))
 
 
 def test_cancel_against_live_writers_never_deadlocks(database, submit, make_worker):
@@ -232,6 +238,22 @@ def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_w
         held = _claim(database, worker)
         with database.write() as session:
             assert lease.give_back(session, session.get_one(Run, held.run_id), "stopped", attempt="released", max_attempts=1) == "queued"
+
+
+def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_worker):
+    job_id = submit()
+    worker, told = make_worker(), "the end of its log: cannot reach https://me:hunter2@corpus/ with HF_TOKEN=hf_abcdefgh"
+    first, second = _claim(database, worker), _claim(database, worker)
+    with database.write() as session:
+        lease.give_back(session, session.get_one(Run, first.run_id), told, attempt="crashed", max_attempts=3)
+        lease.end(session, second, "failed", code="DATA_NOT_READABLE", message=told)
+    with database.read() as session:
+        kept = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
+        kept += [attempt.message for attempt in session.scalars(select(Attempt))]
+        kept += [event.payload.get("message") for event in events.after(session, job_id, 0) if event.payload.get("message")]
+    assert len(kept) == 6
+    for message in kept:
+        assert "https://me:***@corpus/ with HF_TOKEN=***" in message
 
 
 def test_a_lease_is_extended_by_renewal(database, submit, make_worker):

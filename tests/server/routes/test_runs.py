@@ -274,9 +274,10 @@ def test_trainers_need_a_token_that_may_write(settings, database):
 
 def test_a_run_is_ended_with_its_reason(api, database, run):
     epoch = _attach(api, run).json()["epoch"]
-    assert _finish(api, run, epoch, "failed", message="the data ran out").json()["code"] == "TRAINER_FAILED"
+    answer = _finish(api, run, epoch, "failed", message="the data ran out of s3://me:hunter2@corpus").json()
+    assert (answer["code"], answer["message"]) == ("TRAINER_FAILED", "the data ran out of s3://me:***@corpus")
     with database.read() as session:
         row = session.get_one(Run, run)
         assert row.finished_at == pytest.approx(time.time(), abs=60)
         assert session.get_one(Job, row.job_id).status == "running"
-        assert session.get_one(Attempt, (run, epoch)).message == "the data ran out"
+        assert session.get_one(Attempt, (run, epoch)).message == "the data ran out of s3://me:***@corpus"
