@@ -18,7 +18,8 @@ LOSSES = ("loss", "lm_loss")
 VALIDATION = "validation_loss"
 _ROWS_AT_ONCE = 2000
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
-_MAY_PASS = frozenset({408, 425, 429, 500, 502, 503, 504})
+# 401 and 403 too: a token that is wrong or has expired says nothing against what was logged, which another token can send.
+MAY_PASS = frozenset({401, 403, 408, 425, 429, 500, 502, 503, 504})
 
 
 class Delivery:
@@ -103,14 +104,16 @@ class Delivery:
 def patiently(what: Callable[[], Any], wait: Callable[[float], bool], complain: Callable[[str], None]) -> bool:
     """Do something over the network until it works, with growing pauses; False when `wait` says to stop.
 
-    Raises ClientError where the server refuses for good.
+    Raises ClientError where the server refuses for good, FileNotFoundError where the spool is gone.
     """
     pause = _FIRST_WAIT_SECONDS
     while True:
         try:
             what()
-        except (UnreachableError, ClientError) as error:
-            if isinstance(error, ClientError) and error.status not in _MAY_PASS:
+        except FileNotFoundError:
+            raise
+        except (UnreachableError, ClientError, OSError) as error:
+            if isinstance(error, ClientError) and error.status not in MAY_PASS:
                 raise
             complain(f"{error}; what is logged is kept and sent again")
             asked = getattr(error, "retry_after", None) or 0.0

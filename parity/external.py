@@ -12,7 +12,7 @@ import typer
 from parity import spool
 from parity.arguments import pairs
 from parity.client import DEFAULT_URL, Client, ClientError, UnreachableError
-from parity.delivery import Delivery
+from parity.delivery import MAY_PASS, Delivery
 from parity.exits import EXIT_CODES
 from parity.imports import incomplete, read_finished, send
 from parity.output import UsageError
@@ -39,7 +39,8 @@ def resend(
             raise UsageError(str(error)) from None
         except ClientError as error:
             refused += 1
-            print(f"parity: {path}: {delivery.set_aside(error)}", file=sys.stderr)
+            kept = f"{error}; it is kept as it is: send it again later" if error.status in MAY_PASS else delivery.set_aside(error)
+            print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
             print(f"{header['run']} {path} sent as attempt {delivery.epoch}{lost}")

@@ -53,6 +53,7 @@ class Recorder:
         self._spool: Spool | None = None
         self._unsent: deque[Spool] = deque()  # ours, locked until the server has them
         self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._refused = threading.Event()  # nobody will ever want what follows
         self.folder = self._writable(folder)
         self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
         for thread in self._threads:
@@ -60,6 +61,8 @@ class Recorder:
 
     def add(self, row: dict[str, Any]) -> None:
         """Take a row; its values may be arrays that are not computed yet."""
+        if self._refused.is_set():
+            return
         if len(self._rows) >= _MOST_ROWS:
             self._complain("full", f"{_MOST_ROWS:,} rows wait for the disk, further ones are dropped")
             return
@@ -73,7 +76,10 @@ class Recorder:
         """Say how the run ended and wait, at most so long, until the server knows; whether it does."""
         self._rows.append({"end": outcome, "message": message})
         self._closing.set()
+        deadline = time.monotonic() + seconds
         self._over.wait(seconds)
+        if not self._refused.is_set():
+            self._spooled.wait(max(_SPOOL_SECONDS, deadline - time.monotonic()))
         return self._over.is_set() and not self.problem
 
     def wait_for_disk(self, seconds: float) -> None:
@@ -87,8 +93,8 @@ class Recorder:
         return threading.current_thread() in self._threads
 
     def _write_spool(self) -> None:
-        about = {**self._about, "manifest": {**surroundings(), **self._manifest}}
-        while not self._spooled.is_set() and not self.problem:
+        about = {**self._about, "manifest": {**self._surroundings(), **self._manifest}}
+        while not self._spooled.is_set() and not self._refused.is_set():
             try:
                 if self._spool is None:
                     self._spool = Spool(self.folder, about)
@@ -99,8 +105,16 @@ class Recorder:
                 self._complain("disk", f"{self.folder} takes nothing ({error}); rows are kept in memory until it does")
                 time.sleep(_DISK_SECONDS)
             except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
+                self._refused.set()
                 self._give_up(f"recording broke off: {error!r}")
             time.sleep(_SPOOL_SECONDS)
+
+    def _surroundings(self) -> dict[str, str]:
+        try:
+            return surroundings()
+        except Exception as error:  # noqa: BLE001 (a broken package or repository of the user's costs its facts, not the record)
+            self._complain("manifest", f"versions and revision are not recorded: {error!r}")
+            return {}
 
     def _drain(self, to: Spool) -> bool:
         """Write some rows; False at the end of the attempt. What a full disk refuses is tried again."""
@@ -154,11 +168,17 @@ class Recorder:
 
     def _deliver(self, delivery: Delivery, what: Literal["attach", "send_all", "send_rest"]) -> bool:
         """Do it until it works; False where the server refuses for good, or when nobody waits any more."""
+        is_ours = any(delivery.path == own.path for own in self._unsent)
         try:
             return patiently(getattr(delivery, what), self._pause, lambda problem: self._complain("network", problem))
+        except FileNotFoundError:
+            if is_ours:
+                raise
+            return False  # another process has sent this leftover meanwhile
         except (ClientError, SpoolError) as error:
             refusal = delivery.set_aside(error)
-            if any(delivery.path == own.path for own in self._unsent):
+            if is_ours:
+                self._refused.set()
                 self._give_up(refusal)
             else:
                 self._complain(str(delivery.path), refusal)

@@ -66,7 +66,7 @@ class Run:
         flush_seconds: float = 1.0,
         finish_seconds: float = 60.0,
     ) -> None:
-        self.run = run or os.environ.get("PARITY_RUN", "")
+        self.run = str(run or os.environ.get("PARITY_RUN", ""))
         self._strict = strict
         self._finish_seconds = finish_seconds
         self._told: set[str] = set()
@@ -78,14 +78,18 @@ class Run:
             return
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / self.run
         about = {"run": self.run, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}
-        self._recorder = Recorder(
-            where,
-            about,
-            {str(name): str(value) for name, value in (manifest or {}).items()},
-            token=token or os.environ.get("PARITY_TOKEN"),
-            flush_seconds=flush_seconds,
-            complain=self._complain,
-        )
+        try:
+            self._recorder = Recorder(
+                where,
+                about,
+                {str(name): str(value) for name, value in (manifest or {}).items()},
+                token=token or os.environ.get("PARITY_TOKEN"),
+                flush_seconds=flush_seconds,
+                complain=self._complain,
+            )
+        except Exception as error:  # noqa: BLE001 (no thread to be had, no home: the training must begin all the same)
+            self._complain("run", f"nothing is recorded: {error!r}")
+            return
         atexit.register(self._at_exit)
         if sys.platform != "win32":
             # Threads do not survive a fork: a forked data loader has nothing to log, and must not write to its parent's spool.
@@ -108,7 +112,7 @@ class Run:
             return
         try:
             self._recorder.add(self._row(self._recorder, operator.index(step), values))
-        except (TypeError, ValueError, RunError) as error:
+        except Exception as error:  # noqa: BLE001 (whatever a framework's array raises when it is read must not reach the training)
             self._complain("log", f"step {step!r:.40} is not recorded: {error}")
 
     def finish(self, outcome: Literal["finished", "failed", "broke_off"] = "finished", message: str | None = None) -> None:

@@ -172,9 +172,9 @@ def write_whole(path: Path, text: str) -> None:
 def _is_held(path: Path) -> bool:
     if sys.platform == "win32":
         return False  # a second process of a run on this machine then sends the first one's steps too, which changes nothing
-    with path.open("rb") as file:
-        try:
+    try:
+        with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except OSError:  # locked by its writer, another user's, or sent and removed meanwhile
+        return True
     return False

@@ -249,6 +249,35 @@ def test_mistakes_are_told_once_and_raised_only_when_strict(served, database, ru
         parity.Run("mine", strict=True)
 
 
+class _Broken:
+    def __float__(self):
+        raise RuntimeError("a tensor with 2 elements cannot be converted to a scalar")
+
+
+def test_a_value_that_cannot_be_read_never_reaches_the_training(served, database, run, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("parity.recorder.surroundings", lambda: 1 / 0)
+    (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
+    with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
+        for step, loss in enumerate((1.0, _Broken(), 10**400, {}, 2.0)):
+            logger.log(step=step, loss=loss)
+    assert _read(database, run)[0].tolist() == [0, 4]
+    assert "with 2 elements" in caplog.text
+    assert "versions and revision are not recorded: ZeroDivisionError" in caplog.text
+
+
+def test_a_run_that_can_not_begin_lets_the_training_begin(run, monkeypatch, caplog):
+    def no_thread(*_arguments, **_more):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("parity.run.Recorder", no_thread)
+    for bad in (parity.Run(run), parity.Run(run, manifest=[1]), parity.Run(5)):
+        bad.log(step=0, loss=1.0)
+        bad.finish()
+    assert "can't start new thread" in caplog.text
+    with pytest.raises(RunError, match="can't start new thread"):
+        parity.Run(run, strict=True)
+
+
 def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
     from parity import recorder
 
