@@ -23,6 +23,10 @@ _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_"
 _LAUNCHERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # where an engine's own trainer is
 
+# XLA gives its buffers back after every block of steps and takes them anew: the page faults of 4 KiB pages cost half a step of
+# 1 M parameters (131 ms for a block of one step, 94 so). No other bits, and nothing where the C library is not glibc.
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
@@ -60,5 +64,6 @@ def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.en
         # Named, so that a machine without its GPU refuses a run instead of training it on the processor.
         "JAX_PLATFORMS": "cpu" if settings.capability == "cpu" else "cuda",
         "PYTHONUNBUFFERED": "1",
+        "GLIBC_TUNABLES": given.get("GLIBC_TUNABLES", HUGE_PAGES),
     }
     return kept | ({"CUDA_VISIBLE_DEVICES": slot.gpu} if slot.gpu is not None else {})

@@ -43,3 +43,9 @@ def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):
     assert "secret" not in " ".join(made.values())
     assert made["JAX_PLATFORMS"] == "cpu"
     assert "CUDA_VISIBLE_DEVICES" not in made
+
+
+def test_a_training_process_asks_for_huge_pages_where_its_operator_says_nothing_else(tmp_path):
+    assert environment(_settings(tmp_path), Slot(), {})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    given = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
+    assert environment(_settings(tmp_path), Slot(), given)["GLIBC_TUNABLES"] == given["GLIBC_TUNABLES"]
