@@ -63,6 +63,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # The older program knows no reference: a run that has another's curve gets a copy of it.
+    for table, own in (("chunks", ("last_step", "count", "columns", "summary")), ("chunk_columns", ("name", "payload"))):
+        names = ("kind", "epoch", "first_step", *own)
+        op.execute(
+            f"INSERT INTO {table} (run_id, {', '.join(names)}) "  # noqa: S608 (names of our own)
+            f"SELECT runs.id, {', '.join(f'curve.{name}' for name in names)} "
+            f"FROM {table} AS curve JOIN runs ON runs.reused_from = curve.run_id"
+        )
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_runs_fingerprint"))
         batch_op.drop_index(batch_op.f("ix_runs_reused_from"))
