@@ -56,6 +56,17 @@ function logTicks(low, high) {
   return found.filter((at) => at >= low && at <= high);
 }
 
+const FEW_TICKS = 4;
+/** What a logarithmic axis of values adds to its options: round positions, also where it spans less than a decade. */
+export const logAxis = {
+  splits: (_plot, _axis, low, high) => {
+    const found = logTicks(low, high);
+    return found.length > 2 ? found : ticks(low, high, FEW_TICKS);
+  },
+  filter: (_, splits) => splits,
+  values: (_, at) => at.map((value) => String(Number(value.toPrecision(4)))),
+};
+
 const PIXELS_A_TICK = 90;
 /** The axis of steps, in steps, in tokens, or (`seconds`) in time, linear or logarithmic. */
 export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {

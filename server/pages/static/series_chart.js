@@ -1,6 +1,6 @@
 // One recorded column of all arms over each other: mean with the range of a bucket, on the same bucket edges.
 import { Chart } from "./chart.js";
-import { axisColours, css, elapsed, element, faint, finite, lineOf, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, elapsed, element, faint, finite, lineOf, logAxis, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 260;
@@ -121,8 +121,8 @@ export class SeriesChart extends Chart {
     }
     return {
       cursor: moves.cursor,
-      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [low, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
-      axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20 }],
+      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
+      axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20, ...(view.log ? logAxis : {}) }],
       series,
       bands,
       hooks: { setSelect: [moves.setSelect], draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.showTip(plot)] },

@@ -70,5 +70,7 @@ def test_one_finger_up_scrolls_the_page_and_a_tap_reads(page: Page, fingers):
     fingers([(0.5, 0.9), (0.52, 0.1)])
     assert _window(page) is None
     assert page.evaluate("scrollY") > before + 50
+    expect(page.get_by_text("two fingers zoom and move")).to_be_visible()
+    expect(page.get_by_text("Ctrl and wheel zoom")).to_be_hidden()
     page.locator(PLOT).tap(position={"x": 100, "y": 80})
     expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("step")
