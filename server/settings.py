@@ -36,6 +36,11 @@ class Settings(BaseSettings):
         description='command that a run\'s process starts under, a JSON list: ["srun", "--ntasks=8"] (docs/operations.md); unset: none',
     )
     launcher_python: str = Field(default="", description="the Python that the launcher starts; default: the worker's own")
+    data_roots: tuple[str, ...] = Field(
+        default=(),
+        description='folders, or beginnings of URLs, inside which jobs may read on this worker, a JSON list: ["/data"]; '
+        "unset: wherever its user may read",
+    )
     lease_seconds: float = Field(default=30.0, gt=0, description="a run whose worker was silent for this long is given to another")
     heartbeat_seconds: float = Field(default=5.0, gt=0, description="how often a worker renews its leases")
     flush_seconds: float = Field(default=1.0, gt=0, description="how often a live run's steps are written")

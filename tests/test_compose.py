@@ -83,6 +83,32 @@ def test_what_a_dockerfile_copies_is_there_and_is_not_ignored(dockerfile):
                 assert source.split("/")[0] in sent, source
 
 
+def test_a_server_that_others_can_reach_asks_for_tokens():
+    """The image by itself too: what uvicorn listens on is what the application is told."""
+    listens = r'"--host", "([^"]+)"'
+    dockerfile = (CHECKOUT / "docker" / "server.Dockerfile").read_text()
+    assert re.search(r"PARITY_HOST=(\S+)", dockerfile)[1] == re.search(listens, dockerfile)[1]
+    server = _services(VARIABLES)["server"]
+    assert server["environment"]["PARITY_HOST"] == server["command"][server["command"].index("--host") + 1]
+    assert server["environment"]["PARITY_REQUIRE_TOKENS"] == "true"
+
+
+def test_jobs_read_inside_declared_folders_which_are_mounted_read_only():
+    for name in ("worker-cpu", "worker-gpu"):
+        worker = _services(VARIABLES)[name]
+        (root,) = json.loads(worker["environment"]["PARITY_DATA_ROOTS"])
+        assert f"./data:{root}:ro" in worker["volumes"]
+
+
+def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_architectures():
+    services = _services(VARIABLES)
+    assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"]
+    assert services["worker-gpu"]["healthcheck"] == services["worker-cpu"]["healthcheck"]
+    assert not any("platform" in service for service in services.values())  # nothing pins amd64
+    dockerfiles = [(CHECKOUT / "docker" / f"{name}.Dockerfile").read_text() for name in ("server", "worker", "worker-gpu")]
+    assert not any(re.search(r"--platform|amd64|x86_64", line) for text in dockerfiles for line in text.splitlines() if line[:1] != "#")
+
+
 @pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.tasks"), ("worker-gpu", "workers.tasks")])
 def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
     for line in (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().splitlines():
@@ -179,6 +205,9 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
             capture_output=True,
             text=True,
         ).stdout.strip()
+        # The container's own health check, at the port of this test.
+        check = [part.replace(":8321", f":{port}") for part in services["server"]["healthcheck"]["test"][1:]]
+        subprocess.run([sys.executable if part == "python" else part for part in check], check=True, timeout=30)
         assert _get(f"{url}/api/v1/jobs") == b""
         assert json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"] == []
         health = [sys.executable, "-m", "workers.health"]

@@ -25,7 +25,7 @@ from server.database.models import Worker
 from server.settings import CHECKOUT, Settings
 from server.silence import end_silent
 from training import provenance
-from workers import lease, reconcile, supervisor
+from workers import lease, reconcile, roots, supervisor
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
 from workers.trainer import command
@@ -109,7 +109,12 @@ class Runtime:
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
-            supervisor.train(self._settings, self._database, held, slot, self._stopping)
+            refused = roots.refusal(self._settings.data_roots, held.spec)
+            if refused is None:
+                supervisor.train(self._settings, self._database, held, slot, self._stopping)
+            else:
+                with self._database.write() as session:
+                    lease.end(session, held, "failed", code=roots.CODE, message=refused)
         conclude(self._database, held.job_id)
         return True
 

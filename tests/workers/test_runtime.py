@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from server.database.models import Attempt, Job, Run
 from server.registered import live_workers
+from training.spec import Data
 from workers.runtime import Runtime
 
 pytestmark = pytest.mark.both_databases
@@ -46,6 +47,23 @@ def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime
         for run in session.scalars(select(Run)):
             assert run.manifest.items() >= worker.device["trainer"].items()
             assert len(worker.device["trainer"]) >= 8
+
+
+def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(settings, database, submit):
+    changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "data_roots": ("/data",)}
+    submit(data=Data(source="text", path="/etc/passwd", sequence_length=32, batch_size=2))
+    made = Runtime(settings.model_copy(update=changes))
+    made.start()
+    try:
+        assert _wait(database, 60, lambda job: job.status not in ("queued", "running")) == ["failed", "failed", "failed"]
+    finally:
+        made.stop()
+        made.sign_off()
+    with database.read() as session:
+        job = session.scalars(select(Job)).one()
+        assert job.code == "PATH_NOT_ALLOWED"
+        assert "data.path is '/etc/passwd', expected a path inside /data" in job.message
+        assert {run.steps_done for run in job.runs} == {0}
 
 
 def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, monkeypatch):

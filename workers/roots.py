@@ -1,0 +1,46 @@
+"""Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
+
+Where none is declared, a job reads whatever the worker's user may read. A name of a hub (`org/name`) is no path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from training.spec import RunSpec
+
+CODE = "PATH_NOT_ALLOWED"
+# At most one slash, and no part that begins with a dot: nothing that could lead out of where it is looked up.
+_ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
+    """Why a run may not read what its specification names, or None. Links are followed, so what counts is where a path leads."""
+    for field, path in _paths(spec) if roots else ():
+        if not any(_is_inside(path, root) for root in roots):
+            return (
+                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, which is where this worker's operator lets jobs "
+                "read (PARITY_DATA_ROOTS): copy the data there"
+            )
+    return None
+
+
+def _paths(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """What the run reads, by the field that names it."""
+    options, source = spec.maxtext, spec.data.source
+    named = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path, "maxtext.hf_train_files": options.hf_train_files}
+    if source == "hf":
+        named |= {"maxtext.hf_data_dir": options.hf_data_dir}
+    for field, path in named.items():
+        if path and not (field in ("data.path", "maxtext.hf_data_dir") and source == "hf" and _ON_A_HUB.fullmatch(path)):
+            yield field, path
+    if options.tokenizer_path and not _ON_A_HUB.fullmatch(options.tokenizer_path):
+        yield "maxtext.tokenizer_path", options.tokenizer_path
+
+
+def _is_inside(path: str, root: str) -> bool:
+    if "://" in path or "://" in root:
+        return f"{path}/".startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
+    return Path(path).expanduser().resolve().is_relative_to(Path(root).expanduser().resolve())
