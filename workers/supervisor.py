@@ -168,7 +168,9 @@ class Supervisor:
     def _limits(self, process: Trainer) -> Iterator[tuple[str, str] | None]:
         """At each look the code and sentence of a limit that is broken, or None."""
         began, memory = time.monotonic(), self._settings.max_run_memory_bytes
-        allowed = min((limit for limit in (self._settings.max_run_seconds, self._held.max_seconds) if limit is not None), default=None)
+        operators = self._settings.max_run_seconds
+        limits = (operators and operators - self._held.seconds_trained, self._held.max_seconds)
+        allowed = min((limit for limit in limits if limit is not None), default=None)
         while True:
             broken = None
             held_bytes = process.memory_bytes() if memory is not None else 0

@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -130,6 +132,21 @@ def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(database, s
     assert (run.state, run.crashes) == ("queued", 1)
     assert "ZeroDivisionError" in run.message
     assert _children() == []
+
+
+def test_the_operators_limit_counts_earlier_attempts_too(settings, database, submit, make_worker):
+    submit()
+    with database.write() as session:
+        held = lease.claim(session, make_worker(), 5.0)
+    idle = SimpleNamespace(memory_bytes=lambda: 0)
+
+    def broken(seconds_trained):
+        again = replace(held, seconds_trained=seconds_trained)
+        limited = settings.model_copy(update={"max_run_seconds": 40.0})
+        return next(supervisor.Supervisor(limited, database, again, threading.Event())._limits(idle))
+
+    assert broken(30.0) is None
+    assert broken(50.0)[0] == "TIME_LIMIT"
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database, submit, train):
