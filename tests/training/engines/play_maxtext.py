@@ -32,6 +32,14 @@ def main() -> int:
             print(f"has compiled for {halves / 2} s", flush=True)
             time.sleep(0.5)
     if told["run_name"] == "step0":
+        match os.environ.get("PLAY_FAULT"):
+            case "no parameters":
+                return 0
+            case "parameters crash":
+                print("ValueError: no such recipe")
+                return 1
+            case "parameters hang":
+                time.sleep(3600)
         (checkpoints / "0" / "items").mkdir(parents=True, exist_ok=True)
         return 0
     if told["run_name"] == "evaluation":

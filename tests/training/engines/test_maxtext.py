@@ -90,6 +90,21 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
     assert [step.lm_loss for step in told if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
 
 
+@pytest.mark.parametrize(
+    ("fault", "code", "message", "transient"),
+    [
+        ("no parameters", "MAXTEXT_CRASHED", "wrote no checkpoint of step 0", False),
+        ("parameters crash", "MAXTEXT_CRASHED", "while it made the parameters of step 0: ValueError: no such recipe; the last", False),
+        ("parameters hang", "MAXTEXT_HUNG", "wrote nothing for 2 s while it made the parameters of step 0 and was killed", True),
+    ],
+)
+def test_parameters_of_step_0_that_are_not_made_are_told(train, fault, code, message, transient):
+    told, _, error = train(silence_seconds=2.0, PLAY_FAULT=fault)
+    assert told == []
+    assert (error.code, error.transient) == (code, transient)
+    assert message in str(error)
+
+
 def test_a_diverged_run_is_told_up_to_its_nan(train):
     told, _, error = train(PLAY_FAULT="diverges:40")
     assert (error.code, error.step) == ("DIVERGED", 40)
