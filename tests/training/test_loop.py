@@ -17,6 +17,7 @@ from training.loop import DevicesMissingError, DivergedError, OutOfMemoryError, 
 from training.run import Run, rounding_salt
 from training.spec import Data, Model, RunSpec, Schedule
 from training.statistics import PROJECTIONS, layer_names
+from training.switches import Switches
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -231,5 +232,8 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     assert "env.JAX_COMPILATION_CACHE_DIR" not in facts
     assert facts["data_digest"] == "d1"
     assert len(facts["code_sha256"]) == 64
+    assert not [name for name in facts if name.startswith("not_te_parity")]
+    ours_alone = manifest(replace(SPEC, switches=Switches(weight_scaling="1d")), CORPUS)
+    assert ours_alone["not_te_parity.nvfp4+weight_scaling=1d"].startswith("Transformer Engine refuses 1D weight scales")
     longer = manifest(replace(SPEC, schedule=replace(SPEC.schedule, steps=13)), CORPUS)
     assert {name for name in facts if facts[name] != longer[name]} == {"spec_sha256"}
