@@ -1,5 +1,6 @@
 """Finished runs from files: what counts as whole, and a folder of a run that was resumed."""
 
+import json
 import struct
 from pathlib import Path
 
@@ -53,3 +54,19 @@ def test_a_restart_replaces_everything_from_its_first_step_on(tmp_path: Path) ->
 def test_what_is_not_a_whole_run(steps: list[int], planned: int, words: str | None) -> None:
     found = incomplete(completeness_of(np.array(steps, np.int64)), planned)
     assert (found is None) if words is None else (words in str(found))
+
+
+def test_every_kind_of_file_is_proven_whole(data: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    steps, loss = list(range(60)), [3 - step / 100 for step in range(60)]
+    parquet.write_table(pytest.importorskip("pyarrow").table({"step": steps, "loss": loss}), tmp_path / "run.parquet")
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps({"step": step, "loss": loss[step]}) + "\n" for step in steps))
+    (tmp_path / "run.csv").write_text("step,loss\n" + "".join(f"{step},{loss[step]!r}\n" for step in steps))
+    for kind in ("parquet", "jsonl", "csv"):
+        curve = read_finished(str(tmp_path / f"run.{kind}"), {})
+        assert (curve.steps.tolist(), curve.loss.tolist()) == (steps, loss)
+        assert incomplete(curve.completeness, 60) is None
+        assert incomplete(curve.completeness, 61) == "it ends at step 59, but the job plans 61"
+    assert incomplete(read_finished(str(data / "maxtext_session.jsonl.gz"), {}).completeness, 85) is None
+    emptied = read_finished(str(data / "maxtext_eval_truncates.jsonl"), {}).completeness
+    assert incomplete(emptied, 150) == "it begins at step 100, expected the beginning: 0 to 1"
