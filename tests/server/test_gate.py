@@ -187,6 +187,10 @@ def test_the_reports(served, judged, register, asks, capsys, tmp_path, monkeypat
     assert document["headline"] + "\n" == out
     suites = _xml(files["junit"]).findall("testsuite")
     assert [suite.get("failures") for suite in suites] == ["1", "0"]
+    for suite in suites:
+        told = {one.get("name"): one.get("value") for one in suite.iter("property")}
+        assert told["origin"].startswith(f"cached: job {job} concluded")
+        assert told["url"] == f"{served}/jobs/{job}"
     text = files["markdown"].read_text()
     assert text.startswith("### parity: fail\n\ncached: job")
     assert text.count("<details>") == 2

@@ -26,6 +26,9 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert "none is registered" in document["waiting"]
     assert redis_client(settings.redis).llen(queue_name("cpu")) == 3
     assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
+    runs = api.get(f"{answer.headers['Location']}/runs").json()
+    assert runs == [run for arm in document["arms"] for run in arm["runs"]]
+    assert api.get("/api/v1/jobs/j-none/runs").status_code == 404
 
 
 def test_submit_survives_a_broker_that_is_away(settings, database, request_body):
@@ -75,6 +78,12 @@ def test_bad_requests_name_the_place_and_the_remedy(api, request_body, change, p
     assert pointer in found, found
     assert words in found[pointer]
     assert api.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_priority_and_limit_are_those_of_the_runs(api, request_body):
+    job = api.post("/api/v1/jobs", json=request_body | {"priority": -5, "max_run_seconds": 60}).json()
+    assert {run["priority"] for arm in job["arms"] for run in arm["runs"]} == {-5}
+    assert job["max_run_seconds"] == 60
 
 
 def test_a_body_that_is_no_json_is_a_422(api):
