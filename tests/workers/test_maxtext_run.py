@@ -120,7 +120,7 @@ def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, t
 
 def test_a_maxtext_that_prepares_for_long_is_not_taken_for_hung(playing, train):
     playing("'is slow'")
-    run = train(silence_seconds=3.0)
+    run = train(silence_seconds=6.0)
     assert (run.state, run.message) == ("finished", None)
 
 

@@ -28,7 +28,7 @@ def main() -> int:
     if "NODE_RANK" in os.environ:
         print(*(f"{name}={os.environ[name]}" for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")), flush=True)
     if os.environ.get("PLAY_FAULT") == "is slow":
-        for halves in range(9):
+        for halves in range(16):
             print(f"has compiled for {halves / 2} s", flush=True)
             time.sleep(0.5)
     if told["run_name"] == "step0":

@@ -99,7 +99,7 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
     ],
 )
 def test_parameters_of_step_0_that_are_not_made_are_told(train, fault, code, message, transient):
-    told, _, error = train(silence_seconds=2.0, PLAY_FAULT=fault)
+    told, _, error = train(silence_seconds=2.0 if transient else 60.0, PLAY_FAULT=fault)
     assert told == []
     assert (error.code, error.transient) == (code, transient)
     assert message in str(error)
@@ -121,7 +121,7 @@ def test_a_hanging_process_is_killed_and_named(train):
 
 
 def test_a_hanging_evaluation_is_killed_and_the_training_stays_told(train, evaluated):
-    told, _, error = train(changed=evaluated, silence_seconds=3.0, PLAY_FAULT="evaluation hangs")
+    told, _, error = train(changed=evaluated, silence_seconds=5.0, PLAY_FAULT="evaluation hangs")
     assert [step.lm_loss for step in told] == LOSSES
     assert (error.code, error.transient) == ("MAXTEXT_HUNG", False)
     assert "while it evaluated step 40 and was killed as hung" in str(error)
