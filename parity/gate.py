@@ -205,7 +205,8 @@ def _submitted(client: Client, question: _Question, policy: GatePolicy, progress
             if not told:
                 progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
             told = True
-        time.sleep(_AGAIN_SECONDS)
+            pause = watching.pause_after(error, _AGAIN_SECONDS)
+        time.sleep(pause)
 
 
 def _waited_for(client: Client, job_id: str, deadline: float | None, progress: Console) -> dict[str, Any]:

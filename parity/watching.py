@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ _PERIOD_SECONDS = 1.0
 _LINE_SECONDS = 30.0
 # The server may restart under a watcher: that long it is asked again before the watcher gives up.
 _PATIENCE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 60.0
 _GAP_BINS = 20
 
 
@@ -47,19 +49,27 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
     began = answered = time.monotonic()
     while True:
         check()
+        pause = _PERIOD_SECONDS
         try:
             document = client.job(job_id)
             answered = time.monotonic()
         except (UnreachableError, ClientError) as error:
             if not may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
                 raise
+            pause = pause_after(error, _PERIOD_SECONDS)
         else:
             yield document
             if document["status"] in ENDED:
                 return
-        if timeout_seconds is not None and time.monotonic() - began > timeout_seconds:
+        if timeout_seconds is not None and time.monotonic() - began >= timeout_seconds:
             raise WatchTimeoutError(f"job {job_id} had not ended after {timeout_seconds:g} s; it goes on: `parity watch {job_id}`")
-        time.sleep(_PERIOD_SECONDS)
+        left = math.inf if timeout_seconds is None else began + timeout_seconds - time.monotonic()
+        time.sleep(max(0.0, min(pause, left)))
+
+
+def pause_after(error: Exception, seconds: float) -> float:
+    """How long to wait before asking again: so many seconds, or longer where the server said so, but a minute at most."""
+    return max(seconds, min(getattr(error, "retry_after", None) or 0.0, _LONGEST_PAUSE_SECONDS))
 
 
 def may_pass(error: Exception) -> bool:

@@ -20,7 +20,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from server.context import InContext
+from server.context import Context, InContext
 from server.database import models
 from server.database.models import BrowserSession, Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
@@ -62,9 +62,11 @@ def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    inside = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None  # a socket for both says ::ffff:127.0.0.1
+    return (inside or address).is_loopback
 
 
 def create_token(
@@ -132,18 +134,28 @@ def principal(request: Request, context: InContext) -> Principal:
     """Who makes this request; UnauthorizedError where nobody is known and somebody must be."""
     if not tokens_required(context.settings):
         return LOCAL
-    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    cookie = request.cookies.get(COOKIE)
-    with context.database.read() as session:
-        token = authenticate(session, text.strip()) if scheme.lower() == "bearer" else _of_cookie(session, cookie) if cookie else None
+    token = _token_of(request, context)
     if token is None:
         raise UnauthorizedError("send `Authorization: Bearer <token>` (the command line reads PARITY_TOKEN); an admin makes tokens")
     if time.time() - (token.last_used_at or 0.0) > _LAST_USE_SECONDS:
         with context.database.write() as session:
             session.get_one(Token, token.id).last_used_at = time.time()
-    if not context.limiter.allows(token.id):
+    allowance = request.state.allowance = context.limiter.count(token.id)
+    if allowance is not None and allowance.left < 0:
         raise TooManyError(f"token {token.name!r} made {context.settings.requests_per_minute} requests in this minute; wait for the next")
     return Principal(id=token.id, name=token.name, scopes=frozenset(token.scopes))
+
+
+def is_still_known(request: Request, context: Context) -> bool:
+    """Whether who made this request could make it again now: asked while an answer lasts for longer than a token may."""
+    return not tokens_required(context.settings) or _token_of(request, context) is not None
+
+
+def _token_of(request: Request, context: Context) -> Token | None:
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    cookie = request.cookies.get(COOKIE)
+    with context.database.read() as session:
+        return authenticate(session, text.strip()) if scheme.lower() == "bearer" else _of_cookie(session, cookie) if cookie else None
 
 
 def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bearer], Principal]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import redis
 
@@ -15,6 +16,20 @@ _MINUTE = 60
 _AWAY_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many requests a caller may make in a minute, how many of them are left (below 0: it was too many), and when the next begins."""
+
+    limit: int
+    left: int
+    seconds: int
+
+    def headers(self) -> dict[str, str]:
+        """The same for the caller."""
+        values = {"RateLimit-Limit": self.limit, "RateLimit-Remaining": max(0, self.left), "RateLimit-Reset": self.seconds}
+        return {name: str(value) for name, value in values.items()}
+
+
 class Limiter:
     """Counts requests by minute in Redis, so that all API processes count together."""
 
@@ -23,11 +38,12 @@ class Limiter:
         self._per_minute = per_minute
         self._away_until = 0.0
 
-    def allows(self, token_id: str) -> bool:
-        """Count a request of this token; False when it was one too many. While Redis is away everything is allowed."""
+    def count(self, token_id: str) -> Allowance | None:
+        """Count a request of this token, and say what is left to it. While Redis is away nothing is counted: None."""
         if time.monotonic() < self._away_until:
-            return True
-        key = f"parity:requests:{token_id}:{int(time.time()) // _MINUTE}"
+            return None
+        minute, second = divmod(int(time.time()), _MINUTE)
+        key = f"parity:requests:{token_id}:{minute}"
         try:
             with self._redis.pipeline() as pipeline:
                 pipeline.incr(key)
@@ -36,5 +52,5 @@ class Limiter:
         except redis.RedisError as error:
             _log.warning("requests are not counted, the broker is away: %s", error)
             self._away_until = time.monotonic() + _AWAY_SECONDS
-            return True
-        return made <= self._per_minute
+            return None
+        return Allowance(limit=self._per_minute, left=self._per_minute - made, seconds=_MINUTE - second)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from server.errors import FieldProblem, InvalidError, ServiceError
+from server.errors import ConflictError, FieldProblem, InvalidError, ServiceError
 from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
@@ -34,11 +34,18 @@ _MEANINGS = {
 }
 
 
+def _types() -> Iterator[str]:
+    """Every type of a refusal, with its status."""
+    kinds = {each.kind: str(each.status) for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
+    kinds |= {"database-away": "503", "internal": "500", "http-STATUS": "what the framework refuses, such as 405"}
+    yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A refusal (RFC 9457); `type` is stable, `detail` is a sentence for people."""
+    """A refusal (RFC 9457); `type` never changes its meaning, `detail` is a sentence for people."""
 
-    type: str
+    type: Annotated[str, Field(description=f"One of {', '.join(_types())}.")]
     title: str
     status: int
     detail: str
@@ -103,7 +110,9 @@ def _problem(
     }
     if errors:
         body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
-    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "60"}}.get(status, {})
+    allowance = getattr(request.state, "allowance", None)
+    seconds = 60 if allowance is None else allowance.seconds
+    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}}.get(status, {})
     return JSONResponse(body, status, {**(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 

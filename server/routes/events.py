@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated
 from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from server import jobs
-from server.auth import requires
+from server.auth import is_still_known, requires
 from server.context import Context, InContext
 from server.database.models import Event
 from server.database.states import JOB_ENDED
 from server.documents import event_document
 
 _IDLE_SECONDS = 15.0
+# A token that is revoked, or expires, ends what it follows too.
+_KNOWN_SECONDS = 45.0
 # An event, not a comment: a page can't hear comments, and must know a stream that is silent from one that is dead. It has no id,
 # so the caller's Last-Event-ID stays.
 _ALIVE = b"event: alive\ndata: {}\n\n"
@@ -40,23 +44,30 @@ def _known(job_id: str, context: InContext) -> str:
 
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
 async def follow(
+    request: Request,
     job_id: Annotated[str, Depends(_known)],
     context: InContext,
     after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
 ) -> Response:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
-    in which nothing happens. The stream closes when the job has ended."""
+    in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""
     cursor = after if last_event_id is None else last_event_id
-    return StreamingResponse(_stream(context, job_id, cursor), media_type="text/event-stream", headers=_HEADERS)
+    known = partial(is_still_known, request, context)
+    return StreamingResponse(_stream(context, job_id, cursor, known), media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int) -> AsyncIterator[bytes]:
+async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[], bool]) -> AsyncIterator[bytes]:
     if await run_in_threadpool(_all_told, context, job_id, cursor):
         return
     # At once, so that a page knows that it is connected.
     yield _ALIVE
+    looked = time.monotonic()
     async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
+        if time.monotonic() - looked > _KNOWN_SECONDS:
+            if not await run_in_threadpool(known):
+                return
+            looked = time.monotonic()
         if event is None:
             yield _ALIVE
             continue

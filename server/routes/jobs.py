@@ -16,7 +16,7 @@ from server.auth import Principal, requires
 from server.baselines import BaselineChoice, resolve
 from server.context import Context, InContext
 from server.database.models import Job, JobStatus
-from server.documents import WHOLE, JobDocument, JobSummary, job_document, job_summary, verdict_documents
+from server.documents import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
 from server.errors import ForbiddenError, NotFoundError
 from server.exact import Exact
 from server.routes.cursors import cursor_of, row_id_of
@@ -129,6 +129,14 @@ def show(job_id: str, context: InContext) -> JobDocument:
     """One job with its arms, runs and verdicts."""
     with context.database.read() as session:
         return job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+
+
+@router.get("/jobs/{job_id}/runs")
+def runs(job_id: str, context: InContext) -> list[RunDocument]:
+    """Every run of a job, arm after arm, with its attempts."""
+    with context.database.read() as session:
+        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+    return [run for arm in document.arms for run in arm.runs]
 
 
 @router.post("/jobs/{job_id}:cancel")

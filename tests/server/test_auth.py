@@ -1,5 +1,6 @@
 """Tokens, sessions and limits over the whole application."""
 
+import threading
 import time
 
 import pytest
@@ -145,8 +146,11 @@ def test_requests_are_limited_by_token(closed, make_token):
     answers = [closed.get("/api/v1/jobs", headers=busy) for _ in range(61)]  # a new minute may begin meanwhile
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused
-    assert refused[0].headers["Retry-After"] == "60"
-    assert closed.get("/api/v1/jobs", headers=calm).status_code == 200
+    assert 1 <= int(refused[0].headers["Retry-After"]) <= 60
+    assert refused[0].headers["Retry-After"] == refused[0].headers["RateLimit-Reset"]
+    left = closed.get("/api/v1/jobs", headers=calm)
+    assert (left.status_code, left.headers["RateLimit-Limit"], left.headers["RateLimit-Remaining"]) == (200, "30", "29")
+    assert "RateLimit-Limit" not in closed.get("/healthz").headers
 
 
 def test_a_large_body_is_refused_before_it_is_read(closed, make_token):
@@ -183,3 +187,34 @@ def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
     assert one["id"] in other.json()["detail"]
     _, stranger = make_token("submit")
     assert closed.post("/api/v1/jobs", json=request_body, headers=stranger | {"Idempotency-Key": "abc"}).json()["id"] != one["id"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
+def test_the_same_key_sent_at_once_gives_one_job(closed, make_token, request_body, path):
+    _, headers = make_token("submit")
+    body = request_body | ({"fresh": True} if "gate" in path else {})
+    at_once, found = threading.Barrier(4), []
+
+    def submit():
+        at_once.wait()
+        found.append(closed.post(path, json=body, headers=headers | {"Idempotency-Key": "abc"}))
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in found} <= {200, 202}, [answer.text for answer in found]
+    assert len(closed.get("/api/v1/jobs", headers=headers).json()["items"]) == 1
+
+
+def test_priority_above_0_takes_an_admin_and_reaches_the_runs(closed, make_token, request_body):
+    _, submit = make_token("submit")
+    _, admin = make_token("admin")
+    refused = closed.post("/api/v1/jobs", json=request_body | {"priority": 1}, headers=submit)
+    assert refused.status_code == 403
+    assert "needs scope admin" in refused.json()["detail"]
+    for headers, priority in ((submit, -5), (submit, 0), (admin, 7)):
+        made = closed.post("/api/v1/jobs", json=request_body | {"priority": priority}, headers=headers).json()
+        assert {run["priority"] for arm in made["arms"] for run in arm["runs"]} == {priority}
+    assert closed.post("/api/v1/jobs", json=request_body | {"priority": 101}, headers=admin).status_code == 422

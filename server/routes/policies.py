@@ -1,0 +1,49 @@
+"""The policies that a job can name, over REST: their margins, and what a policy says unless a job says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import APIRouter, Depends
+
+from parity.criteria import NVFP4, PROFILES, Criteria
+from server.auth import requires
+
+router = APIRouter(prefix="/api/v1", tags=["policies"], dependencies=[Depends(requires("view"))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How much worse a candidate may be: nats, or a share of the baseline's loss (`relative`, 0.01 is 1 %)."""
+
+    value: float
+    unit: Literal["nats", "relative"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDocument:
+    """A policy by name; the margin is null where it is found from the baseline's measured run noise."""
+
+    name: str
+    margin: Margin | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoliciesDocument:
+    """What `criteria.profile` can name, and the value of every other key of `criteria` that a job leaves out."""
+
+    profiles: list[ProfileDocument]
+    defaults: Mapping[str, Any]
+
+
+@router.get("/policies")
+def policies() -> PoliciesDocument:
+    """The policies that a job can name; docs/method.md says where their margins come from."""
+    profiles = [
+        ProfileDocument(name=name, margin=None if amount is None else Margin(value=amount.value, unit=amount.unit))
+        for name, amount in PROFILES.items()
+    ]
+    defaults = {key: value for key, value in Criteria(profile=NVFP4).document().items() if key not in ("profile", "margin")}
+    return PoliciesDocument(profiles=profiles, defaults=defaults)
