@@ -89,4 +89,6 @@ def _unable(worker: Worker, job: Job) -> str | None:
         told = can.get(f"{job.engine}/{arm.recipe}")
         if told is not None and not told["ok"]:
             return str(told["reason"])
+        if told is None and can:
+            return f"it is of a version that does not know recipe {arm.recipe} of engine {job.engine}"
     return None

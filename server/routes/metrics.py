@@ -35,7 +35,9 @@ def metrics(context: InContext) -> Response:
         attempts = "Attempts by state: `lost` fell silent until the lease ended, `crashed` broke off by themselves"
         _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
         _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
-        _gauge(registry, "parity_recorder_lag_seconds", "Oldest last write among the runs that train").set(_lag(session))
+        _gauge(
+            registry, "parity_recorder_lag_seconds", "Seconds since the last event of that training job which was silent for longest"
+        ).set(_lag(session))
         capabilities = _workers(registry, session, context.settings.lease_seconds)
         _waiting(registry, session, capabilities)
     _doorbells(registry, context, capabilities)
@@ -68,10 +70,12 @@ def _lag(session: Session) -> float:
 
 
 def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float) -> list[str]:
-    """Live workers and their slots by capability; returns the capabilities that any worker ever had."""
+    """Live workers and their slots by capability; returns those that any worker ever had, or that a run waits for."""
     alive = Gauge("parity_workers_alive", "Workers heard of within a lease", ["capability"], registry=registry)
     slots = Gauge("parity_worker_slots", "Slots of live workers", ["capability"], registry=registry)
-    capabilities = sorted(set(session.scalars(select(Worker.capability).distinct())))
+    # 0 where nobody was ever seen: an alert on what waits while no worker is alive must find both series.
+    asked = session.scalars(select(Run.capability).where(Run.state == "queued").distinct())
+    capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *asked})
     live = live_workers(session, lease_seconds)
     for capability in capabilities:
         able = [worker for worker in live if worker.capability == capability]
@@ -81,12 +85,12 @@ def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float
 
 
 def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequence[str]) -> None:
-    """Queued runs and the age of the oldest, also of capabilities that nobody has."""
+    """Queued runs and the age of the oldest."""
     depth = Gauge("parity_queued_runs", "Runs that wait for a worker", ["capability"], registry=registry)
     age = Gauge("parity_oldest_queued_seconds", "Age of the run that has waited for longest", ["capability"], registry=registry)
     oldest = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
     found = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
-    for capability in {*capabilities, *found}:
+    for capability in capabilities:
         count, seconds = found.get(capability, (0, 0.0))
         depth.labels(capability).set(count)
         age.labels(capability).set(seconds)

@@ -1,5 +1,6 @@
 """What Prometheus scrapes."""
 
+import re
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from fastapi.testclient import TestClient
 from server.app import create_app
 from server.database.models import Run, Worker
 from server.database.states import begin_attempt, end_attempt
+from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases
 
@@ -57,7 +59,17 @@ def test_what_waits_and_who_could_train_it(api, database, recorded):
     assert values['parity_workers_alive{capability="cpu"}'] == 2
     assert values['parity_worker_slots{capability="cpu"}'] == 4
     assert values['parity_workers_alive{capability="sm90"}'] == 0
+    assert values['parity_workers_alive{capability="sm100"}'] == 0  # nobody was ever seen, and somebody waits: the alert's case
+    assert values['parity_worker_slots{capability="sm100"}'] == 0
     assert values['parity_queued_runs{capability="cpu"}'] == 0
+
+
+def test_every_series_that_an_alert_names_is_there(api):
+    page = (CHECKOUT / "docs" / "operations.md").read_text()
+    named = set(re.findall(r"parity_[a-z_]+", page.split("## What to watch")[1].split("\n## ")[0]))
+    assert len(named) >= 8
+    told = api.get("/metrics").text
+    assert not [name for name in named if f"# TYPE {name} gauge" not in told]
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database):
