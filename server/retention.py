@@ -24,7 +24,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, and_, delete, false, func, or_, select
 from sqlalchemy.orm import Session
 
-from server.database import store
+from server.database import clock, store
 from server.database.engine import Database
 from server.database.models import BaselineRun, Chunk, ChunkColumn, Job, Run, is_id
 from server.database.states import JOB_ENDED, RUN_ENDED
@@ -50,8 +50,8 @@ def droppable(settings: Settings, database: Database) -> list[Droppable]:
     """Everything that the policy would drop now; nothing where PARITY_RETENTION_DAYS is not set."""
     if settings.retention_days is None:
         return []
-    cutoff = time.time() - settings.retention_days * _DAY
     with database.read() as session:
+        cutoff = clock.now(session) - settings.retention_days * _DAY  # the record's clock: one machine's may jump ahead
         return [*_records(session, cutoff), *_files(session, settings, cutoff)]
 
 
