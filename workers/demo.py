@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ def run(url: str, progress: Console, check: Callable[[], None], job_file: Path =
     began = time.monotonic()
     content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
     out = Console()
-    with Client(url) as client:
+    with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
             job = client.submit(content["job"], content["criteria"])
         except ClientError as error:

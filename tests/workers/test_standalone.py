@@ -29,11 +29,11 @@ def _environment(state: Path, port: int) -> dict[str, str]:
     return kept | {"PARITY_STATE_DIR": str(state), "PARITY_PORT": str(port), "PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
 
 
-def _standalone(what: str, state: Path, port: int) -> subprocess.Popen:
+def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "workers.standalone", what],
         cwd=CHECKOUT,
-        env=_environment(state, port),
+        env=_environment(state, port) | more,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -187,6 +187,33 @@ def test_a_worker_that_dies_ends_the_demo_with_its_log(tmp_path):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == standalone.INFRASTRUCTURE, out
     assert "worker ended with status -9" in out
+
+
+def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
+    """As the README says: the first token is made on the machine itself."""
+    port = _free_port()
+    process = _standalone("serve", tmp_path, port, PARITY_REQUIRE_TOKENS="true")
+    try:
+        for line in process.stdout:
+            if "parity is up" in line:
+                break
+        else:
+            pytest.fail(f"it ended with {process.wait(10)}")
+        made = subprocess.run(
+            [sys.executable, "-m", "server.tokens", "first", "--scope", "view"],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=CHECKOUT,
+            env=_environment(tmp_path, port),
+        )
+        with Client(f"http://127.0.0.1:{port}", made.stdout.strip()) as client:
+            assert client.jobs()["items"] == []
+        with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
+            stranger.jobs()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
 
 
 def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path):
