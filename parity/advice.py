@@ -192,7 +192,7 @@ _NEXT = {
     "BASELINE_INVALID": "Fix the baseline first: nothing can be compared with it.",
     "LOSS_NOT_NATS": "Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
     "INCOMPLETE": "Let every run reach its planned last step.",
-    "TOO_FEW_STEPS": "Log the loss more often, at every step if you can.",
+    "TOO_FEW_STEPS": "Log the loss at every step; where it is, train longer.",
     "MARGIN_UNDETERMINED": "Add baseline reruns as replicates or with --control, or choose another margin.",
     "UNSTABLE": "Find the cause of the spikes in both arms, or train with a lower learning rate.",
     "CONFOUNDED": "Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
