@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,18 +71,30 @@ _SMALL_WIDTH = 128.0
 _DAYS_FROM = 3 * 86_400
 
 
-def small_gap(verdict: Mapping[str, Any]) -> Mapping[str, float] | None:
-    """Where a gap, its interval and the margins stand on a small figure of 128 units around zero, all of them on it; None without a gap."""
+def small_gap(verdict: Mapping[str, Any], beside: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, float] | None:
+    """Where a gap, its interval and the margins stand on a small figure of 128 units around zero; None without a gap.
+
+    All of them are on it, and those of the verdicts it stands beside: figures that are compared have one scale.
+    """
+    numbers = _gap_numbers(verdict)
+    if numbers is None:
+        return None
+    reach = max(_reach(other) for other in (numbers, *filter(None, map(_gap_numbers, beside))))
+    half = _SMALL_WIDTH / 2
+    return {name: round(half + half * number / reach, 1) for name, number in numbers.items()}
+
+
+def _gap_numbers(verdict: Mapping[str, Any]) -> dict[str, float] | None:
     gap, margin = verdict.get("gap"), verdict.get("margin")
     if not gap or not margin:
         return None
-    places = {"mean": gap["mean"], "low": gap["ci95"][0], "high": gap["ci95"][1], "margin": margin["nats"], "minus": -float(margin["nats"])}
-    numbers = {name: float(value) for name, value in places.items()}
-    if not all(math.isfinite(number) for number in numbers.values()):
-        return None
-    reach = 1.1 * max(2.0 * numbers["margin"], *(abs(number) for number in numbers.values()))
-    half = _SMALL_WIDTH / 2
-    return {name: round(half + half * number / reach, 1) for name, number in numbers.items()}
+    values = {"mean": gap["mean"], "low": gap["ci95"][0], "high": gap["ci95"][1], "margin": margin["nats"], "minus": -float(margin["nats"])}
+    numbers = {name: float(value) for name, value in values.items()}
+    return numbers if all(math.isfinite(number) for number in numbers.values()) else None
+
+
+def _reach(numbers: Mapping[str, float]) -> float:
+    return 1.1 * max(2.0 * numbers["margin"], *(abs(number) for number in numbers.values()))
 
 
 def duration(seconds: float | str | None) -> str:

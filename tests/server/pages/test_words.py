@@ -44,3 +44,23 @@ def test_minus_signs_only_where_a_number_is_negative():
 def test_the_time_between_two_instants():
     assert words.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
     assert words.between(None, None) == "–"
+
+
+def _verdict(mean, half, margin=0.01):
+    return {"gap": {"mean": mean, "ci95": [mean - half, mean + half]}, "margin": {"nats": margin}}
+
+
+def test_small_figures_of_gaps_hold_all_that_they_show_and_share_a_scale():
+    near, far = _verdict(0.001, 0.002), _verdict(0.05, 0.01)
+    alone, together = words.small_gap(near), words.small_gap(near, [near, far])
+    assert words.small_gap(far, [near, far]) == words.small_gap(far)
+    assert together["margin"] == words.small_gap(far)["margin"] < alone["margin"]
+    for figure in (alone, together, words.small_gap(far), words.small_gap(_verdict(-0.5, 0.1))):
+        assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 128
+        assert 0 <= figure["minus"] < 64 < figure["margin"] <= 128
+
+
+@pytest.mark.parametrize("verdict", [{}, {"gap": None}, {**_verdict(0.1, 0.1), "margin": None}, _verdict(float("nan"), 0.1)])
+def test_without_a_finite_gap_and_margin_there_is_no_small_figure(verdict):
+    assert words.small_gap(verdict) is None
+    assert words.small_gap(_verdict(0.0, 0.1), [verdict]) == words.small_gap(_verdict(0.0, 0.1))
