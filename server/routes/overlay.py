@@ -15,14 +15,15 @@ from sqlalchemy.orm import Session
 from server import jobs
 from server.auth import requires
 from server.caching import entity_tag, not_modified, tagged
-from server.context import InContext
+from server.context import Context, InContext
 from server.database import store
 from server.database.models import Run
-from server.overlay import Line, Recorded, overlay, seconds_of
+from server.overlay import Clock, Line, Recorded, overlay, seconds_of
 from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
+_KEPT = store.SEALED_STEPS  # one of so many steps' seconds
 Kind = Literal["train", "validation"]
 
 
@@ -84,7 +85,7 @@ def overlaid(
         runs = [run for arm in job.arms for run in arm.runs if (run.seed, run.replicate) == wanted]
         runs = [run for run in runs if name in store.names(session, run.id, kind)]
         last = math.inf if last_step is None else last_step
-        recorded = [_recorded(session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
+        recorded = [_recorded(context, session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
     found = overlay(recorded, points, log=spacing == "log")
     document = OverlayDocument(
@@ -101,17 +102,30 @@ def overlaid(
     return long_answer(_FORM, document, tagged(tag))
 
 
-def _recorded(session: Session, run: Run, name: str, kind: Kind, first_step: int, last_step: float, *, seconds: bool) -> Recorded:
+def _recorded(
+    context: Context, session: Session, run: Run, name: str, kind: Kind, first_step: int, last_step: float, *, seconds: bool
+) -> Recorded:
     table = store.join([*store.tables(session, run.id, kind, first_step, last_step, [name])], [name])
     steps = table["step"].astype(np.int64)
-    return Recorded(steps=steps, values=table[name], seconds=_seconds(session, run, steps, last_step) if seconds else None)
+    return Recorded(steps=steps, values=table[name], seconds=_seconds(context, session, run, steps) if seconds and len(steps) else None)
 
 
-def _seconds(session: Session, run: Run, wanted: NDArray[np.int64], last_step: float) -> NDArray[np.float64] | None:
-    """Seconds of training up to each of these steps, counted from the run's first, wherever the range begins; None: not known."""
-    table = store.join([*store.tables(session, run.id, "train", 0, last_step, [_SECONDS])], [_SECONDS])
-    if not np.isfinite(table[_SECONDS]).any():
+def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Seconds of training up to each of these steps, counted from the run's first, wherever the range begins; None: not known.
+
+    A run that is looked at for the first time is counted through, and the seconds of some of its steps are kept.
+    """
+    key = ("clock", run.id, run.epoch)
+    clock = context.recent.get(key, Clock) or Clock(steps=np.empty(0, np.int64), passed=np.empty(0))
+    after = clock.before(int(wanted[0]))
+    first, last = (after[0] + 1 if after else 0), int(wanted[-1])
+    table = store.join([*store.tables(session, run.id, "train", first, last, [_SECONDS])], [_SECONDS])
+    if after is None and not np.isfinite(table[_SECONDS]).any():
         return None
     steps = table["step"].astype(np.int64)
-    passed = seconds_of(steps, table[_SECONDS])
+    passed = seconds_of(steps, table[_SECONDS], after)
+    if len(steps) >= _KEPT:
+        context.recent.keep(key, clock.with_some_of(steps, passed, _KEPT))
+    if after is not None:
+        steps, passed = np.append(after[0], steps), np.append(after[1], passed)
     return passed[np.maximum(np.searchsorted(steps, wanted, side="right") - 1, 0)]

@@ -1,10 +1,13 @@
 """The curves of all arms over REST."""
 
+import math
+
 import numpy as np
 import pytest
 
 from server.database import store
 from server.database.models import Job
+from server.routes import overlay
 
 pytestmark = pytest.mark.both_databases
 
@@ -22,6 +25,25 @@ def test_time_begins_with_the_run(api, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
     answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}).json()
     assert answer["arms"][0]["line"]["seconds"][:2] == pytest.approx([4.04, 4.08])
+
+
+def test_time_is_counted_through_once(api, recorded, monkeypatch):
+    job_id = recorded({"nvfp4": 0.05}, steps=300)
+    monkeypatch.setattr(overlay, "_KEPT", 50)
+    url, part = f"/api/v1/jobs/{job_id}/overlay", {"from": 120, "to": 199, "seconds": True}
+    read = []
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+    first = api.get(url, params=part).json()
+    assert set(read) == {(120, 199), (0, 199)}
+    read.clear()
+    assert api.get(url, params=part).json()["arms"][0]["line"]["seconds"] == pytest.approx(first["arms"][0]["line"]["seconds"])
+    assert set(read) == {(120, 199), (100, 199)}
+    later = {"from": 280, "seconds": True}
+    for begin in (200, 250):
+        read.clear()
+        assert api.get(url, params=later).json()["arms"][0]["line"]["seconds"][0] == pytest.approx(281 * 0.04)
+        assert set(read) == {(280, math.inf), (begin, 299)}
 
 
 def test_validation_losses_of_the_arms_with_the_time_of_their_steps(api, database, recorded):
