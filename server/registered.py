@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, object_session
 
 from server.database import clock
 from server.database.clock import time_text
-from server.database.models import Job, Worker
+from server.database.models import Job, Run, Token, Worker
 from server.database.states import JOB_ENDED
 from training.rules import CAPABILITY_IN_WORDS
 
@@ -67,6 +67,8 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
         wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'},"
+    if slots and (limited := _at_its_limit(job)):
+        return limited
     if slots:
         return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
     for worker in live:
@@ -74,6 +76,19 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         if reason:
             return f"Waiting for another worker: {worker.name} can't run it ({reason})."
     return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
+
+
+def _at_its_limit(job: Job) -> str | None:
+    """That the token under which a job was submitted has as many runs training as it may; None where it may have more."""
+    session = object_session(job)
+    token = session.get(Token, job.submitted_by) if session and job.submitted_by else None
+    if session is None or token is None or token.max_running is None:
+        return None
+    count = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
+    training = session.scalar(count.where(Run.state == "running", Job.submitted_by == token.id)) or 0
+    if training < token.max_running:
+        return None
+    return f"Waiting for earlier runs of token {token.name!r} to end: it may train {token.max_running} at once, and {training} train."
 
 
 def can_take(worker: Worker, job: Job) -> bool:

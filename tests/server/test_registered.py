@@ -5,7 +5,7 @@ import time
 import pytest
 
 from parity import criteria_from_mapping
-from server import jobs
+from server import auth, jobs
 from server.database.models import Job, Worker
 from server.registered import can_take, why_waiting
 from training.spec import Arm
@@ -63,3 +63,19 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
+
+
+def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
+    with database.write() as session:
+        token, _ = auth.create_token(session, "ci", ["submit"], None, 4)
+        session.flush()
+        token_id = token.id
+    training = recorded({"nvfp4": 0.0}, done=0, state="running")
+    with database.write() as session:
+        session.get_one(Job, training).submitted_by = token_id
+        job = jobs.submit(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
+        session.flush()
+        assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: it may train 4 at once, and 4 train."
+        assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on processors: none is registered")
+        session.get_one(Job, training).runs[0].state = "finished"
+        assert why_waiting(job, 1, []).startswith("Waiting for a free slot")
