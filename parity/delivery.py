@@ -19,7 +19,8 @@ VALIDATION = "validation_loss"
 _ROWS_AT_ONCE = 2000
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
 # 401 and 403 too: a token that is wrong or has expired says nothing against what was logged, which another token can send.
-MAY_PASS = frozenset({401, 403, 408, 425, 429, 500, 502, 503, 504})
+WRONG_TOKEN = frozenset({401, 403})
+MAY_PASS = WRONG_TOKEN | frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Delivery:
@@ -101,8 +102,10 @@ class Delivery:
         return self._header
 
 
-def patiently(what: Callable[[], Any], wait: Callable[[float], bool], complain: Callable[[str], None]) -> bool:
+def patiently(what: Callable[[], Any], wait: Callable[[float], bool], put_off: Callable[[Exception], None]) -> bool:
     """Do something over the network until it works, with growing pauses; False when `wait` says to stop.
+
+    `put_off` is told of each error that may pass.
 
     Raises ClientError where the server refuses for good, FileNotFoundError where the spool is gone.
     """
@@ -115,7 +118,7 @@ def patiently(what: Callable[[], Any], wait: Callable[[float], bool], complain: 
         except (UnreachableError, ClientError, OSError) as error:
             if isinstance(error, ClientError) and error.status not in MAY_PASS:
                 raise
-            complain(f"{error}; what is logged is kept and sent again")
+            put_off(error)
             asked = getattr(error, "retry_after", None) or 0.0
             # Half to one and a half times, so that many trainers do not come back at the same moment.
             if wait(max(asked, pause * random.uniform(0.5, 1.5))):  # noqa: S311 (no secret hangs on it)

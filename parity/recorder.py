@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from parity import spool
 from parity.client import Client, ClientError
-from parity.delivery import Delivery, patiently
+from parity.delivery import WRONG_TOKEN, Delivery, patiently
 from parity.spool import Spool, SpoolError
 from parity.surroundings import surroundings
 
@@ -54,6 +54,8 @@ class Recorder:
         self._unsent: deque[Spool] = deque()  # ours, locked until the server has them
         self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
         self._refused = threading.Event()  # nobody will ever want what follows
+        self._is_wrong_token = False
+        self._locked_out = threading.Event()  # asked once more at the end of the run, the server did not take the token
         self.folder = self._writable(folder)
         self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
         for thread in self._threads:
@@ -73,11 +75,16 @@ class Recorder:
         self._rows.append(_WENT_BACK)
 
     def end(self, outcome: str, message: str | None, seconds: float) -> bool:
-        """Say how the run ended and wait, at most so long, until the server knows; whether it does."""
+        """Say how the run ended and wait, at most so long, until the server knows; whether it does.
+
+        A server that does not take the token is asked once more and then not waited for: what is logged is in the spool.
+        """
         self._rows.append({"end": outcome, "message": message})
-        self._closing.set()
         deadline = time.monotonic() + seconds
-        self._over.wait(seconds)
+        self._closing.set()
+        while time.monotonic() < deadline and not self._over.wait(min(_SPOOL_SECONDS, seconds)):
+            if self._locked_out.is_set() and self._spooled.is_set():
+                break
         if not self._refused.is_set():
             self._spooled.wait(max(_SPOOL_SECONDS, deadline - time.monotonic()))
         return self._over.is_set() and not self.problem
@@ -170,7 +177,7 @@ class Recorder:
         """Do it until it works; False where the server refuses for good, or when nobody waits any more."""
         is_ours = any(delivery.path == own.path for own in self._unsent)
         try:
-            return patiently(getattr(delivery, what), self._pause, lambda problem: self._complain("network", problem))
+            return patiently(getattr(delivery, what), self._pause, self._put_off)
         except FileNotFoundError:
             if is_ours:
                 raise
@@ -189,7 +196,18 @@ class Recorder:
         self._complain("send", problem)
         self._over.set()
 
+    def _put_off(self, error: Exception) -> None:
+        """Tell why it was not sent, and note an answer to the last question: that this token will not do."""
+        self._complain("network", f"{error}; what is logged is kept and sent again")
+        self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
+        if self._is_wrong_token and self._closing.is_set():
+            self._locked_out.set()
+
     def _pause(self, seconds: float) -> bool:
+        """Wait before the next try; True where there is none. With a wrong token the end of the run is the next try."""
+        if self._is_wrong_token and not self._closing.is_set():
+            self._closing.wait(seconds)
+            return self._over.is_set()
         return self._over.wait(seconds)
 
     def _writable(self, folder: Path) -> Path:

@@ -19,7 +19,9 @@ def entity_tag(ended: Run | Job, *question: object) -> str | None:
     state, over = (ended.state, RUN_ENDED) if isinstance(ended, Run) else (ended.status, JOB_ENDED)
     if state not in over:
         return None
-    content = repr((_FORMAT, ended.id, state, ended.finished_at, question))
+    # After its end nothing but retention writes a run's message, where it has dropped the curve.
+    messages = [run.message for run in ([ended] if isinstance(ended, Run) else ended.runs)]
+    content = repr((_FORMAT, ended.id, state, ended.finished_at, messages, question))
     return f'W/"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
 

@@ -82,6 +82,26 @@ def test_a_job_without_a_verdict_keeps_its_baseline_only(database, kept, recorde
     assert left == {"fp8_current": 1500, "nvfp4": 0}
 
 
+def test_who_holds_the_tag_of_a_dropped_curve_is_told(api, database, kept, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.finished_at = "cancelled", time.time() - OLD
+        stays, goes = (f"/api/v1/runs/{arm.runs[0].id}" for arm in job.arms)
+    paths = [f"{stays}/steps", f"{goes}/steps", f"{goes}/metrics", f"/api/v1/jobs/{job_id}/gap", f"/api/v1/jobs/{job_id}/overlay"]
+
+    def ask_again(tags):
+        return [api.get(path, headers={"If-None-Match": tag}) for path, tag in zip(paths, tags, strict=True)]
+
+    tags = [api.get(path).headers["ETag"] for path in paths]
+    assert [answer.status_code for answer in ask_again(tags)] == [304] * 5
+    drop(kept, database)
+    after = ask_again(tags)
+    assert [answer.status_code for answer in after] == [304] + [200] * 4
+    assert after[1].json()["steps"] == after[3].json()["first_step"] == []
+    assert [answer.status_code for answer in ask_again([answer.headers["ETag"] for answer in after])] == [304] * 5
+
+
 def test_a_job_that_still_trains_loses_nothing(database, kept, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=100, state="running")
     with database.write() as session:

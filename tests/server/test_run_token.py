@@ -31,11 +31,13 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
         run = jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
         _, viewing = auth.create_token(session, "reads", ["view"], None)
         _, right = auth.create_token(session, "trains", ["worker"], None)
-    with parity.Run(run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=0.5) as logger:
+    with parity.Run(run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=60) as logger:
         recorder = logger._recorder
         for step in range(50):
             logger.log(step=step, loss=1.0)
             time.sleep(0.005)  # refused long before the last step is logged
+        ended = time.monotonic()
+    assert time.monotonic() - ended < 20  # asked once more, and not waited for: nothing can be delivered
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2  # when it was refused, and at the end
     assert "this needs worker or submit" in told[0]
