@@ -33,6 +33,7 @@ from server.routes import (
     runs,
     steps,
     tokens,
+    webhooks,
 )
 from server.settings import Settings
 
@@ -67,7 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context
     problems.install(app)
     about_runs = (runs, run_logs, steps, curves, overlay, layers)
-    for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, health, images, metrics, tokens):
+    for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
         )

@@ -24,6 +24,7 @@ from server.database.states import JOB_ENDED, RUN_ENDED, end_attempt, move_job, 
 from server.database.turns import take_turn
 from server.equal_runs import taken
 from server.errors import InvalidError, NotFoundError
+from server.webhooks import announce
 from training.spec import JobSpec, capability
 
 
@@ -197,6 +198,7 @@ def cancel(session: Session, job_id: str) -> bool:
         if move_run(session, run_id, ("awaiting_data", "queued", "running"), "cancelled", finished_at=now, lease_expires_at=None):
             end_attempt(session, run_id, session.get_one(Run, run_id).epoch, "cancelled")
     events.emit(session, job_id, "status", {"status": "cancelled"})
+    announce(session, job_id, "job.ended")
     return True
 
 
@@ -251,6 +253,7 @@ def conclude(session: Session, job_id: str, outcome: Outcome) -> bool:
     if outcome.verdicts:
         events.emit(session, job_id, "verdict", {row.candidate: row.outcome for row in rows})
     events.emit(session, job_id, "status", {"status": end})
+    announce(session, job_id, *(("verdict.given", "job.ended") if outcome.verdicts else ("job.ended",)))
     return True
 
 

@@ -23,6 +23,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 # A token's secret behind its id, the password of any URL, what follows Authorization, and values whose name says that they are secret.
 _SECRETS = (
     (re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"),
+    (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
     (re.compile(r"(\w://[^\s:/@]*:)[^\s/@]+@"), r"\1***@"),
     (re.compile(r"((?i:\b(?:bearer|basic))\s+)[\w.~+/=-]{8,}"), r"\1***"),
     (re.compile(r"""((?i:password|passwd|secret|api_?key|access_?key|auth_?token)\w*["']?\s*[=:]\s*["']?)[^\s"',;]+"""), r"\1***"),

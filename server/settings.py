@@ -67,6 +67,13 @@ class Settings(BaseSettings):
         default=None, gt=0, description="days after which what no verdict needs is dropped (server/retention.py); unset: all is kept"
     )
 
+    public_url: str = Field(
+        default="", pattern="^(https?://.+)?$", description="address under which people reach the server; links in webhooks begin with it"
+    )
+    webhooks_to_private_addresses: bool = Field(
+        default=False, description="webhooks may go to loopback and private addresses, as inside a company's network"
+    )
+
     @property
     def database(self) -> str:
         """The SQLAlchemy URL in force."""

@@ -25,7 +25,7 @@ from server.database.models import Worker
 from server.settings import CHECKOUT, Settings
 from server.silence import end_silent
 from training import provenance
-from workers import lease, reconcile, roots, supervisor
+from workers import lease, reconcile, roots, supervisor, webhooks
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
 from workers.trainer import command
@@ -54,6 +54,8 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._threads = [threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)]
+        # A thread of its own: an address that hangs must not delay the heartbeat.
+        self._threads.append(threading.Thread(target=self._keep_telling, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
@@ -131,6 +133,15 @@ class Runtime:
             except Exception:  # noqa: BLE001 (a worker whose housekeeping has died would look dead and lose its runs)
                 _log.exception("housekeeping failed and will be tried again")
             self._stopping.wait(self._settings.heartbeat_seconds)
+
+    def _keep_telling(self) -> None:
+        """Send what webhooks are to be told, now and then."""
+        while not self._stopping.is_set():
+            try:
+                webhooks.deliver_due(self._settings, self._database, self._stopping.is_set)
+            except Exception:  # noqa: BLE001 (a database that is away: the thread must outlive it)
+                _log.exception("webhooks could not be sent and will be tried again")
+            self._stopping.wait(self._settings.reconcile_seconds)
 
     def _reconcile(self) -> None:
         if reconcile.give_back_expired(self._settings, self._database):

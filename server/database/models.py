@@ -22,6 +22,9 @@ AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", 
 Role = Literal["baseline", "candidate"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
+WebhookEvent = Literal["job.ended", "verdict.given"]
+DeliveryKind = WebhookEvent | Literal["test"]
+DeliveryState = Literal["pending", "delivered", "failed"]
 
 
 def new_id(kind: str) -> str:
@@ -320,3 +323,38 @@ class IdempotencyKey(Base):
     body_digest: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]
+
+
+class Webhook(Base):
+    """An address that is told of events. Its secret signs what is sent, so it is stored as it is and told once, when it is made."""
+
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    events: Mapped[list[str]]
+    secret: Mapped[str]
+    created_at: Mapped[float]
+
+
+class WebhookDelivery(Base):
+    """An event that one webhook is told of; written in the event's own transaction. `job_id` is None for a test."""
+
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (Index("webhook_deliveries_by_due", "state", "next_attempt_at"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"), index=True)
+    kind: Mapped[DeliveryKind] = mapped_column(String(32))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    state: Mapped[DeliveryState] = mapped_column(String(32), default="pending")
+    attempts: Mapped[int] = mapped_column(default=0)
+    # The HTTP status of the newest answer, and why the newest attempt failed.
+    status: Mapped[int | None]
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[float]
+    attempted_at: Mapped[float | None]
+    next_attempt_at: Mapped[float]
+
+    webhook: Mapped[Webhook] = relationship()
+    job: Mapped[Job | None] = relationship()

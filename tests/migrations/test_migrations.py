@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from server import auth, baselines
+from server import auth, baselines, webhooks
 from server.conclusion import conclude
 from server.database import store
 from server.database.models import Attempt, Base, IdempotencyKey, Job, Run, Worker
@@ -27,6 +27,8 @@ def test_the_schema_is_what_the_models_say(database):
 def record(database, recorded):
     """A record with a row in every table at the least; the ids of two runs: one with a curve of its own, one that has the other's."""
     old, new = recorded({"nvfp4": 0.01}, steps=300), recorded({"nvfp4": 0.01}, steps=300, done=0)
+    with database.write() as session:
+        webhooks.register(session, "https://hooks.example/", ["job.ended"], to_private=False)
     conclude(database, old)
     now = time.time()
     with database.write() as session:
@@ -60,7 +62,7 @@ def _curves(database, run_ids) -> list[bytes]:
     return [part.tobytes() for steps, columns in found for part in (steps, *columns.values())]
 
 
-@pytest.mark.parametrize("oldest", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.parametrize("oldest", ["0001", "0002", "0003", "0004", "0005", "0006"])
 def test_a_record_survives_the_way_down_and_up(database, record, oldest):
     config = alembic_config(database.url)
     before, rows = _curves(database, record), _rows(database)

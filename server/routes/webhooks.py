@@ -1,0 +1,120 @@
+"""Webhooks over REST, for admins: register, list, test, delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+from sqlalchemy import select
+
+from server import webhooks
+from server.auth import requires
+from server.context import InContext
+from server.database.clock import time_text
+from server.database.models import DeliveryKind, DeliveryState, Webhook, WebhookDelivery, WebhookEvent
+from server.exact import Exact
+
+router = APIRouter(prefix="/api/v1", tags=["webhooks"], dependencies=[Depends(requires("admin"))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookRequest:
+    """An https URL to be told of events of every job; `http` is for loopback addresses alone."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+    events: Annotated[list[WebhookEvent], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryDocument:
+    """An event on its way to a webhook; `status` is that of the newest answer, `message` why the newest attempt failed."""
+
+    id: str
+    type: DeliveryKind
+    job: str | None
+    state: DeliveryState
+    attempts: int
+    status: int | None
+    message: str | None
+    created_at: str
+    attempted_at: str | None
+    next_attempt_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDocument:
+    """A webhook without its secret, and where its newest delivery stands."""
+
+    id: str
+    url: str
+    events: list[str]
+    created_at: str
+    last_delivery: DeliveryDocument | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook:
+    """A webhook with the secret that its deliveries are signed with, which is told this once."""
+
+    secret: str
+    about: WebhookDocument
+
+
+@router.post("/webhooks", status_code=201)
+def create(request: Exact[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
+    """Register a webhook. Its secret can't be had again."""
+    response.headers["Cache-Control"] = "no-store"
+    with context.database.write() as session:
+        hook = webhooks.register(session, request.url, request.events, to_private=context.settings.webhooks_to_private_addresses)
+        return NewWebhook(secret=hook.secret, about=_document(hook, None))
+
+
+@router.get("/webhooks")
+def index(context: InContext) -> list[WebhookDocument]:
+    """Every webhook, newest first, with its newest delivery."""
+    with context.database.read() as session:
+        last = webhooks.newest(session)
+        return [_document(hook, last.get(hook.id)) for hook in session.scalars(select(Webhook).order_by(Webhook.id.desc()))]
+
+
+@router.post("/webhooks/{webhook_id}:test", status_code=202)
+def test(webhook_id: str, context: InContext) -> DeliveryDocument:
+    """Send a delivery that tells nothing, by a worker and within seconds; the list says how it went."""
+    with context.database.write() as session:
+        return _delivery(webhooks.announce_test(session, webhook_id))
+
+
+@router.delete("/webhooks/{webhook_id}", status_code=204)
+def remove(webhook_id: str, context: InContext) -> None:
+    """Forget a webhook and its deliveries; what a worker is sending at this moment may still arrive."""
+    with context.database.write() as session:
+        webhooks.remove(session, webhook_id)
+
+
+def _document(hook: Webhook, last: WebhookDelivery | None) -> WebhookDocument:
+    return WebhookDocument(
+        id=hook.id,
+        url=hook.url,
+        events=hook.events,
+        created_at=time_text(hook.created_at),
+        last_delivery=None if last is None else _delivery(last),
+    )
+
+
+def _delivery(row: WebhookDelivery) -> DeliveryDocument:
+    return DeliveryDocument(
+        id=row.id,
+        type=row.kind,
+        job=row.job_id,
+        state=row.state,
+        attempts=row.attempts,
+        status=row.status,
+        message=row.message,
+        created_at=time_text(row.created_at),
+        attempted_at=time_text(row.attempted_at),
+        next_attempt_at=time_text(row.next_attempt_at) if row.state == "pending" else None,
+    )

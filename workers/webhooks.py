@@ -1,0 +1,166 @@
+"""Send what webhooks are to be told: signed JSON by POST, as the Standard Webhooks specification (1.0.0) says.
+
+The name is looked up here, its addresses are checked, and the connection goes to the address that was checked, so that a name whose
+address changes in between leads nowhere else. No redirect is followed, no proxy is asked, and of the answer only its status is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import httpx2
+
+from parity.version import ENGINE_VERSION
+from server import webhooks
+from server.database.clock import time_text
+from server.database.engine import Database
+from server.database.models import Job, WebhookDelivery
+from server.documents import job_summary
+from server.settings import Settings
+
+_log = logging.getLogger(__name__)
+_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """What is sent, where to and signed with what; its repr has neither secret nor URL, whose path may be a secret of the receiver's."""
+
+    id: str
+    url: str = dataclasses.field(repr=False)
+    secret: str = dataclasses.field(repr=False)
+    body: bytes = dataclasses.field(repr=False)
+
+
+def deliver_due(settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False) -> list[str]:
+    """Try every delivery that is due; the ids of those that were tried. A webhook that fails waits for the next call with its others."""
+    with database.read() as session:
+        waiting = webhooks.due(session)
+    tried: list[str] = []
+    failing: set[str] = set()
+    for delivery_id, webhook_id in waiting:
+        if stopping():
+            break
+        if webhook_id in failing:
+            continue
+        with database.write() as session:
+            attempt = webhooks.begin_attempt(session, delivery_id)
+        if attempt is None:
+            continue
+        status, failure = _try(settings, database, delivery_id)
+        with database.write() as session:
+            webhooks.end_attempt(session, delivery_id, attempt, status, failure)
+        tried.append(delivery_id)
+        if failure:
+            failing.add(webhook_id)
+            _log.warning("webhook %s: attempt %d at delivery %s failed: %s", webhook_id, attempt, delivery_id, failure)
+    return tried
+
+
+def _try(settings: Settings, database: Database, delivery_id: str) -> tuple[int | None, str | None]:
+    try:
+        with database.read() as session:
+            row = session.get(WebhookDelivery, delivery_id)
+            if row is None:
+                return None, "it was deleted meanwhile"
+            parcel = _parcel(row, settings.public_url)
+        return send(parcel, to_private=settings.webhooks_to_private_addresses)
+    except Exception as error:  # noqa: BLE001 (one that can't be sent must not hold up the others, nor be tried for ever)
+        _log.exception("delivery %s could not be sent", delivery_id)
+        return None, f"an error of ours, {type(error).__name__}; the worker's log has it"
+
+
+def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
+    document: dict[str, Any] = {"id": row.id, "type": row.kind, "created_at": time_text(row.created_at)}
+    document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "links": {}}
+    body = json.dumps(document, allow_nan=False).encode()
+    return Parcel(id=row.id, url=row.webhook.url, secret=row.webhook.secret, body=body)
+
+
+def _about(job: Job, base: str) -> dict[str, Any]:
+    """What is told of a job that has ended; its message is not, because the end of a log may be in it."""
+    summary = job_summary(job)
+    own = f"{base}/api/v1/jobs/{job.id}"
+    return {
+        "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": summary.finished_at},
+        "verdicts": [dataclasses.asdict(verdict) for verdict in summary.verdicts],
+        "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
+    }
+
+
+def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`: HMAC-SHA256 over `ID.TIMESTAMP.BODY`, the key being what follows `whsec_`, in base64."""
+    key = base64.b64decode(secret.removeprefix(webhooks.SECRET_PREFIX))
+    signed = hmac.new(key, f"{delivery_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(signed).decode()
+
+
+def send(parcel: Parcel, *, to_private: bool) -> tuple[int | None, str | None]:
+    """One POST: the status of the answer, if there was one, and why it counts as failed (None: 2xx)."""
+    url = httpx2.URL(parcel.url)
+    try:
+        # The resolver has its own time limit, beside the ten seconds of all that follows.
+        found = socket.getaddrinfo(url.host, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return None, f"the address of {url.host} could not be found: {error}"
+    addresses = list(dict.fromkeys(str(place[4][0]) for place in found))
+    for address in addresses:
+        problem = webhooks.address_problem(ipaddress.ip_address(address), url.scheme, to_private=to_private)
+        if problem:
+            return None, f"refused: {problem}"
+    try:
+        status = asyncio.run(_post(parcel, url, addresses))
+    except TimeoutError:
+        return None, f"no answer within {_TIMEOUT_SECONDS:g} s"
+    except httpx2.HTTPError as error:
+        return None, f"no answer: {str(error) or type(error).__name__}"
+    if 200 <= status < 300:
+        return status, None
+    return status, f"answered {status}" + ("; redirects are not followed" if 300 <= status < 400 else ", expected 2xx")
+
+
+async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
+    """The status of the first of the addresses that can be connected to."""
+    timestamp = int(time.time())
+    headers = {
+        "Host": url.netloc.decode("ascii"),
+        "Content-Type": "application/json",
+        "User-Agent": f"parity/{ENGINE_VERSION}",
+        "webhook-id": parcel.id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature(parcel.secret, parcel.id, timestamp, parcel.body),
+    }
+    # The transport alone: a client would write the URL into the log. The certificate is that of the name, not of the address.
+    async with asyncio.timeout(_TIMEOUT_SECONDS), httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
+        for address in addresses:
+            request = httpx2.Request("POST", url.copy_with(host=address), headers=headers, content=parcel.body)
+            request.extensions["sni_hostname"] = url.host
+            try:
+                answer = await transport.handle_async_request(request)
+            except httpx2.ConnectError:
+                if address == addresses[-1]:
+                    raise
+                continue
+            await answer.aclose()
+            return answer.status_code
+    raise AssertionError("a name that was found has an address")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """The machine's own authorities, so that a company's certificates count; SSL_CERT_FILE names others."""
+    return ssl.create_default_context()
