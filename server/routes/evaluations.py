@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -13,30 +14,35 @@ from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
 from parity.criteria import CriteriaError
 from parity.curve import CurveError
 from parity.evidence import Case
+from parity.readers.units import other_unit
 from server import jobs
 from server.auth import Principal, requires
 from server.buckets import Number
 from server.context import InContext
 from server.errors import FieldProblem, InvalidError
 from server.exact import Exact
+from server.uploads import Brought, Upload, read_uploads
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBody:
-    """One finished run: columns of one length. A loss that is not finite is spelled nan, inf or -inf.
+    """One finished run: `steps`, `loss` and other `columns` of one length, or a `file`.
 
-    `context` holds what must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
+    In columns a loss that is not finite is spelled nan, inf or -inf. `context` holds what must agree between the arms (engine, device
+    class, data digest); a difference is `CONFOUNDED`. Without `replicate` the runs of an arm that have one seed are counted.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    steps: list[int]
-    loss: list[Number]
+    steps: list[int] | None = None
+    loss: list[Number] | None = None
     columns: dict[str, list[Number]] = field(default_factory=dict)
+    file: Upload | None = None
+    label: str | None = None
     seed: int = 0
-    replicate: int = 0
+    replicate: int | None = None
     recipe: str | None = None
     context: dict[str, str] = field(default_factory=dict)
 
@@ -75,14 +81,18 @@ class Evaluation:
 
 @router.post("/evaluations", dependencies=[Depends(requires("view"))])
 def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
-    """Judge curves that the caller brings: the same engine and the same verdict, no GPU, nothing stored."""
+    """Judge curves that the caller brings, as columns or files: the same engine and the same verdict, no GPU, nothing stored."""
     if not request.candidates:
         raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
+    criteria = criteria_of(request.criteria)
+    arms = {"/baseline": request.baseline, **{_candidate(name): runs for name, runs in request.candidates.items()}}
+    curves = _curves(arms | {"/controls": request.controls})
+    _refuse_mixed_units(curves)
     case = Case(
-        baseline=_curves(request.baseline, "/baseline"),
-        candidates={name: _curves(runs, f"/candidates/{name}") for name, runs in request.candidates.items()},
-        criteria=criteria_of(request.criteria),
-        controls=_curves(request.controls, "/controls"),
+        baseline=curves["/baseline"],
+        candidates={name: curves[_candidate(name)] for name in request.candidates},
+        criteria=criteria,
+        controls=curves["/controls"],
         planned_steps=request.planned_steps,
         layer_policy=request.layer_policy,
         baseline_name=request.baseline_name,
@@ -114,21 +124,54 @@ def criteria_of(mapping: Mapping[str, Any]) -> Criteria:
         raise InvalidError(str(error), [FieldProblem(pointer=pointer, detail=str(error))]) from error
 
 
-def _curves(runs: list[RunBody], pointer: str) -> list[Curve]:
-    return [_curve(run, f"{pointer}/{index}") for index, run in enumerate(runs)]
+def _candidate(name: str) -> str:
+    return "/candidates/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _curve(run: RunBody, pointer: str) -> Curve:
+def _curves(arms: Mapping[str, list[RunBody]]) -> dict[str, list[Curve]]:
+    """The curves of each arm by its JSON Pointer, all files read at once."""
+    for place, run in _placed(arms):
+        columns = run.steps, run.loss, run.columns or None
+        if columns != (None,) * 3 if run.file else None in columns[:2]:
+            detail = "it has a file and columns too" if run.file else "it has no steps or no loss, and no file"
+            raise InvalidError(f"{place}: {detail}; expected one of them", [FieldProblem(pointer=place, detail=detail)])
+    brought = [Brought(pointer=f"{at}/file", upload=run.file, label=run.label or at) for at, run in _placed(arms) if run.file]
+    from_files = dict(zip((one.pointer for one in brought), read_uploads(brought), strict=True))
+    found: dict[str, list[Curve]] = {}
+    for arm, runs in arms.items():
+        found[arm] = []
+        for number, run in enumerate(runs):
+            place = f"{arm}/{number}"
+            curve = from_files[f"{place}/file"] if run.file else _from_columns(run, place)
+            # A control has no partner in another arm.
+            counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
+            replicate = counted if run.replicate is None else run.replicate
+            found[arm].append(dataclasses.replace(curve, seed=run.seed, replicate=replicate, recipe=run.recipe, context=run.context))
+    return found
+
+
+def _placed(arms: Mapping[str, list[RunBody]]) -> Iterator[tuple[str, RunBody]]:
+    yield from ((f"{arm}/{number}", run) for arm, runs in arms.items() for number, run in enumerate(runs))
+
+
+def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
+    """Refuse a run that counts something else than the first does, as `parity compare` does: tokens or samples beside steps."""
+    first = next(iter(arms["/baseline"]), None)
+    for arm, curves in arms.items():
+        for number, curve in enumerate(curves):
+            if first is not None and other_unit(first, curve):
+                strides = f"strides of {curve.completeness.stride:,}, the first baseline run in {first.completeness.stride:,}"
+                detail = f"it counts in {strides}, with hardly a step in common; expected optimizer steps in both"
+                raise InvalidError(f"{arm}/{number}: {detail}", [FieldProblem(pointer=f"{arm}/{number}", detail=detail)])
+
+
+def _from_columns(run: RunBody, pointer: str) -> Curve:
     try:
         return curve_from_arrays(
             np.array(run.steps, np.int64),
             np.array(run.loss, np.float64),
             columns={name: np.array(values, np.float64) for name, values in run.columns.items()},
-            label=pointer,
-            seed=run.seed,
-            replicate=run.replicate,
-            recipe=run.recipe,
-            context=run.context,
+            label=run.label or pointer,
         )
     except (CurveError, OverflowError) as error:
         raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error

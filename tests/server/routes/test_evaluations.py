@@ -56,6 +56,12 @@ def test_nan_is_spelled_and_fails(api):
         ({"baseline": [{"steps": [2**70], "loss": [1.0]}]}, "/baseline/0"),
         ({"baseline": [{"steps": [-1], "loss": [1.0]}]}, "/baseline/0"),
         ({"baseline": [{"steps": [0], "loss": ["much"]}]}, "/baseline/0/loss/0"),
+        ({"baseline": [{"steps": [0]}]}, "/baseline/0"),
+        ({"baseline": [{"steps": [0], "loss": [1.0], "file": {"format": "csv", "base64": ""}}]}, "/baseline/0"),
+        ({"baseline": [{"file": {"format": "csv", "base64": "%"}}]}, "/baseline/0/file/base64"),
+        ({"baseline": [{"file": {"format": "csv", "base64": "", "path": "/etc/passwd"}}]}, "/baseline/0/file/path"),
+        ({"baseline": [{"file": {"format": "npz", "base64": ""}}]}, "/baseline/0/file/format"),
+        ({"candidates": {"a/b": [_run(4) | {"steps": [4_000_000 * step for step in range(1500)]}]}}, "/candidates/a~1b/0"),
         ({"controlls": []}, "/controlls"),
     ],
 )

@@ -1,0 +1,59 @@
+"""Judging files over REST: the bytes of the verdict are those of `parity compare`, and of the same curves sent as columns."""
+
+import base64
+import json
+import math
+
+import numpy as np
+import pytest
+
+from parity import cli
+from parity.plain import canonical_json
+
+
+def _losses(seed, gap=0.0, steps=1500):
+    batches, own = np.random.default_rng(7), np.random.default_rng(seed)
+    loss = 1.4 + 1.5 * np.exp(-np.arange(steps) / 100) + batches.normal(0, 0.1, steps) + own.normal(0, 0.01, steps) + gap
+    loss[3 + seed] = math.nan
+    return loss.tolist()
+
+
+def _file(form, content):
+    return {"file": {"format": form, "base64": base64.b64encode(content).decode()}}
+
+
+def test_files_columns_and_compare_give_the_same_bytes(api, tmp_path, capsys):
+    runs = {name: _losses(seed, gap) for name, seed, gap in (("a", 1, 0.0), ("b", 2, 0.0), ("c", 3, 0.05), ("d", 4, 0.05))}
+    for name, losses in runs.items():
+        rows = "".join(f"{step},{loss!r}\n" for step, loss in enumerate(losses))
+        (tmp_path / f"{name}.csv").write_text("step,loss\n" + rows)
+    files = {name: _file("csv", (tmp_path / f"{name}.csv").read_bytes()) | {"label": name} for name in runs}
+    columns = {
+        name: {"steps": list(range(1500)), "loss": ["nan" if math.isnan(loss) else loss for loss in losses], "label": name}
+        for name, losses in runs.items()
+    }
+    told = []
+    for form in (files, columns, files | {"a": columns["a"], "d": columns["d"]}):
+        request = {"baseline": [form["a"], form["b"]], "candidates": {"nvfp4": [form["c"], form["d"]]}, "baseline_name": "fp8"}
+        answer = api.post("/api/v1/evaluations", json=request | {"criteria": {"margin": "1.0%"}, "planned_steps": 1500})
+        assert answer.status_code == 200, answer.text
+        told.append(answer.json()["verdicts"])
+    a, b, c, d = (str(tmp_path / f"{name}.csv") for name in runs)
+    more = ["--baseline-run", b, "--candidate-run", f"nvfp4={d}", "--margin", "1.0%", "--planned-steps", "1500", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["compare", f"fp8={a}", f"nvfp4={c}", *more])
+    assert ended.value.code == 1
+    compared = json.loads(capsys.readouterr().out)
+    assert [canonical_json(verdicts) for verdicts in told] == [canonical_json(compared["verdicts"])] * 3
+    (document,) = told[0]
+    assert document["verdict"] == "fail"
+    assert [(run["label"], run["replicate"]) for run in document["inputs"]["candidate"]] == [("c", 0), ("d", 1)]
+
+
+def test_a_file_that_can_not_be_read_is_pointed_at(api):
+    good, bad = _file("csv", b"step,loss\n0,2.5\n1,2.4\n"), _file("jsonl", b'{"step": 0, "loss": 2.5}\n{"step": 1, "loss": "low"}\n')
+    request = {"baseline": [good], "candidates": {"../nvfp4": [good, bad]}, "criteria": {"margin": "1.0%"}}
+    answer = api.post("/api/v1/evaluations", json=request)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    detail = "the file, line 2: 'loss' is 'low'; expected a number (NaN and Infinity are allowed)"
+    assert answer.json()["errors"] == [{"pointer": "/candidates/..~1nvfp4/1/file", "detail": detail}]
