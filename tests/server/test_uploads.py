@@ -61,8 +61,7 @@ def test_every_format_is_read_as_compare_reads_it(tmp_path):
     ("form", "content", "says"),
     [
         ("csv", b"tok,ce\n1,2\n", 'no step column among \'tok\', \'ce\'; name it with "columns": {"step": "NAME"}'),
-        ("csv", gzip.compress(b"step,loss\n" + b"1,2.5\n" * 12_000_000, 1), "larger than 64 MiB unpacked"),
-        ("tensorboard", b"step,loss\n1,2.5\n3,2.5\n", "expected a TensorBoard event file"),
+        ("csv", gzip.compress(b"step,loss\n" + b" " * (64 << 20), 1), "larger than 64 MiB unpacked"),
         ("parquet", _parquet(20)[:-9], "no readable Parquet"),
     ],
 )
