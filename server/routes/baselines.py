@@ -113,7 +113,7 @@ def newest(name: _Name, context: InContext) -> BaselineDocument:
     return _document(context, name, None)
 
 
-@router.get("/baselines/{name}/versions/{version}")
+@router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would match VERSION:expire too
 def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
     """One version: its runs, specification, manifest, run noise, audit trail."""
     return _document(context, name, version)

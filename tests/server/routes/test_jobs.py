@@ -105,6 +105,7 @@ def test_unknown_job_and_unknown_path(api):
     assert "'j-none'" in answer.json()["detail"]
     assert api.get("/api/v1/nothing").headers["content-type"] == "application/problem+json"
     assert api.delete("/api/v1/jobs").status_code == 405
+    assert api.get("/api/v1/baselines/fp8/versions/1:expire").status_code == 405
 
 
 def test_cancel_is_idempotent(api, request_body):
