@@ -152,6 +152,7 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     for x in ("tokens", "time"):
         page.get_by_label("x axis").select_option(x)
         expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("stays the step")  # drawn anew, so that a drag counts in steps
     _drag(page, "figure[data-candidate]", 0.5, 0.9)
     expect(page.locator("#exploratory")).to_contain_text("Exploratory")
     first, last = _window(page)
