@@ -23,6 +23,10 @@ def _fits(page: Page):
     """Nothing makes the page itself scroll sideways, on a wide screen or on a phone's."""
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
+        for _ in range(100):  # charts follow the width a little later
+            if page.evaluate("document.documentElement.scrollWidth") <= width:
+                break
+            page.wait_for_timeout(50)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
