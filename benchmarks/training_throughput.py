@@ -64,8 +64,8 @@ def arm(preset: str, recipe: str) -> None:
     for line in sys.stdin:
         began, steps = time.perf_counter(), 0
         while time.perf_counter() - began < float(line):
-            run.advance(steps, 5).rows.block_until_ready()
-            steps += 5
+            run.advance(steps, STEPS).rows.block_until_ready()
+            steps += STEPS
         print(steps / (time.perf_counter() - began), flush=True)
 
 
