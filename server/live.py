@@ -78,10 +78,13 @@ class Broadcast:
             self._subscribers.add(subscriber)
         cursor = after
         try:
-            while backlog := await run_in_threadpool(self._after, job_id, cursor):
+            more = True
+            while more:
+                backlog = await run_in_threadpool(self._after, job_id, cursor)
                 for event in backlog:
                     yield event
                     cursor = event.sequence
+                more = len(backlog) == events.AT_ONCE
             while True:
                 try:
                     async with asyncio.timeout(idle_seconds if math.isfinite(idle_seconds) else None):
@@ -133,5 +136,14 @@ class Broadcast:
         self._seen[job_id] = rows[-1].sequence
         with self._lock:
             subscribers = [subscriber for subscriber in self._subscribers if subscriber.job_id == job_id]
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Subscriber]] = {}
         for subscriber in subscribers:
-            subscriber.loop.call_soon_threadsafe(subscriber.put, rows)
+            by_loop.setdefault(subscriber.loop, []).append(subscriber)
+        # A loop is woken once for all its pages: a thousand wakings, each a system call, would contend with the loop's own work.
+        for loop, those in by_loop.items():
+            loop.call_soon_threadsafe(_put, those, rows)
+
+
+def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event]) -> None:
+    for subscriber in subscribers:
+        subscriber.put(rows)

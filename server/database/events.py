@@ -15,6 +15,9 @@ from sqlalchemy.orm import Session
 
 from server.database.models import Event, Job
 
+# Events that one reading gives at most.
+AT_ONCE = 500
+
 
 def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
     """Record that something happened to a job; returns its number, the first is 1."""
@@ -24,7 +27,7 @@ def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> i
     return sequence
 
 
-def after(session: Session, job_id: str, sequence: int, limit: int = 500) -> Sequence[Event]:
+def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:
     """The events of a job that follow number `sequence`, oldest first."""
     return session.scalars(
         select(Event).where(Event.job_id == job_id, Event.sequence > sequence).order_by(Event.sequence).limit(limit)

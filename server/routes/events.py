@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -36,16 +37,18 @@ _FRAMES: WeakKeyDictionary[Event, bytes] = WeakKeyDictionary()
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
 
 
-def _known(job_id: str, context: InContext) -> str:
-    """The job's id, once it is certain that the job exists: after the first byte a stream can't say 404."""
+def _last(job_id: str, context: InContext) -> float:
+    """The number of the job's last event that there can be: infinite until it has ended. 404 is said here, before a stream's first byte."""
     with context.database.read() as session:
-        return jobs.find(session, job_id).id
+        job = jobs.find(session, job_id)
+        return job.event_sequence if job.status in JOB_ENDED else math.inf
 
 
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
 async def follow(
     request: Request,
-    job_id: Annotated[str, Depends(_known)],
+    job_id: str,
+    last: Annotated[float, Depends(_last)],
     context: InContext,
     after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
@@ -54,12 +57,11 @@ async def follow(
     in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""
     cursor = after if last_event_id is None else last_event_id
     known = partial(is_still_known, request, context)
-    return StreamingResponse(_stream(context, job_id, cursor, known), media_type="text/event-stream", headers=_HEADERS)
+    stream = _stream(context, job_id, cursor, known) if cursor < last else ()
+    return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
 
 async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[], bool]) -> AsyncIterator[bytes]:
-    if await run_in_threadpool(_all_told, context, job_id, cursor):
-        return
     # At once, so that a page knows that it is connected.
     yield _ALIVE
     looked = time.monotonic()
@@ -81,9 +83,3 @@ async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[]
 
 def _frame(event: Event) -> bytes:
     return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(event_document(event))}\n\n".encode()
-
-
-def _all_told(context: Context, job_id: str, cursor: int) -> bool:
-    with context.database.read() as session:
-        job = jobs.find(session, job_id)
-        return job.status in JOB_ENDED and cursor >= job.event_sequence

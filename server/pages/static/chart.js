@@ -93,7 +93,8 @@ export class Chart {
         if (width < 4) return;
         const [from, to] = stepsOf(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-        if (to > from) view.set({ from, to });
+        // A plot that was replaced while the button was down had other steps under the same places.
+        if (plot === this.plot && to > from) view.set({ from, to });
       },
     };
   }

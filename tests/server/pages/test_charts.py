@@ -161,6 +161,26 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     assert last == pytest.approx(600**0.9, rel=0.05)
 
 
+def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
+    figure = "figure[data-candidate]"
+    expect(page.locator(f"{figure} .note")).to_contain_text("of 600 common steps")
+    plot = page.locator(f"{figure} .u-over")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 50, steps=3)
+    page.get_by_label("log x").evaluate("box => box.click()")
+    _wait(page, lambda: _asked(page) == {"logx": ["1"]})
+    page.wait_for_timeout(300)
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 50, steps=3)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    expect(page.locator("#exploratory")).to_be_empty()
+    assert _asked(page) == {"logx": ["1"]}
+
+
 def test_when_it_can_be_decided_is_said_drawn_and_had(page: Page, judged, recorded):
     chart = "figure[data-decidable=nvfp4]"
     page.goto(f"/jobs/{judged({'nvfp4': 0.05})[0]}")
