@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -52,9 +53,9 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     run = _next(session, worker)
     if run is None:
         return None
-    now, epoch, job = clock.now(session), run.epoch + 1, run.job
+    now, epoch = clock.now(session), run.epoch + 1
     # A second claim for the same job waits here for the first, so that both see the same binding.
-    session.refresh(job, with_for_update=True)
+    job = session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True)
     if job.device_class not in (None, device_class) or job.threads not in (None, threads):
         return None
     if not _token_allows(session, job):
@@ -130,8 +131,9 @@ def _can_train(worker: Worker) -> list[ColumnElement[bool]]:
     return [tuple_(Job.engine, Arm.recipe).in_(able)] if told else []
 
 
+@cache
 def _below_its_limit() -> ColumnElement[bool]:
-    """Whether the token under which the job was submitted may have one more run train."""
+    """Whether the token under which the job was submitted may have one more run train. Made once: the making costs more than the asking."""
     token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
     other_run, other_job = aliased(Run), aliased(Job)
     training = (
