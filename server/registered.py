@@ -66,7 +66,7 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         return None
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
-        wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'},"
+        wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'}"
     if slots and (limited := _at_its_limit(job)):
         return limited
     if slots:

@@ -8,7 +8,7 @@ import pytest
 
 from parity.gate import is_narrow, revision_of, with_one_more_replicate
 from parity.gate_policy import GatePolicy
-from parity.gate_report import SUMMARY_BYTES, Outcome, fits_a_comment, leaves_with, markdown, write
+from parity.gate_report import SUMMARY_BYTES, Outcome, age_in_words, fits_a_comment, leaves_with, markdown, write
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", found="new", reason="new", url="http://x/jobs/j1")
 
@@ -102,3 +102,9 @@ def test_the_revision_is_what_is_checked_out(tmp_path, monkeypatch):
     assert revision_of(file) not in (head, changed)
     monkeypatch.setenv("GITHUB_SHA", "abc")
     assert revision_of(file) == "abc"
+
+
+def test_ages_in_words():
+    assert [age_in_words(seconds) for seconds in (0.6, 1.6, 90, 120, 7200, 200_000)] == [
+        *("1 second", "2 seconds", "90 seconds", "2.0 minutes", "2.0 hours", "2.3 days"),
+    ]

@@ -47,7 +47,7 @@ def _can(**recipes):
         (
             {},
             {"bound": "cpu:other"},
-            "Waiting for a worker that trains on processors of device class cpu:other, on which",
+            "Waiting for a worker that trains on processors of device class cpu:other, on which its first run began: none is registered.",
         ),
         (_can(fp8_current="", nvfp4="too old a processor"), {}, "Waiting for another worker: w-one can't run it (too old a processor)."),
         (_can(fp8_current=""), {}, "Waiting for another worker: w-one can't run it (it is of a version that does not know recipe nvfp4"),
@@ -63,6 +63,8 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
+    said, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
+    assert said.endswith("processors of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
