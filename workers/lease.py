@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, func, or_, select, tuple_, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select, tuple_, update
+from sqlalchemy.orm import Session, aliased, contains_eager
 
 from server.database import clock, events
 from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
@@ -21,6 +21,8 @@ from server.database.states import begin_attempt, end_attempt, move_job, move_ru
 from server.equal_runs import run_spec
 from server.logs import without_secrets
 from training.spec import RunSpec
+
+_ABOVE_ALL = 2**31 - 1  # more than any priority
 
 
 class LeaseLostError(Exception):
@@ -98,42 +100,46 @@ def _next(session: Session, worker: Worker) -> Run | None:
 
     One priority at a time, from the highest: within one, the index gives the rows in order and the first that fits ends the search.
     """
-    device_class, threads = worker.device["device_class"], worker.device["threads_per_run"]
-    waiting = (Run.state == "queued", Run.capability == worker.capability)
-    level = session.scalar(select(func.max(Run.priority)).where(*waiting))
+    told: dict[str, Any] = worker.device.get("can_run", {})
+    able = tuple(tuple(name.split("/")) for name, can in told.items() if can["ok"]) if told else None
+    highest, first = _questions(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able)
+    level = session.scalar(highest, {"below": _ABOVE_ALL})
     while level is not None:
-        run = session.scalars(
-            select(Run)
-            .join(Job, Run.job_id == Job.id)
-            .join(Arm, Run.arm_id == Arm.id)
-            .where(
-                *waiting,
-                Run.priority == level,
-                or_(Job.device_class.is_(None), Job.device_class == device_class),
-                or_(Job.threads.is_(None), Job.threads == threads),
-                _below_its_limit(),
-                *_can_train(worker),
-            )
-            .order_by(Run.created_at, Run.job_id, Run.position)
-            .limit(1)
-            .with_for_update(of=Run, skip_locked=True)
-        ).first()
+        run = session.scalars(first, {"level": level}).first()
         if run is not None:
             return run
-        level = session.scalar(select(func.max(Run.priority)).where(*waiting, Run.priority < level))
+        level = session.scalar(highest, {"below": level})
     return None
 
 
-def _can_train(worker: Worker) -> list[ColumnElement[bool]]:
-    """That this worker said of the run's recipe, when it registered, that it can train it."""
-    told: dict[str, Any] = worker.device.get("can_run", {})
-    able = [tuple(name.split("/")) for name, can in told.items() if can["ok"]]
-    return [tuple_(Job.engine, Arm.recipe).in_(able)] if told else []
-
-
 @cache
+def _questions(
+    capability: str, device_class: str, threads: int, able: tuple[tuple[str, ...], ...] | None
+) -> tuple[Select[int], Select[Run]]:
+    """The highest priority `below` which something waits for such a worker, and the first run of a `level` that it can train.
+
+    `able`: (engine, recipe) of what the worker said it can train when it registered; None where it said nothing. Made once: making
+    them costs more than asking them.
+    """
+    waiting = (Run.state == "queued", Run.capability == capability)
+    fits = [or_(Job.device_class.is_(None), Job.device_class == device_class), or_(Job.threads.is_(None), Job.threads == threads)]
+    if able is not None:
+        fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
+    first = (
+        select(Run)
+        .join(Job, Run.job_id == Job.id)
+        .join(Arm, Run.arm_id == Arm.id)
+        .where(*waiting, Run.priority == bindparam("level"), *fits, _below_its_limit())
+        .options(contains_eager(Run.arm))
+        .order_by(Run.created_at, Run.job_id, Run.position)
+        .limit(1)
+        .with_for_update(of=Run, skip_locked=True)
+    )
+    return select(func.max(Run.priority)).where(*waiting, Run.priority < bindparam("below")), first
+
+
 def _below_its_limit() -> ColumnElement[bool]:
-    """Whether the token under which the job was submitted may have one more run train. Made once: the making costs more than the asking."""
+    """Whether the token under which the job was submitted may have one more run train."""
     token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
     other_run, other_job = aliased(Run), aliased(Job)
     training = (
@@ -148,7 +154,7 @@ def _below_its_limit() -> ColumnElement[bool]:
 
 def _token_allows(session: Session, job: Job) -> bool:
     """The same, asked again under a lock on the token, so that two claims at once can't both take the last place."""
-    if session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
+    if job.submitted_by is None or session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
         return True
     token = session.get_one(Token, job.submitted_by, with_for_update=True, populate_existing=True)
     count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == token.id)
