@@ -72,14 +72,14 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         return None
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     lease = {"worker_id": worker.id, "lease_expires_at": now + lease_seconds}
-    trained = _seconds_trained(session, run.id)
+    trained = _seconds_trained(session, run.id) if run.epoch else 0.0
     max_seconds = None if job.max_run_seconds is None else job.max_run_seconds - trained
     if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, **fresh):
         return None
     begin_attempt(session, run.id, epoch, worker.id)
     job.device_class, job.threads = device_class, threads
     session.flush()
-    if move_job(session, job.id, ("queued",), "running", started_at=now):
+    if job.status == "queued" and move_job(session, job.id, ("queued",), "running", started_at=now):
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
     reuses = job.reuse and run.arm.role == "baseline" and run.steps_done == 0
