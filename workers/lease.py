@@ -77,9 +77,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     if not move_run(session, run.id, ("queued",), "running", holder=run.epoch, epoch=epoch, **lease, **fresh):
         return None
     begin_attempt(session, run.id, epoch, worker.id)
-    job.device_class, job.threads = device_class, threads
-    session.flush()
-    if job.status == "queued" and move_job(session, job.id, ("queued",), "running", started_at=now):
+    if job.status == "queued":
+        move_job(session, job.id, ("queued",), "running", started_at=now, device_class=device_class, threads=threads)
         events.emit(session, job.id, "status", {"status": "running"})
     events.emit(session, job.id, "run", {"run": run.id, "arm": run.arm.name, "state": "running", "attempt": epoch})
     reuses = job.reuse and run.arm.role == "baseline" and run.steps_done == 0
