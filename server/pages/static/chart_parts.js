@@ -36,8 +36,9 @@ export function elapsed(seconds) {
   return `${Number((seconds / 3600).toFixed(2))} h`;
 }
 
-/** Round positions between two values, about as many as are wanted. */
+/** Round positions between two values, about as many as are wanted; none where they are one value, to which no step leads. */
 export function ticks(low, high, wanted) {
+  if (!(high > low)) return [];
   const rough = (high - low) / Math.max(1, wanted);
   const decade = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * decade).find((size) => size >= rough);
@@ -55,6 +56,9 @@ function logTicks(low, high) {
   }
   return found.filter((at) => at >= low && at <= high);
 }
+
+/** The range of a logarithmic axis of values, with some room; none where nothing is drawn, or nothing above zero. */
+export const logRange = (_plot, low, high) => (low === null ? [null, null] : [low / 1.03, high * 1.03]);
 
 const FEW_TICKS = 4;
 /** What a logarithmic axis of values adds to its options: round positions, also where it spans less than a decade. */

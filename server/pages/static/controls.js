@@ -2,7 +2,10 @@
 import { whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
-/** Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. */
+/**
+ * Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. What is returned says
+ * anew what is shown, and leaves the fields alone: somebody may be typing in them while a run trains.
+ */
 export function bindControls(window_) {
   const range = document.getElementById("range");
   const curves = document.getElementById("curve-controls");
@@ -31,6 +34,13 @@ export function bindControls(window_) {
       view.set({ hide });
     });
   }
+  const tell = () => {
+    const said = document.getElementById("exploratory");
+    const steps = window_();
+    said.textContent = view.zoomed
+      ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. The verdict does not change with it${steps ? `; it reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
+      : "";
+  };
   const show = () => {
     range.elements.x.value = view.x;
     range.elements.logx.checked = view.logx;
@@ -41,13 +51,9 @@ export function bindControls(window_) {
     curves.elements.half.value = view.half;
     if (curves.elements.pair && view.pair) curves.elements.pair.value = view.pair;
     for (const button of curves.querySelectorAll("[data-arm]")) button.setAttribute("aria-pressed", String(!view.hide.has(button.dataset.arm)));
-    const said = document.getElementById("exploratory");
-    const steps = window_();
-    said.textContent = view.zoomed
-      ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. The verdict does not change with it${steps ? `; it reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
-      : "";
+    tell();
   };
   view.onChange(show);
   show();
-  return show;
+  return tell;
 }

@@ -28,7 +28,7 @@ const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) =>
 const log = new LogView(document.querySelector(".log-view"));
 const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
-const showControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
+const tellControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
 // The server says something at least every 15 s; a stream that is silent for longer is dead, whatever the browser thinks of it.
 const SILENT_MS = 40_000;
@@ -71,7 +71,7 @@ async function attempt(work) {
 
 async function load(chosen) {
   await Promise.all([...chosen].map((chart) => chart.load(article.dataset.status)));
-  showControls();
+  tellControls();
 }
 
 function say(text, lost = false) {

@@ -1,6 +1,6 @@
 // One recorded column of all arms over each other: mean with the range of a bucket, on the same bucket edges.
 import { Chart } from "./chart.js";
-import { axisColours, css, elapsed, element, faint, finite, lineOf, logAxis, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, elapsed, element, faint, finite, lineOf, logAxis, logRange, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 260;
@@ -66,7 +66,9 @@ export class SeriesChart extends Chart {
   arrange() {
     const { first_step: first, last_step: last } = this.found;
     this.isRaw = this.found.aggregation === "none";
-    this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds);
+    const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
+    // A range in which no loss is finite has steps to show, and no times.
+    this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds) && this.found.arms.some(isTimed);
     this.arms = this.found.arms.map((one) => ({ ...one, position: this.positions.get(one.arm) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
@@ -121,7 +123,7 @@ export class SeriesChart extends Chart {
     }
     return {
       cursor: moves.cursor,
-      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? (_, low, high) => [low / 1.03, high * 1.03] : undefined } },
+      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? logRange : undefined } },
       axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20, ...(view.log ? logAxis : {}) }],
       series,
       bands,

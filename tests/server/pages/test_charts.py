@@ -264,3 +264,31 @@ def test_validation_losses_have_a_chart_where_they_are_taken(page: Page, databas
     expect(chart.locator(".tip")).to_contain_text("nvfp4 1.62500 (+0.1250)")
     chart.locator("summary").click()
     assert "kind=validation" in chart.get_by_role("link", name="nvfp4 as CSV").get_attribute("href")
+
+
+def test_a_log_axis_without_a_value_leaves_the_page_alive(page: Page, recorded):
+    page.set_default_timeout(10_000)
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?log=1")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("of 300 steps")
+    arms = page.locator("[data-arm]")
+    for arm in arms.all():
+        arm.click()
+    page.wait_for_timeout(200)
+    arms.first.click()
+    expect(arms.first).to_have_attribute("aria-pressed", "true")
+    page.locator(f"{LOSS} .u-over").hover(position={"x": 300, "y": 80})
+    expect(page.locator(f"{LOSS} .tip")).to_contain_text("fp8_current")
+
+
+def test_a_range_of_nan_alone_has_its_triangles_by_time_too(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05}, steps=600)
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            values = {"lm_loss": np.full(200, np.nan), "step_seconds": np.full(200, 0.04)}
+            store.append(session, run.id, "train", 2, np.arange(400, 600), values)
+    page.goto(f"/jobs/{job_id}?x=time&from=450&to=550")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 101, first 450")
+    expect(page.locator(f"{LOSS} canvas")).to_have_attribute("aria-label", re.compile("nvfp4 without a finite value"))
+    page.locator("figure[data-candidate] .plot").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(200)  # for the page's own errors, which no test may leave

@@ -149,3 +149,14 @@ def test_a_list_that_is_old_says_so(page: Page, server, database, recorded):
     expect(page.locator(".chip.running")).to_have_count(1)
     server.start()
     expect(page.locator("#stale")).to_be_empty(timeout=_SECONDS)
+
+
+def test_what_is_being_typed_is_left_alone(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    page.get_by_label("from step").press_sequentially("10")
+    page.get_by_label("smoothing").press_sequentially("0")
+    _append(database, job_id, 300, 400)
+    _is_live_again(page, 400)
+    expect(page.get_by_label("from step")).to_have_value("10")
+    expect(page.get_by_label("smoothing")).to_have_value("150")
