@@ -33,6 +33,8 @@ MAX_FILES = 200
 _SECONDS = 120.0
 # What a reader may take of memory is limited for each; so is how many there are.
 _AT_ONCE = threading.BoundedSemaphore(2)
+# Those that are read or wait for it, each in one of the threads that serve every other request too: the rest are for trainers and pages.
+_PLACES = threading.BoundedSemaphore(8)
 _ENDINGS = {"csv": ".csv", "jsonl": ".jsonl", "tensorboard": ".tfevents", "parquet": ".parquet"}
 _GZIP = b"\x1f\x8b"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")  # no setting, and so no secret
@@ -70,6 +72,8 @@ def read_uploads(files: Sequence[Brought]) -> list[Curve]:
         raise _refused(files[MAX_FILES].pointer, f"the request brings {len(files)} files, expected at most {MAX_FILES}")
     contents = [_content(one) for one in files]
     names = [f"upload-{number:03}{_ending(one.upload, content)}" for number, (one, content) in enumerate(zip(files, contents, strict=True))]
+    if not _PLACES.acquire(blocking=False):
+        raise UnavailableError("the files of other requests are waiting to be read; send the request again in a minute")
     try:
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
             for name, content in zip(names, contents, strict=True):
@@ -83,6 +87,8 @@ def read_uploads(files: Sequence[Brought]) -> list[Curve]:
             ]
     except OSError as error:
         raise UnavailableError(f"files can't be read at the moment: {error.strerror}; send the request again later") from error
+    finally:
+        _PLACES.release()
 
 
 def _content(one: Brought) -> bytes:

@@ -4,6 +4,9 @@ import base64
 import gzip
 import importlib.util
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 
 from parity.readers import read_run
 from server import uploads
-from server.errors import InvalidError
+from server.errors import InvalidError, UnavailableError
 from server.uploads import Brought, Upload, read_uploads
 
 DATA = Path(__file__).parents[1] / "data"
@@ -96,3 +99,24 @@ def test_a_reader_that_ends_too_early_refuses_the_file_it_was_at(monkeypatch):
     monkeypatch.setattr(uploads, "_SECONDS", 0.01)
     with pytest.raises(InvalidError, match=r"/baseline/0/file: .*longer than 0.01 s"):
         read_uploads(files)
+
+
+def test_requests_that_wait_for_a_reader_leave_threads_for_the_others(monkeypatch):
+    """A server has 40 threads for its requests; each that waits here would be missed by a trainer or a page."""
+    reading, done = threading.Event(), uploads.subprocess.CompletedProcess([], 1, stdout=b"", stderr=b"")
+
+    def read(*_, **__):
+        reading.wait(20)
+        return done
+
+    monkeypatch.setattr(uploads.subprocess, "run", read)
+    with ThreadPoolExecutor(30) as threads:
+        asked = [threads.submit(read_uploads, [_brought("csv", b"step,loss\n0,1\n")]) for _ in range(30)]
+        try:
+            refused = [one.exception() for one in islice(as_completed(asked, 10), 22)]
+        finally:
+            reading.set()
+    assert all(isinstance(error, UnavailableError) for error in refused), refused
+    assert sum(isinstance(one.exception(), InvalidError) for one in asked) == 8
+    assert uploads._PLACES.acquire(blocking=False)
+    uploads._PLACES.release()
