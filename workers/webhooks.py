@@ -112,11 +112,12 @@ def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str
 def send(parcel: Parcel, *, to_private: bool) -> tuple[int | None, str | None]:
     """One POST: the status of the answer, if there was one, and why it counts as failed (None: 2xx)."""
     url = httpx2.URL(parcel.url)
+    name = _name(url)
     try:
         # The resolver has its own time limit, beside the ten seconds of all that follows.
-        found = socket.getaddrinfo(url.host, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(name, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return None, f"the address of {url.host} could not be found: {error}"
+        return None, f"the address of {name} could not be found: {error}"
     addresses = list(dict.fromkeys(str(place[4][0]) for place in found))
     for address in addresses:
         problem = webhooks.address_problem(ipaddress.ip_address(address), url.scheme, to_private=to_private)
@@ -148,7 +149,7 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
     async with asyncio.timeout(_TIMEOUT_SECONDS), httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
         for address in addresses:
             request = httpx2.Request("POST", url.copy_with(host=address), headers=headers, content=parcel.body)
-            request.extensions["sni_hostname"] = url.host
+            request.extensions["sni_hostname"] = _name(url)
             try:
                 answer = await transport.handle_async_request(request)
             except httpx2.ConnectError:
@@ -158,6 +159,11 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
             await answer.aclose()
             return answer.status_code
     raise AssertionError("a name that was found has an address")
+
+
+def _name(url: httpx2.URL) -> str:
+    """The host as it was registered, in ASCII: written out, an older standard would turn xn--strae-oqa into strasse, another's name."""
+    return url.raw_host.decode("ascii")
 
 
 @cache

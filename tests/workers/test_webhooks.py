@@ -257,6 +257,16 @@ def test_plain_http_stays_on_this_machine(settings, database, tested, monkeypatc
     assert "must begin with https://" in _row(database, delivery)[3]
 
 
+def test_the_name_that_was_registered_is_the_one_that_is_looked_up(settings, database, tested, monkeypatch):
+    """`xn--strae-oqa` is straße; Python's own look-up of that is of strasse, which may be somebody else's."""
+    look_up, asked = _resolver(["169.254.169.254"])
+    delivery = tested("https://xn--strae-oqa.example/in")
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    _deliver_due(settings, database)
+    assert asked == ["xn--strae-oqa.example"]
+    assert _row(database, delivery)[0] == "pending"
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with the openssl command")
 @pytest.mark.parametrize("name", ["hooks.example", "other.example"])
 def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
