@@ -22,6 +22,7 @@ from server.errors import FieldProblem, InvalidError, NotFoundError
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how a secret begins, not one)
 GIVE_UP_SECONDS = 86_400.0
+_DUE_EACH = 100
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 Address = IPv4Address | IPv6Address
@@ -89,12 +90,19 @@ def newest(session: Session) -> Mapping[str, WebhookDelivery]:
 
 
 def due(session: Session) -> Sequence[tuple[str, str]]:
-    """Deliveries to be tried now, those first that have waited longest: each its id and its webhook's."""
+    """Deliveries to be tried now, those first that have waited longest: each its id and its webhook's.
+
+    At most `_DUE_EACH` of one webhook, so that one whose receiver is away does not fill the list.
+    """
     now = clock.now(session)
-    waiting = select(WebhookDelivery.id, WebhookDelivery.webhook_id).where(
-        WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= now
+    place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
+    waiting = (
+        select(WebhookDelivery.id, WebhookDelivery.webhook_id, WebhookDelivery.next_attempt_at, place.label("place"))
+        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= now)
+        .subquery()
     )
-    return [(row[0], row[1]) for row in session.execute(waiting.order_by(WebhookDelivery.next_attempt_at).limit(1000))]
+    chosen = select(waiting.c.id, waiting.c.webhook_id).where(waiting.c.place <= _DUE_EACH).order_by(waiting.c.next_attempt_at)
+    return [(row[0], row[1]) for row in session.execute(chosen)]
 
 
 def begin_attempt(session: Session, delivery_id: str) -> int | None:

@@ -215,6 +215,19 @@ def test_who_does_not_answer_in_time_holds_up_nobody(settings, database, make_re
     assert _row(database, good)[0] == "delivered"
 
 
+@both_databases
+def test_a_webhook_with_a_long_list_holds_up_nobody(settings, database, receiver, register):
+    """500 jobs end while its receiver is away; each round it is tried once, so the list would take hours to become short."""
+    dead, good = register("http://127.0.0.1:1/"), register(_url(receiver))
+    with database.write() as session:
+        for _ in range(1001):
+            webhooks.announce_test(session, dead)
+        session.flush()
+        last = webhooks.announce_test(session, good).id
+    assert last in _deliver_due(settings, database)
+    assert _row(database, last)[0] == "delivered"
+
+
 def test_a_sender_of_ours_that_breaks_holds_up_nobody(settings, database, receiver, tested, monkeypatch):
     delivery = tested(_url(receiver))
 
