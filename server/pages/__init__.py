@@ -33,7 +33,13 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
     refusals.install(app)
-    app.add_exception_handler(LoginNeededError, lambda request, _: RedirectResponse(f"/login?next={quote(request.url.path)}", 303))
+    app.add_exception_handler(LoginNeededError, _to_login)
+
+
+def _to_login(request: Request, _: Exception) -> Response:
+    """The login, and from there to what was asked for: a link says in its query what it shows."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 
 
 @router.get("/")

@@ -5,7 +5,7 @@ import { GapChart } from "./gap_chart.js";
 import { HalfWidthChart } from "./half_width_chart.js";
 import { HeatMap } from "./heat_map.js";
 import { LogView } from "./log_view.js";
-import { refresh } from "./refresh.js";
+import { refresh, trouble } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
 import { view } from "./view.js";
 
@@ -64,7 +64,7 @@ async function attempt(work) {
     await work();
     sayState();
   } catch (error) {
-    say(`The server does not answer (${error.message}); what is shown may be old.`, true);
+    say(`${trouble(error)}; what is shown may be old.`, true);
     setTimeout(update, RETRY_MS);
   }
 }
@@ -94,9 +94,14 @@ function follow() {
     say("live");
   });
   source.addEventListener("error", () => {
-    say(`connection lost; this is how it stood at ${clock(heardAt)}. The runs go on, and this page connects again by itself`, true);
-    // The browser tries again after a lost connection, but gives up for good after an HTTP error.
-    if (source?.readyState === EventSource.CLOSED) retry = setTimeout(follow, RETRY_MS);
+    if (!connection.classList.contains("lost")) {
+      say(`connection lost; this is how it stood at ${clock(heardAt)}. The runs go on, and this page connects again by itself`, true);
+    }
+    // The browser tries again after a lost connection, but gives up for good after an HTTP error: the page is asked for its reason.
+    if (source?.readyState === EventSource.CLOSED) {
+      retry = setTimeout(follow, RETRY_MS);
+      update();
+    }
   });
   source.addEventListener("alive", () => { heardAt = Date.now(); });
   for (const kind of ["metric", "run", "verdict", "status", "hopeless"]) {

@@ -1,8 +1,16 @@
 // Pages without a stream of their own: the server's own rendering is fetched again and its live parts are put in place.
 
+class SessionEndedError extends Error {}
+
+/** What a reader must know of an error, as the begin of a sentence. */
+export const trouble = (error) =>
+  error instanceof SessionEndedError ? "Your session has ended: reload this page to log in again" : `The server does not answer (${error.message})`;
+
 /** Fetch this page again and replace every element that carries `data-live` by its newer self; resolves to the new document. */
 export async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  // The login is no newer self of this page, though it answers with 200.
+  if (answer.redirected && new URL(answer.url).pathname === "/login") throw new SessionEndedError();
   if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
@@ -45,7 +53,7 @@ async function attempt() {
     seenAt = new Date();
     stale.textContent = "";
   } catch (error) {
-    stale.textContent = `The server does not answer (${error.message}); this is how it stood at ${seenAt.toLocaleTimeString()}. It is asked again by itself.`;
+    stale.textContent = `${trouble(error)}; this is how it stood at ${seenAt.toLocaleTimeString()}. It is asked again by itself.`;
   }
 }
 
