@@ -25,6 +25,7 @@ export class Chart {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
     figure.querySelector("[data-do=png]").addEventListener("click", () => this.plot && savePng(this.plot.ctx.canvas, name));
     figure.querySelector("[data-do=csv]")?.addEventListener("click", () => this.saveCsv());
+    this.holder.addEventListener("mousemove", () => { this.follows = false; }, { capture: true });
     this.holder.addEventListener("keydown", (event) => this.press(event));
     this.holder.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     followFingers(this);
@@ -121,7 +122,12 @@ export class Chart {
     if (!this.plot || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     const box = this.plot.over.getBoundingClientRect();
-    view.zoom(Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)), ZOOM_OF_A_PIXEL ** event.deltaY);
+    view.zoom(this.shareOf(Math.max(0, Math.min(1, (event.clientX - box.left) / box.width))), ZOOM_OF_A_PIXEL ** event.deltaY);
+  }
+
+  /** Where a share of the plot's width lies between the ends of the view. */
+  shareOf(width) {
+    return width;
   }
 
   press(event) {
@@ -141,13 +147,14 @@ export class Chart {
     const x = this.plot.data[0];
     const { min, max } = this.plot.scales.x;
     const at = this.plot.cursor.left >= 0 ? this.plot.cursor.idx : null;
+    this.follows = false;
     const next = at == null ? (side > 0 ? x.findIndex((value) => value >= min) : x.findLastIndex((value) => value <= max)) : at + side;
     if (x[next] >= min && x[next] <= max) this.plot.setCursor({ left: this.plot.valToPos(x[next], "x"), top: 10 });
   }
 
-  /** This chart's cursor moved to a step (null: it left); those of the others go along. */
+  /** This chart's cursor moved to a step (null: it left); those of the others go along. One that went along itself stays put with new data. */
   lead(step) {
-    if (leading) return;
+    if (leading || this.follows) return;
     leading = true;
     for (const other of charts) if (other !== this) other.pointAt(step);
     leading = false;
@@ -155,6 +162,7 @@ export class Chart {
 
   pointAt(step) {
     if (!this.plot) return;
+    this.follows = step !== null;
     const left = step === null ? -10 : this.plot.valToPos(this.xOf(step), "x");
     this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
   }

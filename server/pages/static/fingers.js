@@ -26,7 +26,7 @@ export function followFingers(chart) {
   const hold = () => {
     const ids = [...fingers.keys()].sort((a, b) => fingers.get(a).now - fingers.get(b).now);
     const [low, high] = view.ends();
-    held = { ids, places: ids.map((id) => low + share(id) * (high - low)) };
+    held = { ids, places: ids.map((id) => low + chart.shareOf(share(id)) * (high - low)) };
     chooseNothing();
   };
 

@@ -2,6 +2,7 @@
 import { element } from "./chart_parts.js";
 
 const PERIOD_MS = 5000;
+const AT_END_PIXELS = 4;
 const share = (value) => `${(100 * value).toFixed(0)} %`;
 const MEASURED = {
   compile_seconds: (value) => `compiled ${value.toFixed(1)} s`,
@@ -18,8 +19,14 @@ export class LogView {
     this.select = details.querySelector("select");
     this.logs = details.querySelector(".logs");
     this.askedAt = -Infinity;
-    details.addEventListener("toggle", () => this.load(true));
-    this.select.addEventListener("change", () => this.load(true));
+    const open = () => this.load(true).catch((error) => this.refuse(`The server does not answer (${error.message})`));
+    details.addEventListener("toggle", open);
+    this.select.addEventListener("change", open);
+  }
+
+  refuse(why) {
+    this.told = null;
+    this.logs.replaceChildren(element("p", `${why}; open the log again to ask anew.`, "note"));
   }
 
   /** Ask again, while a run trains not at every step of it. */
@@ -30,13 +37,27 @@ export class LogView {
     const [answer, profile] = await Promise.all([fetch(`/api/v1/runs/${run}/log`), fetch(`/api/v1/runs/${run}/steps?kind=profile`)]);
     if (run !== this.select.value) return;
     if (!answer.ok) {
-      this.logs.replaceChildren(element("p", `The server answered ${answer.status}; open the log again to ask anew.`, "note"));
+      this.refuse(`The server answered ${answer.status}`);
       return;
     }
     const { attempts } = await answer.json();
-    const parts = [...measured(run, profile.ok ? await profile.json() : null), ...attempts.flatMap((one) => this.attempt(run, one))];
-    this.logs.replaceChildren(...(parts.length ? parts : [element("p", this.details.dataset.empty, "note")]));
-    for (const text of this.logs.querySelectorAll("pre")) text.scrollTop = text.scrollHeight;
+    const values = profile.ok ? await profile.json() : null;
+    const told = JSON.stringify([attempts, values]);
+    if (run === this.run && told === this.told) return;
+    const parts = [...measured(run, values), ...attempts.flatMap((one) => this.attempt(run, one))];
+    this.fill(parts.length ? parts : [element("p", this.details.dataset.empty, "note")], run === this.run);
+    [this.run, this.told] = [run, told];
+  }
+
+  /** Show these; the logs stand at their ends, but where the reader of the same run has gone up to read, he stays (`keep`). */
+  fill(parts, keep) {
+    const before = [...this.logs.querySelectorAll("pre")];
+    const places = before.map((text) => (keep && text.scrollHeight - text.scrollTop - text.clientHeight > AT_END_PIXELS ? text.scrollTop : null));
+    const focused = before.indexOf(document.activeElement);
+    this.logs.replaceChildren(...parts);
+    const texts = [...this.logs.querySelectorAll("pre")];
+    texts.forEach((text, at) => { text.scrollTop = places[at] ?? text.scrollHeight; });
+    texts[focused]?.focus({ preventScroll: true });
   }
 
   attempt(run, { attempt, state, worker, lines, cut, missing, artifacts }) {

@@ -149,6 +149,15 @@ export class SeriesChart extends Chart {
     plot.ctx.restore();
   }
 
+  /** An axis of time ends where the recorded times end, which is not where the view does while a run trains. */
+  shareOf(width) {
+    if (!this.byTime) return width;
+    const at = this.plot.posToVal(width * this.plot.over.clientWidth, "x");
+    const { step } = this.rows.reduce((best, row) => (Math.abs(row.x - at) < Math.abs(best.x - at) ? row : best));
+    const [low, high] = view.ends();
+    return Math.max(0, Math.min(1, (view.scaled(step) - low) / (high - low)));
+  }
+
   xOf(step) {
     if (!this.byTime) return super.xOf(step);
     return this.rows.reduce((best, row) => (Math.abs(row.step - step) < Math.abs(best.step - step) ? row : best)).x;

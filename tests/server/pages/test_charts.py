@@ -292,3 +292,21 @@ def test_a_range_of_nan_alone_has_its_triangles_by_time_too(page: Page, database
     page.locator("figure[data-candidate] .plot").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(200)  # for the page's own errors, which no test may leave
+
+
+def test_a_wheel_zooms_an_axis_of_time_where_the_pointer_is(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, done=300, state='running')}?x=time")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("of 300 steps")
+    plot = page.locator(f"{LOSS} .u-over")
+    plot.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
+    expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("about step")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -600)
+    page.keyboard.up("Control")
+    _wait(page, lambda: "from" in _asked(page))
+    first, last = _window(page)
+    assert first < 150 < last < 600
+    assert (150 - first) / (last - first) == pytest.approx(150 / 1500, abs=0.02)

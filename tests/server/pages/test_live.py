@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from server import jobs
 from server.database import events, store
 from server.database.models import Job, Run
+from server.database.states import begin_attempt
 
 LOOKS = ["light"]
 PROVOKED = r"status of 50\d|net::ERR_"
@@ -160,3 +161,42 @@ def test_what_is_being_typed_is_left_alone(page: Page, database, recorded):
     _is_live_again(page, 400)
     expect(page.get_by_label("from step")).to_have_value("10")
     expect(page.get_by_label("smoothing")).to_have_value("150")
+
+
+def test_a_cursor_stays_when_new_steps_come(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    page.wait_for_timeout(5000)  # half-widths are asked for no more often
+    page.locator("figure[data-candidate] .u-over").hover(position={"x": 150, "y": 80})
+    cursor = page.locator("figure[data-candidate] .u-cursor-x")
+    before = cursor.get_attribute("style")
+    expect(page.locator("figure[data-decidable] .readout")).to_contain_text("half-width")
+    _append(database, job_id, 300, 400)
+    _is_live_again(page, 400)
+    expect(page.locator("figure[data-decidable] .says")).to_contain_text("After step 399")
+    page.wait_for_timeout(300)
+    assert cursor.get_attribute("style") == before
+
+
+def test_a_log_that_is_being_read_stays_where_it_is(page: Page, settings, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    with database.write() as session:
+        run = session.get_one(Job, job_id).runs[0]
+        begin_attempt(session, run.id, 1, None)
+        file = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(f"line {i}\n" for i in range(200)))
+    _open(page, job_id)
+    page.get_by_text("Logs and profiles of the trainers").click()
+    text = page.locator("pre.log")
+    expect(text).to_contain_text("line 199")
+    assert text.evaluate("text => text.scrollTop") > 100
+    text.evaluate("text => { text.scrollTop = 100; text.focus(); }")
+    file.write_text("".join(f"line {i}\n" for i in range(201)))
+    page.wait_for_timeout(5000)  # a log is asked for no more often
+    _append(database, job_id, 300, 400)
+    expect(text).to_contain_text("line 200")
+    assert text.evaluate("text => [text.scrollTop, document.activeElement === text]") == [100, True]
+    page.context.set_offline(True)
+    page.locator(".log-view select").select_option(label="nvfp4, replicate 1")
+    expect(page.locator(".logs")).to_contain_text("The server does not answer")
