@@ -164,16 +164,24 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
         pairs = jax.lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, 2), jnp.int32)
         larger = jnp.maximum(pairs & 0x7FFF0000, (pairs << 16) & 0x7FFF0000)
         return float_of(jnp.max(larger, axis=axes, keepdims=keep))
-    if x.dtype == jnp.float32 and axes == (x.ndim - 1,):
-        return jnp.expand_dims(jax.lax.reduce(x, np.float32(0), _larger_magnitude, axes), axes)
+    if x.dtype == jnp.float32 and axes == (x.ndim - 1,) and x.shape[-1] % 2 == 0:
+        return _largest_of_pairs(x)
     if x.dtype == jnp.float32 and last:
         return jnp.max(jnp.abs(x), axis=axes, keepdims=keep)
     return float_of(jnp.max(bits_of(x.astype(jnp.float32)) & 0x7FFFFFFF, axis=axes, keepdims=keep))
 
 
-def _larger_magnitude(x: jax.Array, y: jax.Array) -> jax.Array:
-    """max(|x|, |y|). XLA hands a plain maximum to a library, and writes |x| out for it first (1024 x 512: 129 us, so 119)."""
-    return jnp.maximum(jnp.abs(x), jnp.abs(y))
+def _largest_of_pairs(x: jax.Array) -> jax.Array:
+    """max |x| over the last axis, which stays: two neighbours are loaded as one integer of 64 bits.
+
+    XLA vectorizes over the blocks, so it loads each element by itself; half as many loads take 68 us instead of 118 (1024 x 512).
+    The halves are told apart before the maximum, not after: what reads a result of 64 bits would be vectorized half as wide.
+    """
+    magnitude = np.int32(0x7FFFFFFF)
+    with jax.enable_x64(True):
+        pairs = jax.lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, 2), jnp.int64)
+        larger = jax.lax.max((pairs >> np.int64(32)).astype(jnp.int32) & magnitude, pairs.astype(jnp.int32) & magnitude)
+    return jnp.expand_dims(float_of(jax.lax.reduce(larger, np.int32(0), jax.lax.max, (x.ndim - 1,))), x.ndim - 1)
 
 
 def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:

@@ -137,6 +137,24 @@ def test_largest_magnitude_is_that_of_numpy_and_shows_nan(dtype, axes, columns):
     assert np.isnan(found).sum() == 1
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (7, 6), (4, 16), (3, 4, 32)])
+def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
+    bits = np.random.default_rng(1).integers(0, 2**32, shape, np.uint32)
+    x = jax.lax.bitcast_convert_type(jnp.asarray(bits), jnp.float32)
+    expected = np.max(bits & 0x7FFFFFFF, axis=-1, keepdims=True)
+
+    def largest(v):
+        return largest_magnitude(v, (v.ndim - 1,))
+
+    def in_turn(v):
+        return jax.lax.scan(lambda carry, row: (carry, largest(row)), 0, v)[1]
+
+    for run in (largest, jax.jit(largest), jax.vmap(largest), jax.jit(jax.vmap(jax.checkpoint(largest))), in_turn):
+        found = run(x)
+        assert found.dtype == jnp.float32
+        np.testing.assert_array_equal(np.asarray(found).view(np.uint32), expected)
+
+
 def test_exact_values_become_bfloat16_without_a_change():
     x = jnp.asarray(np.random.default_rng(0).standard_normal(999), jnp.bfloat16)
     np.testing.assert_array_equal(np.asarray(exact_bfloat16(x.astype(jnp.float32)), np.float32), np.asarray(x, np.float32))
