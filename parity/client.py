@@ -158,7 +158,7 @@ class Client:
 
     def attach(self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None) -> dict[str, Any]:
         """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent."""
-        body = {"manifest": manifest, "recipe": recipe, "after": after}
+        body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
         document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body)
         return document
 
@@ -175,7 +175,7 @@ class Client:
 
     def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None) -> dict[str, Any]:
         """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on)."""
-        body = {"epoch": epoch, "outcome": outcome, "message": message}
+        body = {"epoch": epoch, "outcome": outcome, "message": message and _sendable(message)}
         document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:finish", json=body)
         return document
 
@@ -215,6 +215,11 @@ class Client:
 def _baseline(name: str, version: int | None) -> str:
     own = f"/api/v1/baselines/{quote(name, safe='')}"
     return own if version is None else f"{own}/versions/{version}"
+
+
+def _sendable(text: str) -> str:
+    """A text without what UTF-8 or a database can't hold: half characters, as names of files may have in Python, and NUL."""
+    return text.encode(errors="replace").decode().replace("\0", "?")
 
 
 def _seconds(answer: httpx2.Response) -> float | None:

@@ -16,11 +16,11 @@ from parity.client import Client, ClientError, UnreachableError
 
 LOSSES = ("loss", "lm_loss")
 VALIDATION = "validation_loss"
-_ROWS_AT_ONCE = 2000
+_ROWS_AT_ONCE, _COLUMNS_AT_ONCE = 2000, 64  # the server's own limit of columns
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
 # 401 and 403 too: a token that is wrong or has expired says nothing against what was logged, which another token can send.
 WRONG_TOKEN = frozenset({401, 403})
-MAY_PASS = WRONG_TOKEN | frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAY_PASS = WRONG_TOKEN | frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Delivery:
@@ -102,6 +102,12 @@ class Delivery:
         return self._header
 
 
+def may_pass(error: ClientError) -> bool:
+    """Whether the same may be taken later. A refusal that is not in our server's words is of something before it, such as a proxy
+    whose server is being restarted."""
+    return not error.kind or error.status in _MAY_PASS
+
+
 def patiently(what: Callable[[], Any], wait: Callable[[float], bool], put_off: Callable[[Exception], None]) -> bool:
     """Do something over the network until it works, with growing pauses; False when `wait` says to stop.
 
@@ -116,7 +122,7 @@ def patiently(what: Callable[[], Any], wait: Callable[[float], bool], put_off: C
         except FileNotFoundError:
             raise
         except (UnreachableError, ClientError, OSError) as error:
-            if isinstance(error, ClientError) and error.status not in MAY_PASS:
+            if isinstance(error, ClientError) and not may_pass(error):
                 raise
             put_off(error)
             asked = getattr(error, "retry_after", None) or 0.0
@@ -131,14 +137,26 @@ def patiently(what: Callable[[], Any], wait: Callable[[float], bool], put_off: C
 def batches(rows: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str], NDArray[np.float64]]]:
     """Rows as what the server takes: kind, names and a table (names, n), `step` first; NaN where a row lacks a column."""
     found = []
-    train = [_judged(row) for row in rows if any(name in row for name in LOSSES)]
-    if train:
-        names = ["step", *sorted({name for row in train for name in row} - {"step"})]
-        found.append(("train", names, np.array([[row.get(name, np.nan) for row in train] for name in names])))
+    for part in _of_few_columns([_judged(row) for row in rows if any(name in row for name in LOSSES)]):
+        names = ["step", *sorted({name for row in part for name in row} - {"step"})]
+        found.append(("train", names, np.array([[row.get(name, np.nan) for row in part] for name in names])))
     validated = [row for row in rows if VALIDATION in row]
     if validated:
         found.append(("validation", ["step", "loss"], np.array([[row[name] for row in validated] for name in ("step", VALIDATION)])))
     return found
+
+
+def _of_few_columns(rows: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
+    """The rows in turn, cut where their columns together would be more than one batch may have: a script may log others at each step."""
+    parts: list[list[Mapping[str, float]]] = []
+    names: set[str] = set()
+    for row in rows:
+        if not parts or len(names | row.keys() - {"step"}) > _COLUMNS_AT_ONCE:
+            parts.append([])
+            names = set()
+        parts[-1].append(row)
+        names |= row.keys() - {"step"}
+    return parts
 
 
 def _judged(row: Mapping[str, float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ import typer
 from parity import spool
 from parity.arguments import pairs
 from parity.client import DEFAULT_URL, Client, ClientError, UnreachableError
-from parity.delivery import MAY_PASS, Delivery
+from parity.delivery import Delivery, may_pass
 from parity.exits import EXIT_CODES
 from parity.imports import incomplete, read_finished, send
 from parity.output import UsageError
@@ -31,15 +31,19 @@ def resend(
     refused = 0
     for path in _spools(paths):
         try:
-            header = spool.header_of(path)
-            with Client(server or header["server"], token) as client:
-                delivery = Delivery(path, client)
-                delivery.send_rest()
+            with spool.held(path) as is_left:
+                if not is_left and not (path in map(Path, paths) and spool.is_whole(path)):
+                    print(f"parity: {path}: left alone: its process lives, another one sends it, or it is another user's", file=sys.stderr)
+                    continue
+                header = spool.header_of(path)
+                with Client(server or header["server"], token) as client:
+                    delivery = Delivery(path, client)
+                    delivery.send_rest()
         except SpoolError as error:
             raise UsageError(str(error)) from None
         except ClientError as error:
             refused += 1
-            kept = f"{error}; it is kept as it is: send it again later" if error.status in MAY_PASS else delivery.set_aside(error)
+            kept = f"{error}; it is kept as it is: send it again later" if may_pass(error) else delivery.set_aside(error)
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
@@ -91,7 +95,7 @@ def _spools(paths: list[str]) -> Iterator[Path]:
     for path in map(Path, paths):
         if path.is_dir():
             for folder in sorted({path, *(each.parent for each in path.rglob(f"*{spool.SUFFIX}"))}):
-                yield from spool.leftovers(folder)
+                yield from spool.spools(folder)
         elif not path.exists():
             raise UsageError(f"{path}: there is no such spool; expected a file or folder below parity-spool")
         elif path.suffix == spool.REFUSED:

@@ -148,11 +148,10 @@ class Recorder:
         """First what earlier processes left, then this one's spools in turn."""
         try:
             with Client(self._about["server"], self._token) as client:
-                for path in spool.leftovers(self.folder):
-                    left = Delivery(path, client)
-                    self._deliver(left, "send_rest")
-                    if left.unreadable:
-                        self._complain(str(path), f"{path}: {left.unreadable} lines could not be read and were left out")
+                for path in spool.spools(self.folder):
+                    with spool.held(path) as is_left:
+                        if is_left:
+                            self._send_leftover(Delivery(path, client))
                 while not self._over.is_set():
                     if self._unsent:
                         self._follow(Delivery(self._unsent[0].path, client, live=True))
@@ -162,6 +161,14 @@ class Recorder:
                         time.sleep(_SPOOL_SECONDS)
         except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
             self._give_up(f"sending broke off: {error!r}; what was logged is kept: parity resend {self.folder}")
+
+    def _send_leftover(self, left: Delivery) -> None:
+        try:
+            self._deliver(left, "send_rest")
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
+            self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
+        if left.unreadable:
+            self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
 
     def _follow(self, delivery: Delivery) -> None:
         """Send one of our spools while it is written, until its end."""

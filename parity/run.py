@@ -71,7 +71,8 @@ class Run:
         self._finish_seconds = finish_seconds
         self._told: set[str] = set()
         self._known: dict[tuple[str, ...], bool] = {}
-        self._last_step = self._last_validation = -1
+        self._last_step = -1
+        self._validated: set[int] = set()
         self._recorder: Recorder | None = None
         if not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
             self._complain("run", f"run is {self.run!r}, expected the id of a run (argument run, or PARITY_RUN); nothing is recorded")
@@ -151,11 +152,16 @@ class Run:
                 if step == self._last_step:
                     raise RunError("it was logged before; log all values of a step in one call")
                 recorder.go_back()
+                self._validated.clear()
             self._last_step = step
-        else:
-            if step == self._last_validation:
+        if VALIDATION in row and step in self._validated:
+            # With another number the server would refuse it, and with it all that follows.
+            if not trains:
                 raise RunError("its validation loss was logged before")
-            self._last_validation = step
+            self._complain("log", f"step {step}: its validation loss was logged before, and this one is not recorded")
+            del row[VALIDATION]
+        if VALIDATION in row:
+            self._validated.add(step)
         row["step"] = step
         return row
 

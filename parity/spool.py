@@ -14,16 +14,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 if sys.platform != "win32":
     import fcntl
 
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
+_LONGEST_LINE = 65_536  # of an end, whose message has 2,000 characters
 
 
 class SpoolError(Exception):
@@ -137,9 +139,30 @@ def read_part(path: Path, offset: int, most_rows: int) -> Part:
     return Part(rows=rows, end=end, offset=offset, unreadable=unreadable)
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """Spools of processes that are gone, oldest first."""
-    return [path for path in sorted(folder.glob(f"*{SUFFIX}")) if not _is_held(path)]
+def spools(folder: Path) -> list[Path]:
+    """The spools in a folder, oldest first, those of live processes too."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the attempt has ended, so that its process, which may live, adds nothing more."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_LINE))
+            return file.read().rpartition(b"\n")[0].rpartition(b"\n")[2].startswith(b'{"end"')
+    except OSError:
+        return False
+
+
+@contextmanager
+def held(path: Path) -> Iterator[bool]:
+    """Keep a spool to ourselves while it is sent; False where its writer lives, or another process sends it or has sent it."""
+    file = _locked(path)
+    if file is None:
+        yield False
+        return
+    with file:
+        yield path.exists()
 
 
 def remove(path: Path) -> None:
@@ -169,12 +192,16 @@ def write_whole(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def _is_held(path: Path) -> bool:
-    if sys.platform == "win32":
-        return False  # a second process of a run on this machine then sends the first one's steps too, which changes nothing
+def _locked(path: Path) -> BinaryIO | None:
+    """The file, locked for as long as it is open; None where that can't be had."""
     try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # locked by its writer, another user's, or sent and removed meanwhile
-        return True
-    return False
+        file = path.open("r+b")  # not to write: some file systems lock nothing that is open for reading only
+    except OSError:  # another user's, or sent and removed meanwhile
+        return None
+    try:
+        if sys.platform != "win32":  # there a second process sends the same steps too, which changes nothing
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file

@@ -1,0 +1,162 @@
+"""parity.Run where something between it and its server is wrong: proxies, other processes, what an earlier process left."""
+
+import json
+import logging
+import threading
+import time
+
+import httpx2
+import pytest
+
+import parity
+from parity import cli, delivery, spool
+from parity.client import Client
+from parity.delivery import Delivery
+from server import jobs
+from server.database import store
+from server.database.models import Run as RunRow
+from training.spec import Arm
+
+FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(delivery, "_FIRST_WAIT_SECONDS", 0.02)
+
+
+@pytest.fixture
+def run(database, make_job):
+    """The id of a run that awaits its trainer."""
+    spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    with database.write() as session:
+        return jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+
+
+def _read(database, run, kind="train"):
+    with database.read() as session:
+        return store.read(session, run, kind)
+
+
+def _state(database, run):
+    with database.read() as session:
+        row = session.get_one(RunRow, run)
+        return row.state, row.epoch, row.message
+
+
+def _left(folder, run, served, *rows):
+    """A spool of a process that is gone."""
+    (folder / run).mkdir(exist_ok=True)
+    path = folder / run / "1-1.jsonl"
+    header = {"parity_spool": 1, "run": run, "server": served, "recipe": None, "manifest": {}}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, *rows)))
+    return path
+
+
+@pytest.mark.parametrize("status", [302, 404, 521])
+def test_a_proxy_that_answers_in_the_servers_place_only_delays(served, database, run, tmp_path, monkeypatch, status):
+    request, asked = httpx2.Client.request, []
+
+    def through_a_proxy(self, method, path, **more):
+        asked.append(path)
+        if len(asked) in (1, 3, 4):
+            return httpx2.Response(status, content=b"<html>back soon", request=httpx2.Request(method, f"{served}{path}"))
+        return request(self, method, path, **more)
+
+    monkeypatch.setattr(httpx2.Client, "request", through_a_proxy)
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        for step in range(50):
+            logger.log(step=step, loss=1.0)
+    assert _read(database, run)[0].tolist() == list(range(50))
+    assert len(asked) > 4
+
+
+def test_other_values_at_each_step_are_recorded(served, database, run, tmp_path):
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0) as logger:
+        for step in range(150):
+            logger.log(step=step, loss=1.0, **{f"layer{step % 100}": step})
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(150))
+    assert set(columns) == {"lm_loss", *(f"layer{number}" for number in range(100))}
+    assert (columns["layer7"][7], columns["layer7"][107]) == (7.0, 107.0)
+
+
+def test_a_step_validated_again_costs_nothing_else(served, database, run, tmp_path, caplog):
+    """As after a restart from a checkpoint within one process: validation first, then the steps."""
+    caplog.set_level(logging.WARNING, "parity")
+    with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
+        for step in range(20):
+            logger.log(step=step, loss=1.0)
+        for step, loss in ((10, 2.0), (19, 2.1), (10, 2.5)):
+            logger.log(step=step, validation_loss=loss)
+        logger.log(step=20, loss=1.0, validation_loss=2.2)
+        for step in range(11, 40):
+            logger.log(step=step, loss=1.5, **({"validation_loss": 1.9} if step == 19 else {}))
+    assert _read(database, run)[1]["lm_loss"].tolist() == [1.0] * 11 + [1.5] * 29
+    steps, columns = _read(database, run, "validation")
+    assert (steps.tolist(), columns["loss"].tolist()) == ([10, 19], [2.0, 1.9])
+    assert _state(database, run)[:2] == ("finished", 2)
+    assert [record.getMessage() for record in caplog.records] == ["step 10 is not recorded: its validation loss was logged before"]
+
+
+@pytest.mark.both_databases
+def test_a_last_word_that_no_database_holds_arrives_all_the_same(served, database, run, tmp_path):
+    """A name of a file as Python spells bytes that are no UTF-8, and a NUL."""
+    logger = parity.Run(run, server=served, folder=tmp_path, manifest={"data": "/data/\udcff\0"}, strict=True, **FAST)
+    logger.log(step=0, loss=1.0)
+    logger.finish("broke_off", "FileNotFoundError: /data/\udcff\0")
+    assert _state(database, run) == ("awaiting_data", 1, "FileNotFoundError: /data/??")
+
+
+def test_what_an_earlier_process_left_broken_holds_up_nobody(served, database, run, tmp_path, caplog):
+    path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0}, {"step": 1, "loss": "low"})
+    with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
+        logger.log(step=2, loss=1.0)
+    assert 2 in _read(database, run)[0]
+    assert _state(database, run)[0] == "finished"
+    assert path.exists()
+    assert f"{path}: it could not be sent and is kept" in caplog.text
+
+
+def test_the_spool_of_a_live_process_is_left_to_it(served, database, run, tmp_path, capsys):
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        logger.log(step=0, loss=1.0)
+        while not len(_read(database, run)[0]):
+            time.sleep(0.02)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["resend", *map(str, spool.spools(tmp_path / run)), "--server", served])
+        logger.log(step=1, loss=1.0)
+    assert ended.value.code == 0
+    assert "left alone: its process lives" in capsys.readouterr().err
+    assert _read(database, run)[0].tolist() == [0, 1]
+
+
+def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_path, monkeypatch, capsys):
+    """A trainer begins while `parity resend` is at work: the second to attach would be refused, and the spool set aside under the first."""
+    path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(30)))
+    attach, sending, resent = Client.attach, threading.Event(), threading.Event()
+
+    def slow(self, *arguments, **more):
+        answer = attach(self, *arguments, **more)
+        sending.set()
+        resent.wait(5)
+        return answer
+
+    def send_as_a_trainer():
+        with spool.held(path) as is_left, Client(served) as client:
+            assert is_left
+            Delivery(path, client).send_rest()
+
+    monkeypatch.setattr(Client, "attach", slow)
+    trainer = threading.Thread(target=send_as_a_trainer)
+    trainer.start()
+    assert sending.wait(5)
+    monkeypatch.setattr(Client, "attach", attach)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resend", str(tmp_path), "--server", served])
+    resent.set()
+    trainer.join()
+    assert ended.value.code == 0, capsys.readouterr().err
+    assert _read(database, run)[0].tolist() == list(range(30))
+    assert _state(database, run)[:2] == ("awaiting_data", 1)
+    assert not path.exists()
