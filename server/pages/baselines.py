@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from server import baselines
 from server.baseline_documents import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.context import InContext
-from server.database.models import Baseline, is_id
+from server.database.models import Baseline, Job, is_id
+from server.documents import JobSummary, job_summary, verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.pages.rendering import templates, visitor
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 VERSIONS_SHOWN = 200
+JOBS_JUDGED = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A candidate that was judged against a baseline: its verdict as the judge wrote it, and whose it is."""
+
+    job: JobSummary
+    verdict: Mapping[str, Any]
 
 
 @router.get("/baselines")
@@ -39,5 +52,13 @@ def show(name: str, version: int, request: Request, context: InContext, other: A
                 difference = diff(session, row, asked if is_id("j", asked) else baselines.find(session, *parsed_version(asked)))
         except (NotFoundError, InvalidError) as error:
             problem = error.detail
-    values = {"baseline": document, "asked": asked, "difference": difference, "problem": problem}
+        found = judged(session, row)
+    values = {"baseline": document, "judged": found, "judged_of": JOBS_JUDGED, "asked": asked, "difference": difference, "problem": problem}
     return templates.TemplateResponse(request, "baseline.html", values)
+
+
+def judged(session: Session, baseline: Baseline) -> list[Judged]:
+    """Every candidate of the jobs that name a version, newest first, and of the job that trained it."""
+    own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
+    found: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
+    return [Judged(job=job_summary(job), verdict=verdict) for job in found for verdict in verdict_documents(job)]

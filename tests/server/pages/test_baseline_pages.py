@@ -61,3 +61,34 @@ def test_a_job_says_whose_curves_its_baseline_has(page: Page, named):
     page.goto(f"/jobs/{named}")
     expect(page.get_by_text("against baseline llama3-fp8 version 1 with 2 controls")).to_be_visible()
     expect(page.get_by_role("region", name="Runs").get_by_text("reused: trained 9.5")).to_have_count(2)
+
+
+def test_candidates_of_every_job_stand_side_by_side(page: Page, database, judged):
+    """Those of the job that trained the baseline, and of the jobs that name it, on one scale."""
+    first, later = judged({"nvfp4": 0.05, "mxfp8": 0.0})[0], judged({"nvfp4": 0.0})[0]
+    alone = judged({"nvfp4": 0.0})[0]
+    with database.write() as session:
+        made = baselines.promote(session, "fp8", first, None, "release 1", "local", None)
+        session.flush()
+        row = session.get_one(Job, later)
+        row.baseline_id, row.name = made.id, "later"
+        session.get_one(Job, alone).name = "of another"
+    page.goto("/baselines/fp8/1")
+    table = page.get_by_role("region", name="Judged against it")
+    expect(table.get_by_role("row")).to_have_count(4)
+    expect(table.get_by_role("row").nth(1)).to_contain_text("later")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("PASS")
+    expect(table.get_by_role("row", name="mxfp8")).to_contain_text("PASS")
+    expect(table.get_by_role("row").nth(2)).to_contain_text("FAIL")
+    expect(table).not_to_contain_text("of another")
+    assert len({line.get_attribute("x1") for line in table.locator("line.edge:nth-of-type(2)").all()}) == 1
+    table.get_by_role("link", name="later").click()
+    expect(page.locator("h1")).to_contain_text("later")
+
+
+def test_a_baseline_that_nobody_was_judged_against_says_so(page: Page, database, recorded):
+    with database.write() as session:
+        job = recorded({"nvfp4": 0.0})
+        baselines.promote(session, "fp8", job, None, "release 1", "local", None)
+    page.goto("/baselines/fp8/1")
+    expect(page.get_by_text("here stand the candidates of every job that names this version")).to_be_visible()
