@@ -119,11 +119,24 @@ function follow() {
 
 /** A laptop that slept, or a proxy that forgot us, leaves a stream that never ends: say how old the page is, and begin anew. */
 function watch() {
-  if (source === null || Date.now() - heardAt < SILENT_MS) return;
+  if (source === null || document.hidden || Date.now() - heardAt < SILENT_MS) return;
   say(`nothing heard since ${clock(heardAt)}; what is shown is of that time, and is being asked for again`, true);
   heardAt = Date.now();
   follow();
   update();
+}
+
+/** Browsers keep six connections to a server for all tabs together: a page that nobody sees gives its own back, and takes it up again. */
+function giveWay() {
+  if (source === null) return;
+  clearTimeout(retry);
+  if (document.hidden) {
+    source.close();
+  } else {
+    say(`this is how it stood at ${clock(heardAt)}; connecting again`);
+    follow();
+    update();
+  }
 }
 
 const clock = (at) => new Date(at).toLocaleTimeString();
@@ -163,8 +176,9 @@ view.onChange((changes) => {
 
 if (!ENDED.has(article.dataset.status)) {
   follow();
+  if (document.hidden) giveWay();
   setInterval(watch, WATCH_MS);
-  addEventListener("online", () => source && follow());
-  document.addEventListener("visibilitychange", watch);
+  addEventListener("online", () => source && !document.hidden && follow());
+  document.addEventListener("visibilitychange", giveWay);
 }
 await update();

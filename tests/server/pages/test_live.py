@@ -51,8 +51,11 @@ def _is_live_again(page: Page, steps: int):
 def test_a_running_job_moves_without_reload(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
     _open(page, job_id)
+    with database.write() as session:
+        session.get_one(Job, job_id).created_at -= 7200
     _append(database, job_id, 300, 600)
     _is_live_again(page, 600)
+    expect(page.locator("[data-live=facts]")).to_contain_text("submitted 2\u00a0h 00\u00a0min ago")
     with database.write() as session:
         session.get_one(Job, job_id).runs[0].state = "finished"
     with database.write() as session:
@@ -200,3 +203,19 @@ def test_a_log_that_is_being_read_stays_where_it_is(page: Page, settings, databa
     page.context.set_offline(True)
     page.locator(".log-view select").select_option(label="nvfp4, replicate 1")
     expect(page.locator(".logs")).to_contain_text("The server does not answer")
+
+
+def test_a_page_that_nobody_sees_leaves_its_connection_to_others(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    _open(page, job_id)
+    turn = """hidden => {
+      Object.defineProperty(document, "hidden", { configurable: true, value: hidden });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_event("requestfailed", lambda request: "/events?" in request.url):
+        page.evaluate(turn, True)
+    _append(database, job_id, 300, 400)
+    page.wait_for_timeout(1500)
+    expect(page.locator("[data-live=runs]")).to_contain_text("300 of 1,500")
+    page.evaluate(turn, False)
+    _is_live_again(page, 400)
