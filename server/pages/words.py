@@ -48,9 +48,11 @@ def count(value: float | str | None) -> str:
 
 
 def rate(value: float | str | None) -> str:
-    """Steps a second."""
+    """Steps a second, or the time of one that takes longer: 26.7/s, 31.2 s each."""
     number = _number(value)
-    return _MISSING if number is None else f"{number:.1f}/s"
+    if number is None:
+        return _MISSING
+    return f"{number:.1f}/s" if number >= 1 or number <= 0 else f"{1 / number:.3g}\u00a0s each"
 
 
 def ratio(measured: Mapping[str, float | str]) -> str:

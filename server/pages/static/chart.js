@@ -135,8 +135,8 @@ export class Chart {
     const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (side && event.shiftKey) view.pan(side * STEP_OF_A_KEY);
     else if (side) this.move(side);
-    else if (event.key === "+" || event.key === "=") view.zoom(0.5, ZOOM_OF_A_KEY);
-    else if (event.key === "-") view.zoom(0.5, 1 / ZOOM_OF_A_KEY);
+    else if (event.key === "+" || event.key === "=") view.zoom(this.shareOf(0.5), ZOOM_OF_A_KEY);
+    else if (event.key === "-") view.zoom(this.shareOf(0.5), 1 / ZOOM_OF_A_KEY);
     else if (event.key === "0" || event.key === "Escape") view.set({ from: null, to: null });
     else return;
     event.preventDefault();

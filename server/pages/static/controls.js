@@ -12,9 +12,10 @@ export function bindControls(window_) {
   const reset = () => view.set({ from: null, to: null });
   range.addEventListener("submit", (event) => {
     event.preventDefault();
-    const [from, to] = [range.elements.from.value, range.elements.to.value];
-    if (from === "" && to === "") reset();
-    else if (Number(to) > Number(from)) view.set({ from: Number(from), to: Number(to) });
+    const { from, to } = range.elements;
+    const last = to.value === "" ? view.planned : Number(to.value);
+    if (from.value === "" && to.value === "") reset();
+    else if (last > Number(from.value)) view.set({ from: Number(from.value), to: last });
   });
   range.elements.x.addEventListener("change", () => view.set({ x: range.elements.x.value }));
   range.elements.logx.addEventListener("change", () => view.set({ logx: range.elements.logx.checked }));

@@ -62,14 +62,14 @@ export class SeriesChart extends Chart {
     this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
   }
 
-  /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's. */
+  /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's alone. */
   arrange() {
     const { first_step: first, last_step: last } = this.found;
     this.isRaw = this.found.aggregation === "none";
     const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
     // A range in which no loss is finite has steps to show, and no times.
     this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds) && this.found.arms.some(isTimed);
-    this.arms = this.found.arms.map((one) => ({ ...one, position: this.positions.get(one.arm) }));
+    this.arms = this.found.arms.map((one) => ({ ...one, line: own(one.line, first, last), position: this.positions.get(one.arm) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
@@ -169,14 +169,15 @@ export class SeriesChart extends Chart {
     this.lead(row ? row.step : null);
     this.tip.hidden = !row;
     if (!row) return;
-    const shown = this.arms.filter((one) => !view.hide.has(one.arm)).map((one) => ({ one, at: nearest(this.data[one.column + 2], idx) }));
+    const shown = this.arms.filter((one) => !view.hide.has(one.arm)).map((one) => ({ one, at: this.byTime ? nearest(this.data[one.column + 2], idx) : idx }));
     const base = shown.find(({ one }) => one.position === 0);
     const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
     this.tip.replaceChildren(element("strong", this.place(row, shown[0])));
     for (const entry of shown) {
       const own = value(entry);
       const reference = base && entry !== base ? value(base) : null;
-      const text = own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
+      const isMissing = entry.at >= 0 && this.data[entry.one.column + 2][entry.at] === undefined;
+      const text = isMissing ? "not recorded here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
       const item = element("div", ` ${entry.one.arm} ${text}`);
       const key = document.createElement("span");
       key.className = `swatch arm-${Math.min(4, entry.one.position)}`;
@@ -197,7 +198,7 @@ export class SeriesChart extends Chart {
   }
 
   last(one) {
-    const value = one.line.mean.findLast((mean) => mean !== null);
+    const value = one.line.mean.findLast((mean) => mean != null);
     return value === undefined ? "without a finite value" : `ends at ${value.toPrecision(5)}`;
   }
 
@@ -219,17 +220,33 @@ export class SeriesChart extends Chart {
     const rows = [];
     for (let i = 0; i < first.length; i += stride) {
       const steps = first[i] === last[i] ? whole(first[i]) : `${whole(first[i])} to ${whole(last[i])}`;
-      rows.push([steps, ...this.arms.map(({ line }) => (line.mean[i] === null ? "–" : line.mean[i].toPrecision(6)))]);
+      rows.push([steps, ...this.arms.map(({ line }) => (line.mean[i] == null ? "–" : line.mean[i].toPrecision(6)))]);
     }
     return [[stride > 1 ? `Steps (one row of ${stride})` : "Steps", ...this.arms.map(({ arm }) => arm)], rows];
   }
+}
+
+/**
+ * A line whose mean, minimum and maximum are `undefined` where its run has recorded nothing, as one that logs less often than the others:
+ * uPlot draws on past that. Null stays, as a gap, where something was recorded that is not finite.
+ */
+function own(line, first, last) {
+  const { mean, minimum, maximum, nonfinite, nonfinite_count: count } = line;
+  if (count > nonfinite.length || !mean.includes(null)) return line;
+  let at = 0;
+  const isMissing = mean.map((value, i) => {
+    while (at < count && nonfinite[at].step < first[i]) at++;
+    return value === null && !(at < count && nonfinite[at].step <= last[i]);
+  });
+  const kept = (values) => values && values.map((value, i) => (isMissing[i] ? undefined : value));
+  return { ...line, mean: kept(mean), minimum: kept(minimum), maximum: kept(maximum) };
 }
 
 /** An exponential mean without the pull of its start; `half` is the distance in steps over which a value loses half its weight. */
 export function smoothed(x, values, half) {
   let [sum, weight, before] = [0, 0, null];
   return values.map((value, i) => {
-    if (value === null) return null;
+    if (value == null) return value;
     const kept = before === null ? 0 : 0.5 ** ((x[i] - before) / half);
     before = x[i];
     sum = kept * sum + value;

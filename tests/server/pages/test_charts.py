@@ -48,6 +48,9 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 1,500 steps")
     expect(page.locator("#exploratory")).to_be_empty()
     assert _asked(page) == {}
+    page.get_by_label("from step").fill("1000")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("of 500 steps")
 
 
 def test_the_address_says_what_is_shown(page: Page, recorded):
@@ -310,3 +313,31 @@ def test_a_wheel_zooms_an_axis_of_time_where_the_pointer_is(page: Page, recorded
     first, last = _window(page)
     assert first < 150 < last < 600
     assert (150 - first) / (last - first) == pytest.approx(150 / 1500, abs=0.02)
+
+
+_DRAWN = """(figure, [r, g, b]) => {
+  const canvas = document.querySelector(`${figure} canvas`);
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const near = (at, value) => Math.abs(data[at] - value) < 30;
+  return [...Array(data.length / 4).keys()].filter((i) => near(4 * i, r) && near(4 * i + 1, g) && near(4 * i + 2, b)).length;
+}"""
+
+
+def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.2}, done=0, steps=600, state="running")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            at = np.arange(0, 600, 10 if run.arm.name == "nvfp4" else 1)
+            loss = np.full(len(at), 1.6 if run.arm.name == "nvfp4" else 1.4)
+            loss[at == 300] = np.nan
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
+    page.goto(f"/jobs/{job_id}?half=0")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 1, first 300")
+    page.wait_for_timeout(300)
+    drawn = page.evaluate(f"([figure, colour]) => ({_DRAWN})(figure, colour)", [LOSS, [0xD5, 0x5E, 0x00]])
+    assert drawn > 300
+    plot = page.locator(f"{LOSS} .u-over")
+    plot.hover(position={"x": plot.bounding_box()["width"] * 305 / 600, "y": 80})
+    expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 not recorded here")
+    plot.hover(position={"x": plot.bounding_box()["width"] * 300 / 600, "y": 80})
+    expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 no finite value")

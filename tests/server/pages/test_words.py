@@ -29,6 +29,11 @@ def test_durations(seconds, shown):
     assert words.duration(seconds) == shown
 
 
+@pytest.mark.parametrize(("steps_a_second", "shown"), [(26.74, "26.7/s"), (0.032, f"31.2{GAP}s each"), (0.0, "0.0/s"), (None, "–")])
+def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
+    assert words.rate(steps_a_second) == shown
+
+
 @pytest.mark.parametrize(
     ("parameters", "shown"),
     [(319_584, f"320{GAP}k"), (8_030_000_000, f"8{GAP}B"), (405e9, f"405{GAP}B"), (1_050_000, f"1.1{GAP}M"), (12e6, f"12{GAP}M")],
