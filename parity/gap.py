@@ -67,7 +67,7 @@ class BinnedGap:
 
     `lo` and `hi` are the interval of the bin's mean at the policy's confidence: step noise of the bin plus the between-run term with
     as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` come from the last fifth of what is
-    there and `level_is_provisional` is true. `nonfinite_*` are the steps of NaN or infinite losses.
+    there and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
     """
 
     first_step: IntArray
@@ -166,8 +166,8 @@ def binned_gap(
         lo=columns.mean - columns.half_width,
         hi=columns.mean + columns.half_width,
         n=columns.n,
-        nonfinite_baseline=_nonfinite_steps(base_runs),
-        nonfinite_candidate=_nonfinite_steps(cand_runs),
+        nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
+        nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
         margin_nats=found.margin_nats,
         level=found.level,
         level_is_provisional=found.level_is_provisional,
@@ -278,6 +278,9 @@ def _bins(
     return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, half_width=half, n=n)
 
 
-def _nonfinite_steps(runs: Sequence[Curve]) -> IntArray:
-    found = [run.steps[~usable(run.loss)] for run in runs]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+def _nonfinite_steps(runs: Sequence[Curve], first: int | None, last: int | None) -> IntArray:
+    """Steps of the range at which any run has a loss that is not finite, ascending."""
+    if not runs:
+        return np.empty(0, np.int64)
+    found = np.unique(np.concatenate([run.steps[~usable(run.loss)] for run in runs]))
+    return found[(found >= (0 if first is None else first)) & (found <= (np.inf if last is None else last))]

@@ -66,6 +66,8 @@ def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) ->
     assert found.nonfinite_candidate.tolist() == [10, 500]
     assert found.nonfinite_baseline.tolist() == []
     assert found.n.sum() == 998
+    part = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, planned_steps=1000, first_step=11, last_step=600)
+    assert part.nonfinite_candidate.tolist() == [500]
     assert np.isfinite(found.mean).all()
 
 
