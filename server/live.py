@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from server.database import events
@@ -115,8 +114,8 @@ class Broadcast:
                 watched = {subscriber.job_id for subscriber in self._subscribers}
             try:
                 self._publish(watched)
-            except SQLAlchemyError:
-                _log.warning("the database did not answer; open pages wait", exc_info=True)
+            except Exception:  # noqa: BLE001 (a poller that has died would leave every page waiting, and telling that it is connected)
+                _log.warning("the events could not be read; open pages wait", exc_info=True)
 
     def _publish(self, watched: set[str]) -> None:
         for gone in self._seen.keys() - watched:

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field, TypeAdapter
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -84,6 +84,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _database_away)
+    app.add_exception_handler(DataError, _not_kept)
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
@@ -174,6 +175,13 @@ async def _database_away(request: Request, error: Exception) -> JSONResponse:
     _log.error("the database did not serve a request: %s", getattr(error, "orig", error))
     detail = "the database does not serve requests at the moment; nothing of this one was kept: send it again in a moment"
     return _problem(request, 503, "database-away", "The database is away", detail, headers={"Retry-After": "2"})
+
+
+async def _not_kept(request: Request, error: Exception) -> JSONResponse:
+    """PostgreSQL takes no NUL in a text, where SQLite does."""
+    _log.warning("the database can't hold a value of a request: %s", getattr(error, "orig", error))
+    detail = "the request has a value that the database can't hold, such as a NUL character in a text; send it without"
+    return respond(request, InvalidError(detail))
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:

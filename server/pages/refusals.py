@@ -8,13 +8,13 @@ from typing import cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 
 from server.errors import ServiceError
 from server.pages.rendering import templates
 
-_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError)
+_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError, DataError)
 Told = Callable[[Request, Exception], Awaitable[Response]]
 
 

@@ -50,8 +50,8 @@ async def follow(
     job_id: str,
     last: Annotated[float, Depends(_last)],
     context: InContext,
-    after: Annotated[int, Query(ge=0, description="number of the last event that was seen, where no header can say it")] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, description="number of the last event that was seen")] = None,
+    after: Annotated[int, Query(ge=0, le=2**53, description="number of the last event that was seen, where no header can say it")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**53, description="number of the last event that was seen")] = None,
 ) -> Response:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
     in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""

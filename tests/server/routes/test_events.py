@@ -1,5 +1,6 @@
 """Events over a real server: order, replay after a number, live delivery, the end."""
 
+import asyncio
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from server.database import events
 from server.database.states import move_job
+from server.live import Broadcast
 
 pytestmark = pytest.mark.both_databases
 
@@ -89,3 +91,42 @@ def test_two_subscribers_get_everything(served, database, recorded):
     for reader in readers:
         reader.join(20)
     assert results == [list(range(1, 23))] * 2
+
+
+@pytest.mark.parametrize("where", ["params", "headers"])
+def test_a_number_that_no_event_can_have_is_refused_before_the_first_byte(api, recorded, where):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    asked = {"params": {"after": 10**30}} if where == "params" else {"headers": {"Last-Event-ID": str(10**30)}}
+    assert api.get(f"/api/v1/jobs/{job}/events", **asked).status_code == 422
+
+
+def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monkeypatch):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    after, broken = events.after, threading.Event()
+
+    def breaks_once(session, job_id, sequence, *more):
+        if threading.current_thread().name == "events" and not broken.is_set():
+            broken.set()
+            raise UnicodeDecodeError("utf-8", b"", 0, 1, "a row that can't be read")
+        return after(session, job_id, sequence, *more)
+
+    async def followed():
+        found = []
+        async with asyncio.timeout(10):
+            async for event in broadcast.follow(job, 0, 0.05):
+                if event is None:
+                    _emit(database, job)
+                else:
+                    found.append(event.sequence)
+                if broken.is_set() and len(found) > 2:
+                    break
+        return found
+
+    monkeypatch.setattr(events, "after", breaks_once)
+    broadcast = Broadcast(database, 0.02)
+    broadcast.start()
+    try:
+        found = asyncio.run(followed())
+        assert found == [*range(1, len(found) + 1)]
+    finally:
+        broadcast.close()
