@@ -148,7 +148,9 @@ export class Chart {
     const { min, max } = this.plot.scales.x;
     const at = this.plot.cursor.left >= 0 ? this.plot.cursor.idx : null;
     this.follows = false;
-    const next = at == null ? (side > 0 ? x.findIndex((value) => value >= min) : x.findLastIndex((value) => value <= max)) : at + side;
+    let next = at == null ? (side > 0 ? x.findIndex((value) => value >= min) : x.findLastIndex((value) => value <= max)) : at + side;
+    // On an axis of time, rows of several runs may stand at one place.
+    while (at != null && x[next] === x[at]) next += side;
     if (x[next] >= min && x[next] <= max) this.plot.setCursor({ left: this.plot.valToPos(x[next], "x"), top: 10 });
   }
 

@@ -19,19 +19,27 @@ export class LogView {
     this.select = details.querySelector("select");
     this.logs = details.querySelector(".logs");
     this.askedAt = -Infinity;
-    const open = () => this.load(true).catch((error) => this.refuse(`The server does not answer (${error.message})`));
-    details.addEventListener("toggle", open);
-    this.select.addEventListener("change", open);
+    this.open = () => this.load(true).catch((error) => this.refuse(`The server does not answer (${error.message})`));
+    details.addEventListener("toggle", this.open);
+    this.select.addEventListener("change", this.open);
   }
 
+  /** Say why there is no log; one of this run that is there stays. */
   refuse(why) {
+    if (this.run === this.select.value && this.told) return;
     this.told = null;
     this.logs.replaceChildren(element("p", `${why}; open the log again to ask anew.`, "note"));
   }
 
-  /** Ask again, while a run trains not at every step of it. */
+  /** Ask again, while a run trains not at every step of it; what ends a run may be the last that is told of it, so no call is lost. */
   async load(now = false) {
-    if (!this.details.open || (!now && performance.now() - this.askedAt < PERIOD_MS)) return;
+    if (!this.details.open) return;
+    clearTimeout(this.later);
+    const wait = this.askedAt + PERIOD_MS - performance.now();
+    if (!now && wait > 0) {
+      this.later = setTimeout(this.open, wait);
+      return;
+    }
     this.askedAt = performance.now();
     const run = this.select.value;
     const [answer, profile] = await Promise.all([fetch(`/api/v1/runs/${run}/log`), fetch(`/api/v1/runs/${run}/steps?kind=profile`)]);

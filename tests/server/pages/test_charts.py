@@ -341,3 +341,14 @@ def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, dat
     expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 not recorded here")
     plot.hover(position={"x": plot.bounding_box()["width"] * 300 / 600, "y": 80})
     expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 no finite value")
+
+
+def test_arrow_keys_go_past_steps_of_several_arms_at_one_time(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?x=time")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("of 300 steps")
+    page.locator(f"{LOSS} .plot").focus()
+    for step in range(3):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(f"{LOSS} .tip strong")).to_contain_text(f"about step {step}")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("about step 1")

@@ -219,3 +219,21 @@ def test_a_page_that_nobody_sees_leaves_its_connection_to_others(page: Page, dat
     expect(page.locator("[data-live=runs]")).to_contain_text("300 of 1,500")
     page.evaluate(turn, False)
     _is_live_again(page, 400)
+
+
+def test_the_last_lines_of_a_log_come_after_the_end(page: Page, settings, database, recorded):
+    job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    with database.write() as session:
+        run = session.get_one(Job, job_id).runs[0]
+        begin_attempt(session, run.id, 1, None)
+        file = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
+    file.parent.mkdir(parents=True)
+    file.write_text("begin\n")
+    _open(page, job_id)
+    page.get_by_text("Logs and profiles of the trainers").click()
+    expect(page.locator("pre.log")).to_have_text("begin")
+    file.write_text("begin\nTraceback\n")
+    with database.write() as session:
+        jobs.cancel(session, job_id)
+    expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    expect(page.locator("pre.log")).to_contain_text("Traceback", timeout=10_000)
