@@ -77,13 +77,9 @@ class Broadcast:
             self._subscribers.add(subscriber)
         cursor = after
         try:
-            more = True
-            while more:
-                backlog = await run_in_threadpool(self._after, job_id, cursor)
-                for event in backlog:
-                    yield event
-                    cursor = event.sequence
-                more = len(backlog) == events.AT_ONCE
+            async for event in self._recorded(job_id, cursor):
+                yield event
+                cursor = event.sequence
             while True:
                 try:
                     async with asyncio.timeout(idle_seconds if math.isfinite(idle_seconds) else None):
@@ -95,7 +91,9 @@ class Broadcast:
                     return
                 # Numbers have no gaps: a jump is what was written between our reading and the poller's first look.
                 if rows[0].sequence > cursor + 1:
-                    rows = await run_in_threadpool(self._after, job_id, cursor)
+                    async for event in self._recorded(job_id, cursor):
+                        yield event
+                        cursor = event.sequence
                 for event in rows:
                     if event.sequence > cursor:
                         yield event
@@ -103,6 +101,16 @@ class Broadcast:
         finally:
             with self._lock:
                 self._subscribers.discard(subscriber)
+
+    async def _recorded(self, job_id: str, sequence: int) -> AsyncIterator[Event]:
+        """All events on record that follow a number, read some at a time."""
+        more = True
+        while more:
+            rows = await run_in_threadpool(self._after, job_id, sequence)
+            for event in rows:
+                yield event
+                sequence = event.sequence
+            more = len(rows) == events.AT_ONCE
 
     def _after(self, job_id: str, sequence: int) -> Sequence[Event]:
         with self._database.read() as session:

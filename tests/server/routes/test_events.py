@@ -130,3 +130,29 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
         assert found == [*range(1, len(found) + 1)]
     finally:
         broadcast.close()
+
+
+def test_nothing_is_missed_however_much_was_written_before_the_first_look(database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    _emit(database, job)
+    written = 2 * events.AT_ONCE + 1
+
+    async def followed():
+        found = []
+        async with asyncio.timeout(10):
+            async for event in broadcast.follow(job, 0):
+                if not found:
+                    with database.write() as session:
+                        for _ in range(written):
+                            events.emit(session, job, "metric", {})
+                    broadcast.start()
+                found.append(event.sequence)
+                if len(found) == 2 + written:
+                    break
+        return found
+
+    broadcast = Broadcast(database, 0.02)
+    try:
+        assert asyncio.run(followed()) == [*range(1, 3 + written)]
+    finally:
+        broadcast.close()
