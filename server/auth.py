@@ -12,12 +12,14 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from server.context import Context, InContext
@@ -138,7 +140,8 @@ def principal(request: Request, context: InContext) -> Principal:
     if token is None:
         raise UnauthorizedError("send `Authorization: Bearer <token>` (the command line reads PARITY_TOKEN); an admin makes tokens")
     if time.time() - (token.last_used_at or 0.0) > _LAST_USE_SECONDS:
-        with context.database.write() as session:
+        # A disk that is full, or a writer that takes long, must not keep anybody from reading.
+        with suppress(OperationalError), context.database.write() as session:
             session.get_one(Token, token.id).last_used_at = time.time()
     allowance = request.state.allowance = context.limiter.count(token.id)
     if allowance is not None and allowance.left < 0:

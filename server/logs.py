@@ -93,7 +93,7 @@ def _values(record: logging.LogRecord) -> dict[str, object]:
 
 
 def without_secrets(line: str) -> str:
-    """The text with *** in the place of each secret."""
+    """The text with *** in the place of each secret, and without NUL, which PostgreSQL keeps in no text."""
     for pattern, replacement in _SECRETS:
         line = pattern.sub(replacement, line)
-    return line
+    return line.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -5,9 +5,12 @@ import time
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from server import auth
 from server.app import create_app
+from server.database.engine import Database
 from server.database.models import BrowserSession, Token
 
 pytestmark = pytest.mark.both_databases
@@ -218,3 +221,18 @@ def test_priority_above_0_takes_an_admin_and_reaches_the_runs(closed, make_token
         made = closed.post("/api/v1/jobs", json=request_body | {"priority": priority}, headers=headers).json()
         assert {run["priority"] for arm in made["arms"] for run in arm["runs"]} == {priority}
     assert closed.post("/api/v1/jobs", json=request_body | {"priority": 101}, headers=admin).status_code == 422
+
+
+def test_a_full_disk_keeps_nobody_from_reading(closed, database, make_token, monkeypatch):
+    _, headers = make_token("view")
+    write = Database.write
+
+    def full(self):
+        raise OperationalError("update tokens", {}, Exception("database or disk is full"))
+
+    monkeypatch.setattr(Database, "write", full)
+    assert closed.get("/api/v1/jobs", headers=headers).status_code == 200
+    monkeypatch.setattr(Database, "write", write)
+    assert closed.get("/api/v1/jobs", headers=headers).status_code == 200
+    with database.read() as session:
+        assert session.scalars(select(Token.last_used_at)).one() is not None

@@ -256,6 +256,16 @@ def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_w
         assert "https://me:***@corpus/ with HF_TOKEN=***" in message
 
 
+def test_the_end_of_a_log_is_kept_whatever_bytes_are_in_it(database, submit, make_worker):
+    """PostgreSQL takes no NUL, and a run that can't say why it failed would be trained again."""
+    submit()
+    held = _claim(database, make_worker())
+    with database.write() as session:
+        lease.end(session, held, "failed", code="TRAINER_FAILED", message="core dumped: a\0b")
+    run = _run(database, held.run_id)
+    assert (run.state, run.message) == ("failed", "core dumped: a\N{REPLACEMENT CHARACTER}b")
+
+
 def test_a_lease_is_extended_by_renewal(database, submit, make_worker):
     submit()
     held = _claim(database, make_worker(), seconds=1.0)
