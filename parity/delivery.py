@@ -17,6 +17,7 @@ from parity.client import Client, ClientError, UnreachableError
 LOSSES = ("loss", "lm_loss")
 VALIDATION = "validation_loss"
 _ROWS_AT_ONCE, _COLUMNS_AT_ONCE = 2000, 64  # the server's own limit of columns
+_TOO_LARGE = 413  # for the server, or for a proxy before it
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 60.0
 # 401 and 403 too: a token that is wrong or has expired says nothing against what was logged, which another token can send.
 WRONG_TOKEN = frozenset({401, 403})
@@ -32,6 +33,7 @@ class Delivery:
         self._live = live
         self._progress = spool.Progress.of(path)
         self._header: dict[str, Any] | None = None
+        self._most_rows = _ROWS_AT_ONCE
         self.unreadable = 0
 
     @property
@@ -52,15 +54,21 @@ class Delivery:
 
     def send_some(self) -> bool:
         """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
-        part = spool.read_part(self.path, self._progress.offset, _ROWS_AT_ONCE)
+        part = spool.read_part(self.path, self._progress.offset, self._most_rows)
         self.unreadable += part.unreadable
         if not part.rows and part.end is None:
             return False
         self.attach()
         run, epoch = self._described()["run"], self._progress.epoch
         assert epoch is not None  # noqa: S101 (attached above)
-        for kind, names, table in batches(part.rows):
-            self._client.append(run, epoch, kind, names, table)
+        try:
+            for kind, names, table in batches(part.rows):
+                self._client.append(run, epoch, kind, names, table)
+        except ClientError as error:
+            if error.status != _TOO_LARGE or len(part.rows) < 2:
+                raise
+            self._most_rows = len(part.rows) // 2
+            return True
         if part.end is not None:
             self._client.finish(run, epoch, part.end["end"], part.end.get("message"))
             spool.remove(self.path)

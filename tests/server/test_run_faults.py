@@ -10,7 +10,7 @@ import pytest
 
 import parity
 from parity import cli, delivery, spool
-from parity.client import Client
+from parity.client import Client, ClientError
 from parity.delivery import Delivery
 from server import jobs
 from server.database import store
@@ -69,6 +69,25 @@ def test_a_proxy_that_answers_in_the_servers_place_only_delays(served, database,
             logger.log(step=step, loss=1.0)
     assert _read(database, run)[0].tolist() == list(range(50))
     assert len(asked) > 4
+
+
+@pytest.mark.parametrize("kind", ["", "too-large"])
+def test_who_takes_less_at_once_gets_less(served, database, run, tmp_path, monkeypatch, kind):
+    """A server with a small PARITY_MAX_BODY_BYTES, or a proxy with a limit of its own."""
+    append, sizes = Client.append, []
+
+    def limited(self, run_id, epoch, of, names, table):
+        if table.nbytes > 2048:
+            raise ClientError(413, "too large", kind)
+        sizes.append(table.nbytes)
+        return append(self, run_id, epoch, of, names, table)
+
+    monkeypatch.setattr(Client, "append", limited)
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0, finish_seconds=10.0) as logger:
+        for step in range(700):
+            logger.log(step=step, loss=1.0)
+    assert _read(database, run)[0].tolist() == list(range(700))
+    assert len(sizes) < 20
 
 
 def test_other_values_at_each_step_are_recorded(served, database, run, tmp_path):
