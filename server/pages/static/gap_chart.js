@@ -41,6 +41,8 @@ export class GapChart extends Chart {
           ? "No gap yet: it begins when a baseline run and a candidate run have a step in common."
           : "No gap: the job ended before a baseline run and a candidate run had a step in common.";
       this.plot?.setData([[], [], [], []]);
+      if (this.plot) this.describe("Gap chart without a value");
+      this.fillTable();
       return;
     }
     const x = gap.first_step.map((first, i) => this.xOf((first + gap.last_step[i]) / 2));

@@ -31,7 +31,8 @@ export class HeatMap {
     this.details = figure.querySelector("details");
     this.turn = 0;
     this.drawnAt = -Infinity;
-    if (view.heat.run) this.form.elements.run.value = view.heat.run;
+    const asked = [...this.form.elements.run.options].find((option) => option.value === view.heat.run);
+    if (asked) asked.selected = true;
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("change", () => {
       const { run, operand, statistic } = this.form.elements;
@@ -57,12 +58,12 @@ export class HeatMap {
     const chosen = JSON.stringify([view.heat, view.from, view.to, this.article.dataset.status]);
     if (chosen === this.chosen && performance.now() - this.drawnAt < PERIOD_MS) return;
     const turn = ++this.turn;
-    const { run, operand, statistic } = view.heat;
-    const of = run ?? this.form.elements.run.value;
+    const { operand, statistic } = view.heat;
+    const of = this.form.elements.run.value;
     let found = await this.ask(of, { statistic, operand });
     // A baseline in fp8 may lack what the candidate has: take what there is.
     if (found === null) found = await this.ask(of, {});
-    if (!statistic && found.recorded.statistics.includes(USUAL)) found = await this.ask(of, { statistic: USUAL, operand });
+    if (!statistic && found.recorded.statistics.includes(USUAL)) found = (await this.ask(of, { statistic: USUAL, operand })) ?? found;
     if (turn !== this.turn) return;
     [this.chosen, this.drawnAt, this.found] = [chosen, performance.now(), found];
     this.offer();
@@ -90,6 +91,7 @@ export class HeatMap {
 
   draw() {
     if (!this.found) return;
+    this.fillTable();
     const { table, statistic } = this.found;
     const hasAny = table !== null && table.first_step.length > 0;
     for (const part of [this.canvas, this.scale]) part.hidden = !hasAny || table.low === null;
@@ -108,7 +110,6 @@ export class HeatMap {
     this.paint(table);
     this.paintScale(table, `${meaning}${unit ? `, ${unit}` : ""}`);
     this.canvas.setAttribute("aria-label", `${meaning} of ${table.layers.length} layers, from ${short(table.low)} to ${short(table.high)} ${unit}; the table below has the numbers`);
-    this.fillTable();
   }
 
   paint({ layers, first_step: first, last_step: last, values, low, high }) {
@@ -189,9 +190,9 @@ export class HeatMap {
 
   fillTable() {
     const table = this.found?.table;
-    if (!this.details.open || !table?.first_step.length) return;
+    if (!this.details.open) return;
     const body = this.figure.querySelector("tbody");
-    body.replaceChildren(...table.layers.map((layer, i) => {
+    body.replaceChildren(...(table?.first_step.length ? table.layers : []).map((layer, i) => {
       const known = table.values[i].filter((value) => typeof value === "number");
       const cells = known.length ? [known[0], Math.min(...known), Math.max(...known), known.at(-1)].map(short) : ["–", "–", "–", "–"];
       const row = document.createElement("tr");

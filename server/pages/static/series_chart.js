@@ -51,6 +51,7 @@ export class SeriesChart extends Chart {
     if (!this.found) return;
     if (!this.found.arms.length) {
       this.clear();
+      this.fillTable();
       this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has recorded this here." : this.figure.dataset.empty;
       return;
     }
@@ -214,7 +215,7 @@ export class SeriesChart extends Chart {
   }
 
   numbers() {
-    if (!this.found?.arms.length) return null;
+    if (!this.found) return null;
     const { first_step: first, last_step: last } = this.found;
     const stride = Math.ceil(first.length / ROWS_IN_TABLE);
     const rows = [];

@@ -352,3 +352,16 @@ def test_arrow_keys_go_past_steps_of_several_arms_at_one_time(page: Page, record
         expect(page.locator(f"{LOSS} .tip strong")).to_contain_text(f"about step {step}")
     page.keyboard.press("ArrowLeft")
     expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("about step 1")
+
+
+def test_where_nothing_is_shown_no_number_stays(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}")
+    rows = page.locator("figure[data-candidate] tbody tr")
+    page.locator("figure[data-candidate] summary").click()
+    expect(rows).not_to_have_count(0)
+    page.get_by_label("from step").fill("1000")
+    page.get_by_label("to", exact=True).fill("2000")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap here")
+    expect(rows).to_have_count(0)
+    expect(page.locator("figure[data-candidate] canvas")).to_have_attribute("aria-label", "Gap chart without a value")

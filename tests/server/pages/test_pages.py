@@ -174,4 +174,8 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
     page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
     expect(page.locator("figure[data-heat] .note")).to_contain_text("nothing by layer")
+    expect(page.locator("figure[data-heat] tbody tr")).to_have_count(0)
     _fits(page)
+    page.goto(f"/jobs/{job_id}?heat-run=gone")
+    page.locator("figure[data-heat]").scroll_into_view_if_needed()
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
