@@ -25,6 +25,8 @@ GIVE_UP_SECONDS = 86_400.0
 _DUE_EACH = 100
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Ways into a site that Python takes for public: NAT64 of the site's own (RFC 8215), addresses within it, IPv4 written as IPv6 of old.
+_INSIDE = [ipaddress.ip_network(text) for text in ("64:ff9b:1::/48", "fec0::/10", "::/96")]
 Address = IPv4Address | IPv6Address
 
 
@@ -142,7 +144,8 @@ def address_problem(address: Address, scheme: str, *, to_private: bool) -> str |
     address = _inner(address)
     if address.is_link_local or address.is_multicast or address.is_unspecified:  # metadata of clouds; nothing that takes webhooks
         return f"{address} is a link-local, multicast or unspecified address, to which no webhook is sent"
-    if not address.is_global and not to_private:
+    is_public = address.is_global and not any(address in network for network in _INSIDE)
+    if not is_public and not to_private:
         return f"{address} is not a public address; PARITY_WEBHOOKS_TO_PRIVATE_ADDRESSES=true allows it"
     if scheme != "https" and not address.is_loopback:
         return f"{address} is not this machine, so the URL must begin with https://"
