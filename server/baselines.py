@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -24,7 +25,7 @@ from server.database.models import Arm, Baseline, BaselineEvent, BaselineEventKi
 from server.database.turns import take_turn
 from server.equal_runs import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs import Named
+from server.jobs import Choice, Named
 from server.registered import live_workers
 from server.trainers import changed
 from training.spec import JobSpec, RunSpec, capability
@@ -64,6 +65,13 @@ def find(session: Session, name: str, version: int | None = None) -> Baseline:
         what = name if version is None else f"{name} version {version}"
         raise NotFoundError(f"there is no baseline {what!r}; `parity baseline list` lists them")
     return found
+
+
+def named_by(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> Choice | None:
+    """The promoted baseline that a job names, to be taken when the job is written; None where it names none."""
+    if choice is None or choice.name is None:
+        return None
+    return Choice(name=choice.name, version=choice.version, take=partial(resolve, session, choice, spec, lease_seconds))
 
 
 def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> Named | None:

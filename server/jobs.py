@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,15 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A promoted baseline as a caller named it; `take` looks it up. The same words may mean another version later, or none."""
+
+    name: str
+    version: int | None
+    take: Callable[[], Named | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or why there is none."""
 
@@ -73,23 +82,25 @@ def submit_once(
     key: str | None,
     order: Order | None = None,
     revision: str = "",
-    named: Named | None = None,
+    choice: Choice | None = None,
 ) -> tuple[Job, bool]:
     """Submit, unless this principal did so under this key before: then the job of that time, and False.
 
     Raises InvalidError where the key was used for another body.
     """
     if key is None:
-        return submit(session, spec, criteria, principal, order, revision, named), True
+        return submit(session, spec, criteria, principal, order, revision, choice.take() if choice else None), True
     take_turn(session, f"key {principal} {key}")
-    body = {"asked": config_hash(spec, criteria, revision, named), "order": dataclasses.asdict(order or Order())}
+    body: dict[str, Any] = {"asked": config_hash(spec, criteria, revision), "order": dataclasses.asdict(order or Order())}
+    if choice is not None:
+        body["baseline"] = [choice.name, choice.version]
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:
         if used.body_digest != digest:
             raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
         return find(session, used.job_id), False
-    job = submit(session, spec, criteria, principal, order, revision, named)
+    job = submit(session, spec, criteria, principal, order, revision, choice.take() if choice else None)
     session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
 

@@ -19,7 +19,7 @@ from parity import Criteria
 from server import jobs
 from server.database.models import Job, Run
 from server.database.turns import take_turn
-from server.jobs import Named, Order
+from server.jobs import Choice, Order
 from server.trainers import changed, short, would_train
 from training.spec import JobSpec
 
@@ -31,7 +31,7 @@ _JOBS_LOOKED_AT = 20
 class Question:
     """What a gate asks. A concluded job counts for `max_age_days`; `fresh` wants a new one whatever there is.
 
-    `named` is the promoted baseline that the job is to be judged against.
+    `choice` is the promoted baseline that the job is to be judged against.
     """
 
     spec: JobSpec
@@ -39,7 +39,7 @@ class Question:
     revision: str
     max_age_days: float
     fresh: bool
-    named: Named | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +53,11 @@ class Answer:
 
 def answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     """The job for a question: one that answers it already, else a new one, queued. `key` makes a repeated fresh call safe."""
-    spec, criteria, revision, named = question.spec, question.criteria, question.revision, question.named
+    spec, criteria, revision = question.spec, question.criteria, question.revision
     if question.fresh:
-        job, is_new = jobs.submit_once(session, spec, criteria, principal, key, order, revision, named)
+        job, is_new = jobs.submit_once(session, spec, criteria, principal, key, order, revision, question.choice)
         return Answer(job=job, found="new" if is_new else _found(job), reason="asked for afresh")
+    named = question.choice.take() if question.choice else None
     asked = jobs.config_hash(spec, criteria, revision, named)
     take_turn(session, asked)  # two who ask the same at once get one job
     reason = "nobody asked this before"

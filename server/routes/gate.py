@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
-from server.baselines import resolve
+from server.baselines import named_by
 from server.context import InContext
 from server.database.clock import time_text
 from server.documents import JobDocument, job_document
@@ -66,7 +66,7 @@ def gate(
             revision=request.revision,
             max_age_days=request.max_age_days,
             fresh=request.fresh,
-            named=resolve(session, request.baseline, request.job, lease_seconds),
+            choice=named_by(session, request.baseline, request.job, lease_seconds),
         )
         found = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
         finished_at = found.job.finished_at if found.found == "concluded" else None

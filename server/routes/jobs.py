@@ -13,7 +13,7 @@ from sqlalchemy import select
 from parity.evidence import bundle_bytes
 from server import jobs
 from server.auth import Principal, requires
-from server.baselines import BaselineChoice, resolve
+from server.baselines import BaselineChoice, named_by
 from server.context import Context, InContext
 from server.database.models import Job, JobStatus
 from server.documents import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
@@ -74,8 +74,8 @@ def submit(
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
     criteria, order = criteria_of(request.criteria), order_of(request, submitter)
     with context.database.write() as session:
-        named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
-        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order, named=named)
+        choice = named_by(session, request.baseline, request.job, context.settings.lease_seconds)
+        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order, choice=choice)
         document = job_document(session, job, context.settings.lease_seconds)
     if is_new:
         ring(context, job)

@@ -142,3 +142,27 @@ def test_every_field_of_the_specification_is_asked(make_job):
         config_hash(dataclasses.replace(spec, **change), criteria, "") for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})
     }
     assert len(hashes) == 4
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
+def test_a_repeated_submission_gets_its_job_whatever_became_of_the_baseline(api, judged, path):
+    """The answer was lost, and before it is asked for again the name means another version, or none."""
+
+    def promote():
+        job, request = judged({"nvfp4": 0.0}, verdict=False)
+        assert api.post("/api/v1/baselines", json={"name": "fp8", "job": job, "reason": "r"}).status_code == 201
+        return request
+
+    def submitted(**baseline):
+        answer = api.post(path, json={**body, "baseline": {"name": "fp8", **baseline}}, headers={"Idempotency-Key": "k"})
+        document = answer.json()
+        return answer.status_code, document.get("job", document).get("id")
+
+    body = promote() | ({"fresh": True} if "gate" in path else {})
+    status, job = submitted()
+    assert status == 202
+    promote()
+    assert submitted()[1] == job
+    assert api.post("/api/v1/baselines/fp8/versions/2:expire", json={"reason": "r"}).status_code == 200
+    assert submitted()[1] == job
+    assert submitted(version=1)[0] == 422
