@@ -156,10 +156,16 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/runs/{run_id}")
         return document
 
-    def attach(self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None) -> dict[str, Any]:
-        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent."""
+    def attach(
+        self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None, key: str | None = None
+    ) -> dict[str, Any]:
+        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent.
+
+        With the `key` of an attach whose answer was lost it is that attempt, unless a newer trainer has attached.
+        """
+        headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
-        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body)
+        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
         return document
 
     def append(self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64]) -> dict[str, Any]:

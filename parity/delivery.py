@@ -46,7 +46,8 @@ class Delivery:
         if self._progress.epoch is None:
             header = self._described()
             after = None if self._live else spool.known_epoch(self.path.parent)
-            answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after)
+            # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
+            answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after, self.path.stem)
             self._progress.epoch = answer["epoch"]
             with suppress(OSError):
                 spool.know_epoch(self.path.parent, answer["epoch"])

@@ -67,7 +67,13 @@ def covered(session: Session, run: Run) -> Coverage:
 
 
 def attach(
-    session: Session, settings: Settings, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None
+    session: Session,
+    settings: Settings,
+    run_id: str,
+    manifest: Mapping[str, str],
+    recipe: str | None = None,
+    after: int | None = None,
+    key: str | None = None,
 ) -> Run:
     """Begin an attempt of a run, fencing the one before; the run, whose `epoch` is the attempt's.
 
@@ -75,15 +81,20 @@ def attach(
         manifest: what must agree between the arms: versions, device class, code revision.
         recipe: what the trainer says that it trains; another than the arm's is refused.
         after: attach only if this many attempts were made before (for what was recorded while the server was away).
+        key: what the trainer calls this attach. The same key again, as long as nobody attached after it, means the same attempt.
     """
     run = find(session, run_id, lock=True)
+    newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
+    is_repeated = newest is not None and newest.key == key
     if run.job.engine != "external":
         raise InvalidError(f"run {run_id} is of engine {run.job.engine}, which a worker trains; expected a run of engine external")
     if recipe is not None and recipe != run.arm.recipe:
         raise InvalidError(f"the trainer says recipe {recipe}, but run {run_id} is of arm {run.arm.name} with recipe {run.arm.recipe}")
     if run.state in RUN_ENDED:
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and takes no further attempt; submit a new job")
-    if after is not None and after != run.epoch:
+    if is_repeated and run.state == "running":
+        return run
+    if after is not None and after != run.epoch and not is_repeated:
         raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
     now, epoch = clock.now(session), run.epoch + 1
     if run.state == "running":
@@ -96,7 +107,7 @@ def attach(
     values = {"code": None, "message": None, "manifest": known, "fingerprint": fingerprint, "started_at": run.started_at or now}
     deadline = now + settings.external_stale_seconds
     move_run(session, run_id, ("awaiting_data",), "running", holder=run.epoch, epoch=epoch, lease_expires_at=deadline, **values)
-    begin_attempt(session, run_id, epoch, None)
+    begin_attempt(session, run_id, epoch, None, key)
     if move_job(session, run.job_id, ("queued",), "running", started_at=now):
         events.emit(session, run.job_id, "status", {"status": "running"})
     tell(session, run, "running", attempt=epoch)

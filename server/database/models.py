@@ -158,6 +158,8 @@ class Attempt(Base):
     worker_id: Mapped[str | None]
     first_step: Mapped[int | None]
     fingerprint: Mapped[str | None]
+    # What a trainer of engine external called its attach, so that it can repeat one whose answer was lost.
+    key: Mapped[str | None]
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 

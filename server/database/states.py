@@ -66,9 +66,9 @@ def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunS
     return _changed(session, statement.values(state=end, **values))
 
 
-def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | None) -> None:
+def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | None, key: str | None = None) -> None:
     """Record that attempt `epoch` of a run has begun."""
-    session.add(Attempt(run_id=run_id, epoch=epoch, state="running", worker_id=worker_id, started_at=time.time()))
+    session.add(Attempt(run_id=run_id, epoch=epoch, state="running", worker_id=worker_id, key=key, started_at=time.time()))
 
 
 def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
@@ -114,10 +114,17 @@ def show(run_id: str, context: InContext) -> RunRecord:
 
 
 @router.post("/runs/{run_id}:attach", dependencies=[_trainer])
-def attach(run_id: str, request: Exact[AttachRequest], context: InContext) -> RunRecord:
+def attach(
+    run_id: str,
+    request: Exact[AttachRequest],
+    context: InContext,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="repeated while no newer attempt is there, the same attempt")
+    ] = None,
+) -> RunRecord:
     """Begin an attempt of a run of engine external: the answer's `epoch` goes with everything that is sent. Fences older attempts."""
     with context.database.write() as session:
-        run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after)
+        run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after, idempotency_key)
         return _record(run, external.covered(session, run))
 
 

@@ -179,3 +179,30 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
     assert _read(database, run)[0].tolist() == list(range(30))
     assert _state(database, run)[:2] == ("awaiting_data", 1)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run, tmp_path, stale):
+    """Its process ended between the server's answer and its note of the attempt; also where the server has given that attempt up since."""
+    path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(20)))
+    spool.know_epoch(path.parent, 0)
+    with Client(served) as client:
+        assert client.attach(run, {}, key=path.stem)["epoch"] == 1
+        assert client.attach(run, {}, key=path.stem)["epoch"] == 1
+        if stale:
+            client.finish(run, 1, "broke_off")
+        Delivery(path, client).send_rest()
+    assert _read(database, run)[0].tolist() == list(range(20))
+    assert _state(database, run)[:2] == ("awaiting_data", 2 if stale else 1)
+    assert not path.exists()
+
+
+def test_a_leftover_does_not_fence_who_attached_after_it(served, database, run, tmp_path):
+    path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0})
+    spool.know_epoch(path.parent, 0)
+    with Client(served) as client:
+        client.attach(run, {}, key=path.stem)
+        client.attach(run, {}, key="another")
+        with pytest.raises(ClientError, match="a newer trainer has taken over"):
+            Delivery(path, client).send_rest()
+    assert _state(database, run)[:2] == ("running", 2)
