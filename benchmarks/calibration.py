@@ -17,11 +17,11 @@ import numpy as np
 from scipy.signal import lfilter
 
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
-from parity.early_stop import early_stop, look, observe
-from parity.gap import t_quantile
-from parity.noise import mean_se
+from parity.judging.interval import t_quantile
+from parity.judging.looks.futility import early_stop, look, observe
+from parity.judging.noise import mean_se
+from parity.judging.secondary.token_tax import fit_law, token_tax
 from parity.readers import read_runs
-from parity.tokens import fit_law, token_tax
 
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 DATA = Path(__file__).parents[1] / "tests" / "data"

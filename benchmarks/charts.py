@@ -1,6 +1,6 @@
 """What do charts of 2 x 1,000,000 steps cost? A view of the job page, its first chart, and zooms, beside MLflow's own read in one run.
 
-Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with requirements-bench-record.lock (`make bench-charts` makes
+Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with locks/bench-record.lock (`make bench-charts` makes
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 300 ms from the first data to the first chart, 60 ms for a zoom's answers. MLflow's
@@ -24,11 +24,11 @@ import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 from record import POLICY, RESULTS, ROOT, best_of, free_port, process, say, service, spec, wait_for
 
-from server import jobs
-from server.conclusion import conclude
 from server.database import store
-from server.database.engine import Database
-from server.database.models import Run
+from server.database.sessions import Database
+from server.database.tables import Run
+from server.jobs import submit as jobs
+from server.jobs.conclude import conclude
 
 STEPS = 1_000_000
 # A half, a tenth, and few enough that every step is sent.

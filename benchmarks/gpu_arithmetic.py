@@ -29,8 +29,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.arithmetic import fastest
-from training.linear import linear, quiet_channel
-from training.recipes import LinearRecipe, linear_recipe
+from training.arithmetic.linear import linear, quiet_channel
+from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.rules import Recipe
 
 BAR = 1.5

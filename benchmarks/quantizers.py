@@ -1,6 +1,6 @@
 """NVFP4 quantization on a CPU beside a plain copy and beside qwix and torchao: the same numbers in and out, one core.
 
-    pip install --require-hashes -r requirements-bench.lock
+    pip install --require-hashes -r locks/bench.lock
     pip install torch==2.13.0                    # the CPU build; PyPI's Linux wheel brings CUDA along, PyTorch's own CPU index doesn't
     taskset -c 0 python benchmarks/quantizers.py [--seconds 60]
 
@@ -29,8 +29,8 @@ from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor, per_tensor_am
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
 from benchmarks.arithmetic import fastest
-from training.formats import E2M1
-from training.quantize import Quantizer, to_bfloat16
+from training.arithmetic.formats import E2M1
+from training.arithmetic.quantize import Quantizer, to_bfloat16
 
 SHAPE = (1024, 512)
 NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)

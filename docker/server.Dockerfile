@@ -8,8 +8,8 @@ FROM python:3.12-slim
 ARG UV_VERSION=0.13.8
 RUN pip install --no-cache-dir uv==${UV_VERSION} && useradd --uid 10001 --create-home parity && install -d -o parity /state
 WORKDIR /app
-COPY requirements-server.lock ./
-RUN uv pip install --system --no-cache --require-hashes -r requirements-server.lock
+COPY locks/server.lock ./
+RUN uv pip install --system --no-cache --require-hashes -r server.lock
 COPY alembic.ini ./
 COPY migrations migrations
 COPY parity parity

@@ -4,10 +4,10 @@ ARG JAX_IMAGE=ghcr.io/nvidia/jax:maxtext
 FROM ${JAX_IMAGE}
 ARG UV_VERSION=0.13.8
 WORKDIR /app
-COPY requirements-server.lock docker/gpu-image-has.txt ./
+COPY locks/server.lock docker/gpu-image-has.txt ./
 # numpy and scipy stay the image's own, with which its jax was built.
 RUN pip install --no-cache-dir uv==${UV_VERSION} && python3 -m venv --system-site-packages /opt/parity \
-    && uv pip install --python /opt/parity/bin/python --no-cache --require-hashes --no-deps --excludes gpu-image-has.txt -r requirements-server.lock \
+    && uv pip install --python /opt/parity/bin/python --no-cache --require-hashes --no-deps --excludes gpu-image-has.txt -r server.lock \
     && useradd --uid 10001 --create-home parity && install -d -o parity /state
 COPY alembic.ini ./
 COPY migrations migrations

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from training import data, fingerprint, loop
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
+from training.trainer import data, fingerprint, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "nvfp4")

@@ -4,7 +4,7 @@ from alembic import context
 from sqlalchemy import pool
 from sqlalchemy.engine import create_engine
 
-from server.database.models import Base
+from server.database.tables import Base
 from server.settings import Settings
 
 url = context.config.get_main_option("sqlalchemy.url") or Settings().database

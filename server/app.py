@@ -9,12 +9,8 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import ENGINE_VERSION
-from server import logs, pages, problems
-from server.context import Context
-from server.database.engine import Database
-from server.guard import Guard
-from server.limits import Limiter
-from server.live import Broadcast
+from server import logs, pages
+from server.database.sessions import Database
 from server.queue import Doorbell, broker
 from server.routes import (
     baselines,
@@ -36,6 +32,11 @@ from server.routes import (
     webhooks,
 )
 from server.settings import Settings
+from server.web import problems
+from server.web.context import Context
+from server.web.limits import Limiter
+from server.web.live import Broadcast
+from server.web.middleware import Guard
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from kombu.utils.url import parse_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from server.database.engine import Database
+from server.database.sessions import Database
 from server.settings import CHECKOUT, Settings
 
 _log = logging.getLogger(__name__)

@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     )
 
     retention_days: float | None = Field(
-        default=None, gt=0, description="days after which what no verdict needs is dropped (server/retention.py); unset: all is kept"
+        default=None, gt=0, description="days after which what no verdict needs is dropped (server/jobs/retention.py); unset: all is kept"
     )
 
     public_url: str = Field(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from server import auth
-from server.database.engine import Database
+from server.database.sessions import Database
 from server.errors import ServiceError
 from server.settings import Settings
+from server.web import auth
 
 
 def main(arguments: list[str] | None = None) -> int:

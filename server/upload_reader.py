@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.curve import Curve
+from parity.judging.curve import Curve
 from parity.readers import ReadError, read_run
 
 MEMORY_BYTES, CPU_SECONDS = 2 << 30, 60

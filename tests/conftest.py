@@ -21,9 +21,9 @@ from redis import RedisError
 from sqlalchemy import make_url
 
 from parity import criteria_from_mapping
-from server import jobs
 from server.database import store
-from server.database.engine import Database
+from server.database.sessions import Database
+from server.jobs import submit as jobs
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from server.conclusion import conclude
 from server.database import store
-from server.database.engine import Database
-from server.database.models import Job, Verdict
+from server.database.sessions import Database
+from server.database.tables import Job, Verdict
+from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases

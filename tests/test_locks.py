@@ -14,6 +14,6 @@ def test_what_a_container_installs_is_what_make_demo_runs(lock):
     def pins(name: str) -> dict[str, str]:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", (CHECKOUT / name).read_text(), re.MULTILINE))
 
-    here, all_of_it = pins(f"requirements-{lock}.lock"), pins("requirements.lock")
+    here, all_of_it = pins(f"locks/{lock}.lock"), pins("locks/standalone.lock")
     assert here
     assert here.items() <= all_of_it.items()

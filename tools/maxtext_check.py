@@ -1,6 +1,6 @@
 """`make test-maxtext`: real MaxText on this machine's processors, through the whole service.
 
-    python -m tools.maxtext_check PYTHON [--steps N]     # PYTHON has what requirements-maxtext.lock names
+    python -m tools.maxtext_check PYTHON [--steps N]     # PYTHON has what locks/maxtext.lock names
 
 What it checks: every key that we tell MaxText is in its base.yml; a job of bf16 against MaxText's own fp8, two replicates an arm, is
 trained through REST, queue, worker and record to a verdict; the runs' manifests agree in everything but the arm's own; all four
@@ -23,18 +23,19 @@ import yaml
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from parity import report, watching
-from parity.client import Client
+from parity.cli import watching
+from parity.client.rest import Client
+from parity.report import text
 from server.database import store
-from server.database.engine import Database
-from server.database.models import Job
+from server.database.sessions import Database
+from server.database.tables import Job
 from server.settings import CHECKOUT, Settings
 from training.engines import maxtext_command
-from training.engines.maxtext_errors import MaxTextError
-from training.engines.maxtext_installed import VARIABLE, installed
+from training.environment.maxtext_errors import MaxTextError
+from training.environment.maxtext_installed import VARIABLE, installed
 from training.spec import Arm, Data, JobSpec
-from workers import standalone
-from workers.processes import Part, StartError
+from workers.standalone import stack
+from workers.standalone.processes import Part, StartError
 
 
 class CheckError(Exception):
@@ -56,12 +57,12 @@ def main() -> int:
         _check_keys(job)
         settings = Settings(state_dir=Path(folder) / "state", port=8399)
         os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
-        with standalone.running(settings, console) as parts, Client(f"http://{settings.host}:{settings.port}") as client:
+        with stack.running(settings, console) as parts, Client(f"http://{settings.host}:{settings.port}") as client:
             submitted = client.submit(job, {"margin": "2.0%"})
             document = watching.follow(client, submitted["id"], console, check=lambda: _check_parts(parts))
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
-            Console().print(report.render_text(document["verdicts"]))
+            Console().print(text.render_text(document["verdicts"]))
             _check_runs(settings, submitted["id"], options.steps, job["schedule"]["validation_every"])
     sys.stdout.write("MaxText: all as it must be\n")
     return 0
@@ -131,6 +132,6 @@ def _check_parts(parts: list[Part]) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, MaxTextError, standalone.RefusedError, StartError) as error:
+    except (CheckError, MaxTextError, stack.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

@@ -21,11 +21,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from training.engines import transformer_engine_installed
-from training.engines.maxtext_errors import MaxTextError
-from training.engines.maxtext_installed import installed
-from training.engines.maxtext_options import QUANTIZATION
-from training.engines.transformer_engine_installed import NATIVE_SM
+from training.environment import transformer_engine_installed
+from training.environment.maxtext_errors import MaxTextError
+from training.environment.maxtext_installed import installed
+from training.environment.maxtext_options import QUANTIZATION
+from training.environment.transformer_engine_installed import NATIVE_SM
 from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training import device
-from training.engines import transformer_engine_installed
-from training.engines.maxtext_installed import VARIABLE, versions_beside
+from training.environment import transformer_engine_installed
+from training.environment.maxtext_installed import VARIABLE, versions_beside
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
 # The last three choose other products (TF32) and the order in which devices' sums are added.

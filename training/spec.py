@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from training import rules
-from training.engines.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, quantization
+from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, quantization
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
 from training.switches import NO_SWITCHES, Switches, check_engine, features, label

@@ -36,11 +36,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training import delayed, formats
-from training.formats import E2M1, E4M3, E5M2
-from training.linear import linear, quiet_channel
-from training.quantize import Quantizer, block_amax, quantize
-from training.recipes import LinearRecipe, linear_recipe
+from training.arithmetic import delayed_scaling, formats
+from training.arithmetic.formats import E2M1, E4M3, E5M2
+from training.arithmetic.linear import linear, quiet_channel
+from training.arithmetic.quantize import Quantizer, block_amax, quantize
+from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.switches import Switches
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -188,10 +188,10 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
     """One step of delayed scaling: codes under the scale before it; scale and history after it count as two scales."""
     mine = {key: arrays[f"delayed/{step}/{key}"] for key in _DELAYED}
     fmt = E4M3 if "e4m3" in step else E5M2
-    before = delayed.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
+    before = delayed_scaling.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
     quantizer = Quantizer(format=fmt, scaling="tensor", delayed=True)
     ours = _quantize(_input(mine["x"]), 1, quantizer, None, before.scale[0])
-    after = delayed.update(before, ours.amax[None], (fmt,), most_recent="most_recent" in step)
+    after = delayed_scaling.update(before, ours.amax[None], (fmt,), most_recent="most_recent" in step)
     scales = (ours.scale_inv, mine["scale_inv"]), (after.scale, mine["scale_after"]), (after.history, mine["hist_after"])
     return Comparison(
         name=f"delayed/{step}",

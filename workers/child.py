@@ -22,18 +22,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from training import launched
 from training.engines import maxtext
 from training.engines.maxtext_follow import ACTIVATION_STATISTICS
-from training.engines.maxtext_options import MaxTextOptions
-from training.launched import LauncherError, Processes
+from training.environment import distributed
+from training.environment.distributed import LauncherError, Processes
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
 
 if TYPE_CHECKING:
-    from training.checkpoint import Checkpointing
-    from training.data import Corpus
+    from training.trainer.checkpoint import Checkpointing
+    from training.trainer.data import Corpus
 
 CRASHED = 70
 Tell = Callable[[str, Mapping[str, Any]], None]
@@ -42,7 +42,7 @@ Tell = Callable[[str, Mapping[str, Any]], None]
 def main() -> int:
     """Train the run on standard input, or in the argument; exit 0 when its end or its error was told."""
     request = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
-    own = launched.processes(os.environ) if len(sys.argv) > 1 else launched.ALONE
+    own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
     if own.tells:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = _claim_stdout()
@@ -77,7 +77,7 @@ def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Process
 
 
 def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
-    with launched.joined(own):
+    with distributed.joined(own):
         yield from _trained(spec, request, tell, own)
 
 
@@ -85,9 +85,9 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     # Imported here: the core must be chosen before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training import data, fingerprint, profiling  # noqa: PLC0415
-    from training.checkpoint import Checkpointing  # noqa: PLC0415
-    from training.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
+    from training.arithmetic.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
+    from training.trainer import data, fingerprint, profiling  # noqa: PLC0415
+    from training.trainer.checkpoint import Checkpointing  # noqa: PLC0415
 
     checkpoints = request["checkpoints"]
     folder = Path(checkpoints["folder"])
@@ -106,8 +106,8 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
 
 
 def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, tell: Tell, own: Processes) -> Iterator[StepStats]:
-    from training import loop  # noqa: PLC0415
-    from training.checkpoint import CheckpointRefusedError  # noqa: PLC0415
+    from training.trainer import loop  # noqa: PLC0415
+    from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
     if own.count > 1:
         # A checkpoint would have to be written by all of them together; a run that breaks is trained again as a whole.

@@ -7,8 +7,8 @@ import sys
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from server.database.engine import Database
-from server.registered import live_workers
+from server.database.sessions import Database
+from server.jobs.workers import live_workers
 from server.settings import Settings
 
 

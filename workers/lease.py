@@ -16,9 +16,9 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select, tupl
 from sqlalchemy.orm import Session, aliased, contains_eager
 
 from server.database import clock, events
-from server.database.models import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
 from server.database.states import begin_attempt, end_attempt, move_job, move_run
-from server.equal_runs import run_spec
+from server.database.tables import Arm, Attempt, AttemptState, Job, Run, RunState, Token, Worker
+from server.jobs.fingerprint import run_spec
 from server.logs import without_secrets
 from training.spec import RunSpec
 

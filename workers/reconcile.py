@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import Select, select
 
-from server import hopeless
-from server.conclusion import conclude
 from server.database import clock
-from server.database.engine import Database
-from server.database.models import Job, Run
+from server.database.sessions import Database
 from server.database.states import JOB_ENDED
+from server.database.tables import Job, Run
+from server.jobs import futility
+from server.jobs.conclude import conclude
 from server.settings import Settings
 from workers import lease
 
@@ -57,6 +57,6 @@ def watch_running(database: Database) -> None:
     for job_id in running:
         try:
             with database.write() as session:
-                hopeless.watch(session, job_id)
+                futility.watch(session, job_id)
         except Exception:  # noqa: BLE001 (advice that can't be given must not hold up the other jobs)
             _log.exception("job %s could not be watched for early stop", job_id)

@@ -16,8 +16,8 @@ import numpy as np
 from sqlalchemy import update
 
 from server.database import events, store
-from server.database.engine import Database
-from server.database.models import Attempt
+from server.database.sessions import Database
+from server.database.tables import Attempt
 from workers import lease
 from workers.lease import Claim
 

@@ -17,15 +17,16 @@ from typing import Any
 
 from sqlalchemy import update
 
-from server import logs, retention
-from server.conclusion import conclude
-from server.database import clock, models
-from server.database.engine import Database
-from server.database.models import Worker
+from server import logs
+from server.database import clock, tables
+from server.database.sessions import Database
+from server.database.tables import Worker
+from server.jobs import retention
+from server.jobs.conclude import conclude
+from server.jobs.stale import end_silent
 from server.settings import CHECKOUT, Settings
-from server.silence import end_silent
 from training import provenance
-from workers import lease, reconcile, roots, supervisor, webhooks
+from workers import data_roots, lease, reconcile, supervisor, webhooks
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
 from workers.trainer import command
@@ -45,7 +46,7 @@ class Runtime:
         self._bell = threading.Condition()
         self._rings = 0
         self._worker = Worker(
-            id=models.new_id("w"),
+            id=tables.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
             capability=settings.capability,
             slots=settings.slots,
@@ -111,12 +112,12 @@ class Runtime:
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
-            refused = roots.refusal(self._settings.data_roots, held.spec)
+            refused = data_roots.refusal(self._settings.data_roots, held.spec)
             if refused is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)
             else:
                 with self._database.write() as session:
-                    lease.end(session, held, "failed", code=roots.CODE, message=refused)
+                    lease.end(session, held, "failed", code=data_roots.CODE, message=refused)
         conclude(self._database, held.job_id)
         return True
 

@@ -14,9 +14,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from server.database import events
-from server.database.models import Job, Run
 from server.database.states import RUN_ENDED, end_attempt, move_run
-from server.equal_runs import equal_run, taken, unlike_named
+from server.database.tables import Job, Run
+from server.jobs.fingerprint import equal_run, taken, unlike_named
 from workers import lease
 from workers.lease import Claim
 

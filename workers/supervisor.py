@@ -22,9 +22,9 @@ from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
 from server.database import store
-from server.database.engine import Database
-from server.database.models import Attempt, AttemptState, Run, RunState
+from server.database.sessions import Database
 from server.database.states import RUN_ENDED
+from server.database.tables import Attempt, AttemptState, Run, RunState
 from server.settings import Settings
 from workers import lease, settle, trainer
 from workers.lease import Claim, LeaseLostError

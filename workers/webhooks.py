@@ -25,11 +25,11 @@ from typing import Any
 import httpx2
 
 from parity.version import ENGINE_VERSION
-from server import webhooks
 from server.database.clock import time_text
-from server.database.engine import Database
-from server.database.models import Job, WebhookDelivery
-from server.documents import job_summary
+from server.database.sessions import Database
+from server.database.tables import Job, WebhookDelivery
+from server.documents.job import job_summary
+from server.jobs import webhooks
 from server.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.curve import Curve, CurveError, FloatArray, curve_from_arrays
+from parity.judging.curve import Curve, CurveError, FloatArray, curve_from_arrays
 from parity.readers.columns import LOSS, STEP
-from parity.readers.events import is_event_file, read_events
 from parity.readers.jsonlines import read_json_lines
 from parity.readers.npz import read_npz, run_names
 from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
+from parity.readers.tensorboard import is_event_file, read_events
 from parity.readers.units import unit_change
 
 __all__ = ["ReadError", "read_run", "read_runs", "run_name"]

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.evaluations import TaskResult
-from parity.readers.harness import is_harness, read_harness
+from parity.judging.secondary.evaluations import TaskResult
+from parity.readers.lm_eval import is_harness, read_harness
 from parity.readers.rows import json_of, rows_of
 from parity.readers.source import ReadError, read_text
 

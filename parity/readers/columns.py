@@ -5,7 +5,7 @@ The first name that is there wins, so the language-model loss is read before a t
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.curve import MAX_STEP
+from parity.judging.curve import MAX_STEP
 from parity.readers.source import ReadError
 
 STEP, LOSS = "step", "loss"

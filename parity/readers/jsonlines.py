@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.curve import FloatArray
+from parity.judging.curve import FloatArray
 from parity.readers.columns import LOSS, STEP, find_columns, step_number
 from parity.readers.source import ReadError
 

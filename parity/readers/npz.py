@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.curve import FloatArray
+from parity.judging.curve import FloatArray
 from parity.readers.columns import LOSS, STEP
 from parity.readers.source import ReadError
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.curve import FloatArray
+from parity.judging.curve import FloatArray
 from parity.readers.columns import LOSS, STEP, find_columns
 from parity.readers.source import ReadError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.curve import FloatArray, whole_steps
+from parity.judging.curve import FloatArray, whole_steps
 from parity.readers.columns import LOSS, STEP, find_columns, step_number
 from parity.readers.source import ReadError
 

@@ -6,7 +6,7 @@ one that logs each). In one file: a step that jumps to more than 50 times its nu
 
 import numpy as np
 
-from parity.curve import Curve, IntArray
+from parity.judging.curve import Curve, IntArray
 
 RATIO = 50  # logging intervals of one unit seldom differ so much; tokens and steps do
 MIN_COMMON_SHARE = 0.05

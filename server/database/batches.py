@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.coverage import Range, stride_of
 from server.database import store
-from server.database.models import Chunk
+from server.database.coverage import Range, stride_of
+from server.database.tables import Chunk
 
 
 class DifferentError(Exception):

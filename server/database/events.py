@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from server.database.models import Event, Job
+from server.database.tables import Event, Job
 
 # Events that one reading gives at most.
 AT_ONCE = 500

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import Session
 
-from server.database.models import Attempt, AttemptState, Job, JobStatus, Run, RunState
+from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState
 
 State = TypeVar("State", bound=str)
 

@@ -19,7 +19,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from server.database import codec
-from server.database.models import Chunk, ChunkColumn, Run
+from server.database.tables import Chunk, ChunkColumn, Run
 
 Columns = dict[str, NDArray[np.float64]]
 

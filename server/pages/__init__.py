@@ -9,15 +9,16 @@ from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
-from server import auth, jobs
-from server.context import InContext
 from server.database.clock import time_text
-from server.documents import job_document
+from server.documents.job import job_document
+from server.jobs import submit as jobs
+from server.jobs.workers import worker_documents
 from server.pages import baselines, differences, policies, queue, refusals, tokens
 from server.pages.listing import STATES, Wanted, listing
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
-from server.registered import worker_documents
 from server.settings import Settings
+from server.web import auth
+from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)

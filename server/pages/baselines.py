@@ -10,13 +10,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server import baselines
-from server.baseline_documents import WHOLE, baseline_document, diff, parsed_version, summaries
-from server.context import InContext
-from server.database.models import Baseline, Job, is_id
-from server.documents import JobSummary, job_summary, verdict_documents
+from server.database.tables import Baseline, Job, is_id
+from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
+from server.documents.job import JobSummary, job_summary, verdict_documents
 from server.errors import InvalidError, NotFoundError
+from server.jobs import baselines
 from server.pages.rendering import templates, visitor
+from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 VERSIONS_SHOWN = 200

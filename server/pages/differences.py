@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from server.documents import ArmDocument
+from server.documents.job import ArmDocument
 
 _VARIABLE, _NOT_SET = "env.", "not set"
 

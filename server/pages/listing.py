@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server import auth
-from server.database.models import Job, JobStatus, Token, Verdict, is_id
-from server.documents import WHOLE, JobSummary, job_summary, verdict_documents
+from server.database.tables import Job, JobStatus, Token, Verdict, is_id
+from server.documents.job import WHOLE, JobSummary, job_summary, verdict_documents
+from server.web import auth
 
 JOBS_A_PAGE = 50
 OUTCOMES = ("pass", "fail", "inconclusive")

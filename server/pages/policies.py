@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.criteria import BF16_BAR, FP8_GRADE, NOISE_FLOOR, NOISE_FLOOR_DF, NVFP4, NVFP4_DECAY, PROFILES, Criteria
+from parity.judging.criteria import BF16_BAR, FP8_GRADE, NOISE_FLOOR, NOISE_FLOOR_DF, NVFP4, NVFP4_DECAY, PROFILES, Criteria
 
 _ORIGINS: Mapping[str, str] = {
     FP8_GRADE: "DeepSeek-V3's relative loss error of FP8 against BF16",

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from server.database.models import Job, Run
 from server.database.states import JOB_ENDED, RUN_ENDED
-from server.documents import WHOLE
-from server.forecast import seconds_left
+from server.database.tables import Job, Run
+from server.documents.forecast import seconds_left
+from server.documents.job import WHOLE
+from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages.listing import names
-from server.registered import can_take, live_workers, why_waiting
 
 JOBS_SHOWN = 100
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.templating import Jinja2Templates
 
-from parity.report import headline
-from server import auth
-from server.auth import Principal
-from server.context import InContext
+from parity.report.text import headline
 from server.errors import ForbiddenError, UnauthorizedError
-from server.pages import words
+from server.pages import filters
+from server.web import auth
+from server.web.auth import Principal
+from server.web.context import InContext
 
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
-templates.env.filters |= words.FILTERS
+templates.env.filters |= filters.FILTERS
 templates.env.globals["headline"] = headline
 
 

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import select
 
-from server import auth
-from server.context import Context, InContext
 from server.database.clock import time_text
-from server.database.models import Token
+from server.database.tables import Token
 from server.errors import InvalidError, NotFoundError
 from server.pages.rendering import admin, templates, visitor
+from server.web import auth
+from server.web.context import Context, InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
 

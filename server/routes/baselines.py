@@ -9,9 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import Field
 from sqlalchemy import select
 
-from server import baselines
-from server.auth import Principal, requires
-from server.baseline_documents import (
+from server.database.tables import Baseline, is_id
+from server.documents.baseline import (
     WHOLE,
     BaselineDiff,
     BaselineDocument,
@@ -21,10 +20,11 @@ from server.baseline_documents import (
     parsed_version,
     summaries,
 )
-from server.context import InContext
-from server.database.models import Baseline, is_id
-from server.exact import Exact
-from server.routes.cursors import cursor_of, row_id_of
+from server.jobs import baselines
+from server.web.auth import Principal, requires
+from server.web.context import InContext
+from server.web.cursors import cursor_of, row_id_of
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["baselines"], dependencies=[Depends(requires("view"))])
 

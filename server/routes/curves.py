@@ -12,19 +12,21 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.decidable import HalfWidths, half_widths
-from parity.gap import BinnedGap, Ground, binned_gap, gap_ground
-from server import charted, external, jobs
-from server.auth import requires
-from server.buckets import NONFINITE_LISTED, Number, Series, number, series
-from server.caching import entity_tag, not_modified, tagged
-from server.context import Context, InContext
+from parity.judging.interval import BinnedGap, Ground, binned_gap, gap_ground
+from parity.judging.looks.half_widths import HalfWidths, half_widths
+from server.curves import charted
+from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.database import store
-from server.database.models import Arm, Job, Run
 from server.database.states import JOB_ENDED
-from server.documents import verdict_documents
+from server.database.tables import Arm, Job, Run
+from server.documents.job import verdict_documents
 from server.errors import InvalidError, NotFoundError
-from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
+from server.jobs import external
+from server.jobs import submit as jobs
+from server.web.auth import requires
+from server.web.context import Context, InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]

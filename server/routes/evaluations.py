@@ -11,17 +11,17 @@ import numpy as np
 from fastapi import APIRouter, Depends
 
 from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
-from parity.criteria import CriteriaError
-from parity.curve import CurveError
-from parity.evidence import Case
+from parity.judging.criteria import CriteriaError
+from parity.judging.curve import CurveError
+from parity.judging.evidence import Case
 from parity.readers.units import other_unit
-from server import jobs
-from server.auth import Principal, requires
-from server.buckets import Number
-from server.context import InContext
+from server.curves.buckets import Number
 from server.errors import FieldProblem, InvalidError
-from server.exact import Exact
+from server.jobs import submit as jobs
 from server.uploads import Brought, Upload, read_uploads
+from server.web.auth import Principal, requires
+from server.web.context import InContext
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 

@@ -14,12 +14,12 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from server import jobs
-from server.auth import is_still_known, requires
-from server.context import Context, InContext
-from server.database.models import Event
 from server.database.states import JOB_ENDED
-from server.documents import event_document
+from server.database.tables import Event
+from server.documents.job import event_document
+from server.jobs import submit as jobs
+from server.web.auth import is_still_known, requires
+from server.web.context import Context, InContext
 
 _IDLE_SECONDS = 15.0
 # A token that is revoked, or expires, ends what it follows too.

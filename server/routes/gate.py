@@ -9,14 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
-from server.baselines import named_by
-from server.context import InContext
 from server.database.clock import time_text
-from server.documents import JobDocument, job_document
-from server.exact import Exact
-from server.reuse import Question, answer
+from server.documents.job import JobDocument, job_document
+from server.jobs.baselines import named_by
+from server.jobs.reuse import Question, answer
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, Submitter, order_of, ring
+from server.web.context import InContext
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 _DAY = 86_400.0

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Depends
 
-from server.auth import requires
-from server.context import InContext
+from server.documents.parity_yaml import job_file_schema
 from server.errors import UnavailableError
+from server.jobs.workers import WorkerDocument, worker_documents
 from server.readiness import problems
-from server.registered import WorkerDocument, worker_documents
-from server.schema import job_file_schema
+from server.web.auth import requires
+from server.web.context import InContext
 
 router = APIRouter()
 

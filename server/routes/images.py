@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from parity.version import ENGINE_VERSION
-from server import jobs
-from server.auth import requires
-from server.caching import entity_tag, not_modified, tagged
-from server.context import InContext
-from server.images import Badge, Kind, badge, badge_svg, figure
+from server.documents.images import Badge, Kind, badge, badge_svg, figure
+from server.jobs import submit as jobs
+from server.web.auth import requires
+from server.web.context import InContext
+from server.web.etags import entity_tag, not_modified, tagged
 
 router = APIRouter(prefix="/api/v1", tags=["images"], dependencies=[Depends(requires("view"))])
 _TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}

@@ -10,17 +10,17 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy import select
 
-from parity.evidence import bundle_bytes
-from server import jobs
-from server.auth import Principal, requires
-from server.baselines import BaselineChoice, named_by
-from server.context import Context, InContext
-from server.database.models import Job, JobStatus
-from server.documents import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
+from parity.judging.evidence import bundle_bytes
+from server.database.tables import Job, JobStatus
+from server.documents.job import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
 from server.errors import ForbiddenError, NotFoundError
-from server.exact import Exact
-from server.routes.cursors import cursor_of, row_id_of
+from server.jobs import submit as jobs
+from server.jobs.baselines import BaselineChoice, named_by
 from server.routes.evaluations import criteria_of
+from server.web.auth import Principal, requires
+from server.web.context import Context, InContext
+from server.web.cursors import cursor_of, row_id_of
+from server.web.strict_body import Exact
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from server import external
-from server.auth import requires
-from server.caching import entity_tag, not_modified, tagged
-from server.context import InContext
+from server.curves.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
 from server.errors import InvalidError
-from server.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
-from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
+from server.jobs import external
+from server.web.auth import requires
+from server.web.context import InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 

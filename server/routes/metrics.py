@@ -11,14 +11,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from server.auth import requires
-from server.context import Context, InContext
 from server.database import clock
-from server.database.models import Attempt, Event, Job, Run, Verdict, Worker
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
+from server.database.tables import Attempt, Event, Job, Run, Verdict, Worker
+from server.jobs.workers import live_workers
 from server.queue import queue_name
 from server.readiness import redis_client
-from server.registered import live_workers
+from server.web.auth import requires
+from server.web.context import Context, InContext
 
 router = APIRouter(tags=["health"], dependencies=[Depends(requires("view"))])
 
@@ -63,7 +63,7 @@ def _by_label(
 
 def _lag(session: Session) -> float:
     """Seconds since the last event of the job that has been silent for longest among those that train; 0 when none does."""
-    # A user's own trainer may be silent for a while (server/silence.py); that is no lag of ours.
+    # A user's own trainer may be silent for a while (server/jobs/stale.py); that is no lag of ours.
     running = select(Run.job_id).where(Run.state == "running", Run.capability != "external").distinct()
     newest = select(func.max(Event.created_at)).where(Event.job_id.in_(running)).group_by(Event.job_id)
     return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from server import jobs
-from server.auth import requires
-from server.caching import entity_tag, not_modified, tagged
-from server.context import Context, InContext
+from server.curves.overlay import Clock, Line, Recorded, overlay, seconds_of
 from server.database import store
-from server.database.models import Run
-from server.overlay import Clock, Line, Recorded, overlay, seconds_of
-from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
+from server.database.tables import Run
+from server.jobs import submit as jobs
+from server.web.auth import requires
+from server.web.context import Context, InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Depends
 
-from parity.criteria import NVFP4, PROFILES, Criteria
-from server.auth import requires
+from parity.judging.criteria import NVFP4, PROFILES, Criteria
+from server.web.auth import requires
 
 router = APIRouter(prefix="/api/v1", tags=["policies"], dependencies=[Depends(requires("view"))])
 

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import FileResponse
 
-from server import external
-from server.auth import requires
-from server.context import InContext
-from server.documents import attempt_documents
-from server.run_logs import AttemptLog, artifact, attempt_logs
+from server.documents.job import attempt_documents
+from server.documents.run_logs import AttemptLog, artifact, attempt_logs
+from server.jobs import external
+from server.web.auth import requires
+from server.web.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["runs"], dependencies=[Depends(requires("view"))])
 

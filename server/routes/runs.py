@@ -13,16 +13,16 @@ from fastapi.exceptions import RequestValidationError
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from server import external
-from server.auth import requires
-from server.buckets import Number
-from server.conclusion import conclude
-from server.context import InContext
-from server.coverage import Coverage
-from server.database.models import Run, RunState
+from server.curves.buckets import Number
+from server.database.coverage import Coverage
+from server.database.tables import Run, RunState
 from server.errors import InvalidError
-from server.exact import Exact
-from server.external import Batch, Kind, Outcome
+from server.jobs import external
+from server.jobs.conclude import conclude
+from server.jobs.external import Batch, Kind, Outcome
+from server.web.auth import requires
+from server.web.context import InContext
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 

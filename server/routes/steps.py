@@ -11,16 +11,17 @@ import numpy as np
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from server import external, formats
-from server.auth import requires
-from server.buckets import kind_of
-from server.caching import entity_tag, not_modified, tagged
-from server.context import Context, InContext
+from server.curves import formats
+from server.curves.buckets import kind_of
+from server.curves.parquet import PARQUET, parquet
 from server.database import store
 from server.database.store import Columns
 from server.errors import InvalidError
-from server.parquet import PARQUET, parquet
-from server.routes.asked import UNCHANGED, FirstStep, IfNoneMatch, LastStep
+from server.jobs import external
+from server.web.auth import requires
+from server.web.context import Context, InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 

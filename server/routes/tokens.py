@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 from sqlalchemy import select
 
-from server import auth
-from server.auth import Scope, requires
-from server.context import InContext
 from server.database.clock import time_text
-from server.database.models import Token
-from server.exact import Exact
+from server.database.tables import Token
+from server.web import auth
+from server.web.auth import Scope, requires
+from server.web.context import InContext
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 from sqlalchemy import select
 
-from server import webhooks
-from server.auth import requires
-from server.context import InContext
 from server.database.clock import time_text
-from server.database.models import DeliveryKind, DeliveryState, Webhook, WebhookDelivery, WebhookEvent
-from server.exact import Exact
+from server.database.tables import DeliveryKind, DeliveryState, Webhook, WebhookDelivery, WebhookEvent
+from server.jobs import webhooks
+from server.web.auth import requires
+from server.web.context import InContext
+from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["webhooks"], dependencies=[Depends(requires("admin"))])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_arithmetic import Stack, main, parameters, step
-from training.recipes import linear_recipe
+from training.arithmetic.recipes import linear_recipe
 
 SMALL = Stack(layers=1, width=32, hidden=64, tokens=32)
 

@@ -38,16 +38,16 @@ from sqlalchemy import create_engine, func, make_url, select
 from sqlalchemy.exc import OperationalError
 
 from parity import criteria_from_mapping
-from parity.client import Client, ClientError, UnreachableError
-from server import jobs
+from parity.client.rest import Client, ClientError, UnreachableError
 from server.database import store
-from server.database.engine import Database
-from server.database.models import Attempt, Job, Run, Verdict
+from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.tables import Attempt, Job, Run, Verdict
+from server.jobs import submit as jobs
 from server.readiness import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
-from workers.processes import Part, start
+from workers.standalone.processes import Part, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0

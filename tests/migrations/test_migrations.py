@@ -9,11 +9,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from server import auth, baselines, webhooks
-from server.conclusion import conclude
 from server.database import store
-from server.database.models import Attempt, Base, IdempotencyKey, Job, Run, Worker
+from server.database.tables import Attempt, Base, IdempotencyKey, Job, Run, Worker
+from server.jobs import baselines, webhooks
+from server.jobs.conclude import conclude
 from server.readiness import alembic_config
+from server.web import auth
 
 pytestmark = pytest.mark.both_databases
 

@@ -14,8 +14,8 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from server.app import create_app
-from server.conclusion import conclude
-from server.database.models import Job, Worker, new_id
+from server.database.tables import Job, Worker, new_id
+from server.jobs.conclude import conclude
 from server.settings import Settings
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}

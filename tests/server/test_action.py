@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from parity import gate_report
-from parity.client import Client
-from parity.gate_policy import GatePolicy
+from parity.cli import gate_report
+from parity.cli.gate_policy import GatePolicy
+from parity.client.rest import Client
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())

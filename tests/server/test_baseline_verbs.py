@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity import cli
-from parity.client import Client
-from server.conclusion import conclude
+from parity.cli import main as cli
+from parity.client.rest import Client
 from server.database import store
-from server.database.models import Job
-from server.schema import job_file_schema
+from server.database.tables import Job
+from server.documents.parity_yaml import job_file_schema
+from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from training.spec import JobSpec
 

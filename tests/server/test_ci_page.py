@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.exits import EXIT_CODES
-from parity.gate_policy import gate_policy_from_mapping
-from server.schema import job_file_schema
+from parity.cli.exits import EXIT_CODES
+from parity.cli.gate_policy import gate_policy_from_mapping
+from server.documents.parity_yaml import job_file_schema
 from server.settings import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()

@@ -8,8 +8,8 @@ import sys
 import httpx2
 import pytest
 
-from parity import cli
-from parity.client import Client
+from parity.cli import main as cli
+from parity.client.rest import Client
 from server.settings import CHECKOUT
 
 

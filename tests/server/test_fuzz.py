@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from server import auth
-from server.conclusion import conclude
-from server.database.models import Job
+from server.database.tables import Job
+from server.jobs.conclude import conclude
 from server.settings import CHECKOUT, Settings
+from server.web import auth
 
 SECONDS = float(os.environ.get("PARITY_FUZZ_SECONDS", "8"))
 

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from parity import cli, criteria_from_mapping
-from server import jobs
+from parity import criteria_from_mapping
+from parity.cli import main as cli
 from server.database import store
-from server.database.models import Run
+from server.database.tables import Run
+from server.jobs import submit as jobs
 from server.settings import CHECKOUT
 from training.spec import Arm
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import parity
-from parity import cli
-from parity.client import Client
-from parity.run import RunError
-from server import jobs
+from parity.cli import main as cli
+from parity.client.rest import Client
+from parity.client.run import RunError
 from server.database import store
-from server.database.models import Attempt
-from server.database.models import Run as RunRow
+from server.database.tables import Attempt
+from server.database.tables import Run as RunRow
+from server.jobs import submit as jobs
 from training.spec import Arm
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -85,8 +85,8 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
 
 def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     """The server is away at first and breaks off twice in the middle; even an answer that was lost is no loss."""
-    from parity import delivery
-    from parity.client import ClientError, UnreachableError
+    from parity.client import delivery
+    from parity.client.rest import ClientError, UnreachableError
 
     monkeypatch.setattr(delivery, "_FIRST_WAIT_SECONDS", 0.02)
     append, attach, calls = Client.append, Client.attach, []
@@ -255,7 +255,7 @@ class _Broken:
 
 
 def test_a_value_that_cannot_be_read_never_reaches_the_training(served, database, run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("parity.recorder.surroundings", lambda: 1 / 0)
+    monkeypatch.setattr("parity.client.recorder.surroundings", lambda: 1 / 0)
     (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
         for step, loss in enumerate((1.0, _Broken(), 10**400, {}, 2.0)):
@@ -269,7 +269,7 @@ def test_a_run_that_can_not_begin_lets_the_training_begin(run, monkeypatch, capl
     def no_thread(*_arguments, **_more):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("parity.run.Recorder", no_thread)
+    monkeypatch.setattr("parity.client.run.Recorder", no_thread)
     for bad in (parity.Run(run), parity.Run(run, manifest=[1]), parity.Run(5)):
         bad.log(step=0, loss=1.0)
         bad.finish()
@@ -279,7 +279,7 @@ def test_a_run_that_can_not_begin_lets_the_training_begin(run, monkeypatch, capl
 
 
 def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
-    from parity import recorder
+    from parity.client import recorder
 
     monkeypatch.setattr(recorder, "_DISK_SECONDS", 0.02)
     write, full = os.write, []

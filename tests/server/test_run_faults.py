@@ -9,12 +9,13 @@ import httpx2
 import pytest
 
 import parity
-from parity import cli, delivery, spool
-from parity.client import Client, ClientError
-from parity.delivery import Delivery
-from server import jobs
+from parity.cli import main as cli
+from parity.client import delivery, spool
+from parity.client.delivery import Delivery
+from parity.client.rest import Client, ClientError
 from server.database import store
-from server.database.models import Run as RunRow
+from server.database.tables import Run as RunRow
+from server.jobs import submit as jobs
 from training.spec import Arm
 
 FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}

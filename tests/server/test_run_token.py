@@ -7,9 +7,10 @@ import time
 import pytest
 
 import parity
-from parity import cli
-from server import auth, jobs
+from parity.cli import main as cli
 from server.database import store
+from server.jobs import submit as jobs
+from server.web import auth
 from training.spec import Arm
 
 

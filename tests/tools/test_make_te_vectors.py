@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from training.linear import linear, quiet_channel
-from training.quantize import quantize
+from training.arithmetic.linear import linear, quiet_channel
+from training.arithmetic.quantize import quantize
 from training.vectors import QUANTIZERS, _dense_recipe, compare
 
 SOURCE = Path(__file__).parents[2] / "tools" / "make_te_vectors.py"

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.quantize import quantize
+from training.arithmetic.quantize import quantize
 from training.vectors import QUANTIZERS, VectorFileError, compare, main
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.database.models import Worker
+from server.database.tables import Worker
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def make_worker(database):
 def submit(database, make_job):
     """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
     from parity import criteria_from_mapping
-    from server import jobs
+    from server.jobs import submit as jobs
 
     def submit_job(**changes) -> str:
         with database.write() as session:

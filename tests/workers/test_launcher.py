@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server import jobs
 from server.database import store
-from server.database.models import Run
+from server.database.tables import Run
+from server.jobs import submit as jobs
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor
 from workers.slots import Slot, environment, slots

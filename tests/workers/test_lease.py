@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
-from server import jobs
 from server.database import events
-from server.database.models import Attempt, Job, Run, Token
+from server.database.tables import Attempt, Job, Run, Token
+from server.jobs import submit as jobs
 from workers import lease
 from workers.lease import LeaseLostError
 

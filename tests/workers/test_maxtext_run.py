@@ -12,10 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server import jobs, layer_table
+from server.curves import layer_table
 from server.database import store
-from server.database.models import Run
-from training.engines.maxtext_options import MaxTextOptions
+from server.database.tables import Run
+from server.jobs import submit as jobs
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, supervisor, trainer
 from workers.slots import Slot, environment

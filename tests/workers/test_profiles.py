@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from server.database import store
-from server.database.models import Run
+from server.database.tables import Run
 from training.spec import Arm
 from workers import lease, supervisor, trainer
 from workers.slots import Slot

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from server import jobs
-from server.conclusion import conclude
-from server.database.models import Job, Run
+from server.database.tables import Job, Run
+from server.jobs import submit as jobs
+from server.jobs.conclude import conclude
 from workers import lease, reconcile
 
 pytestmark = pytest.mark.both_databases

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
 from server.database import events, store
-from server.database.models import Chunk, Run
+from server.database.tables import Chunk, Run
 from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder

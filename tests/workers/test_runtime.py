@@ -6,8 +6,8 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from server.database.models import Attempt, Job, Run
-from server.registered import live_workers
+from server.database.tables import Attempt, Job, Run
+from server.jobs.workers import live_workers
 from training.spec import Data
 from workers.runtime import Runtime
 

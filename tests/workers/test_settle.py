@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import select
 
 from parity import criteria_from_mapping
-from server import baselines, jobs
-from server.baselines import BaselineChoice
-from server.conclusion import conclude
 from server.database import store
-from server.database.models import Attempt, Event, Job, Run
+from server.database.tables import Attempt, Event, Job, Run
+from server.jobs import baselines
+from server.jobs import submit as jobs
+from server.jobs.baselines import BaselineChoice
+from server.jobs.conclude import conclude
 from workers import lease, settle, supervisor
 from workers.slots import Slot
 

@@ -12,9 +12,9 @@ import numpy as np
 import psutil
 import pytest
 
-from server import jobs
 from server.database import store
-from server.database.models import Attempt, Job, Run
+from server.database.tables import Attempt, Job, Run
+from server.jobs import submit as jobs
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, supervisor
 from workers.recorder import Recorder

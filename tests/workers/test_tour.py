@@ -15,7 +15,7 @@ from server.settings import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "tour.md").read_text()
 FOLDERS = ("ci", "examples", "migrations", "parity", "server", "training", "workers")
-FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "requirements.lock")
+FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "locks/standalone.lock")
 TINY = {
     "  model:": "  model: {d_model: 32, n_layers: 1, n_heads: 1, n_kv_heads: 1, d_ff: 32}",
     "  data:": "  data: {sequence_length: 32, batch_size: 2}",
@@ -34,7 +34,8 @@ def checkout(tmp_path_factory, jax_cache):
     for name in FOLDERS:
         shutil.copytree(CHECKOUT / name, copy / name)
     for name in FILES:
-        shutil.copy(CHECKOUT / name, copy)
+        (copy / name).parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, copy / name)
         os.utime(copy / name, (1, 1))  # older than the stamps of the set-up
     for name in (".venv", "node_modules"):
         (copy / name).symlink_to(CHECKOUT / name)

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from server import webhooks
-from server.conclusion import conclude
-from server.database.models import Webhook, WebhookDelivery
+from server.database.tables import Webhook, WebhookDelivery
+from server.jobs import webhooks
+from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from workers import runtime
 from workers import webhooks as sender

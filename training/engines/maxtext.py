@@ -25,8 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training import device, provenance
-from training.engines import maxtext_command as commands
-from training.engines.maxtext_errors import (
+from training.engines import maxtext_command
+from training.engines.maxtext_evaluation import evaluations, put_back
+from training.engines.maxtext_follow import Follower, Log, Plan
+from training.engines.maxtext_process import LOOK_SECONDS, Patience, Silence, failure, meeting_place, run_to_its_end, running
+from training.environment.distributed import ALONE, LauncherError, Processes
+from training.environment.maxtext_errors import (
     CrashedError,
     DataMissingError,
     DivergedError,
@@ -35,11 +39,7 @@ from training.engines.maxtext_errors import (
     MetricsStoppedError,
     steps_in_words,
 )
-from training.engines.maxtext_evaluation import evaluations, put_back
-from training.engines.maxtext_follow import Follower, Log, Plan
-from training.engines.maxtext_installed import Installed, installed
-from training.engines.maxtext_process import LOOK_SECONDS, Patience, Silence, failure, meeting_place, run_to_its_end, running
-from training.launched import ALONE, LauncherError, Processes
+from training.environment.maxtext_installed import Installed, installed
 from training.spec import RunSpec
 from training.statistics import StepStats
 
@@ -65,16 +65,16 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
     Raises NotInstalledError, WrongVersionError and DataMissingError.
     """
     found = installed(environment)
-    common = commands.shared(spec)
+    common = maxtext_command.shared(spec)
     facts = provenance.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in found.versions.items()}
     facts |= {
         "data_digest": data_digest(spec),
         "device_class": _device_class(spec),
         "engine": spec.engine,
         "layer_policy": spec.layer_policy,
-        "maxtext.command_sha256": commands.digest(common),
+        "maxtext.command_sha256": maxtext_command.digest(common),
         "maxtext.command": common,
-        f"maxtext.arm.{spec.recipe}": commands.own(spec),
+        f"maxtext.arm.{spec.recipe}": maxtext_command.own(spec),
         "threads": str(device.usable_threads()),
     }
     return dict(sorted(facts.items()))
@@ -98,7 +98,7 @@ def train(
     whose loss is not finite.
     """
     found = installed(environment)
-    paths = commands.Paths(folder=place.folder, part=place.processes.number)
+    paths = maxtext_command.Paths(folder=place.folder, part=place.processes.number)
     environment = meeting_place(environment, place.processes)
     if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
         raise LauncherError(
@@ -112,10 +112,10 @@ def train(
     patience = Patience(seconds=place.silence_seconds, alive=alive)
     put_back(paths)
     first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
-    if commands.loads_parameters(spec) and not paths.first_parameters.exists():
+    if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
         _write_first_parameters(spec, found, paths, patience, environment)
     paths.metrics.unlink(missing_ok=True)
-    command = commands.train_command(spec, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.train_command(spec, found.python, found.base_yml, paths, environment)
     plan = Plan(first=first, steps=spec.schedule.steps, tokens_per_step=spec.data.tokens_per_step)
     with running(command, paths.folder, paths.log, environment) as process:
         log = Log(paths.log, sys.stderr)
@@ -152,11 +152,11 @@ def data_digest(spec: RunSpec) -> str:
     return digest.hexdigest()
 
 
-def _take_part(spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str]) -> None:
+def _take_part(spec: RunSpec, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
     """Run the same processes as the one that tells; it follows them for all. A failure ends this process, and the launcher the others."""
-    steps = [commands.train_command(spec, found.python, found.base_yml, paths, environment)]
-    if commands.loads_parameters(spec) and not paths.first_parameters.exists():
-        steps.insert(0, commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment))
+    steps = [maxtext_command.train_command(spec, found.python, found.base_yml, paths, environment)]
+    if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
+        steps.insert(0, maxtext_command.first_parameters_command(spec, found.python, found.base_yml, paths, environment))
     for command in steps:
         with running(command, paths.folder, paths.log, environment) as process:
             process.wait()
@@ -206,20 +206,20 @@ def _after(follower: Follower, plan: Plan) -> str:
 
 
 def _write_first_parameters(
-    spec: RunSpec, found: Installed, paths: commands.Paths, patience: Patience, environment: Mapping[str, str]
+    spec: RunSpec, found: Installed, paths: maxtext_command.Paths, patience: Patience, environment: Mapping[str, str]
 ) -> None:
     """Let MaxText write the checkpoint that every run of the seed begins with."""
     shutil.rmtree(paths.folder / "step0", ignore_errors=True)
-    command = commands.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
     doing = "made the parameters of step 0"
     log = run_to_its_end(command, paths.folder / "step0.log", environment, patience, doing, transient=True)
     if not paths.first_parameters.exists():
         raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
 
 
-def _forget_newer_checkpoints(spec: RunSpec, paths: commands.Paths, recorded: int) -> int:
+def _forget_newer_checkpoints(spec: RunSpec, paths: maxtext_command.Paths, recorded: int) -> int:
     """Remove checkpoints beyond what is on record; the step after the newest that stays, from which MaxText will go on."""
-    if not commands.resumes(spec):
+    if not maxtext_command.resumes(spec):
         shutil.rmtree(paths.checkpoints, ignore_errors=True)
     first = 0
     for folder in paths.checkpoints.glob("*"):

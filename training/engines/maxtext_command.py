@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training.engines.maxtext_options import check_text, mesh, quantization
+from training.environment.maxtext_options import check_text, mesh, quantization
 from training.spec import RunSpec
 
 Value = str | int | float | bool

@@ -22,15 +22,15 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from training.engines import maxtext_command as commands
-from training.engines.maxtext_errors import EvaluationFailedError
-from training.engines.maxtext_installed import Installed
+from training.engines import maxtext_command
 from training.engines.maxtext_process import Patience, run_to_its_end
+from training.environment.maxtext_errors import EvaluationFailedError
+from training.environment.maxtext_installed import Installed
 from training.spec import RunSpec
 
 
 def evaluations(
-    spec: RunSpec, found: Installed, paths: commands.Paths, environment: Mapping[str, str], patience: Patience
+    spec: RunSpec, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
 ) -> Iterator[tuple[int, float]]:
     """(step, mean loss in nats a token) of every checkpoint of a run that has ended; raises a MaxTextError where a process breaks."""
     for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
@@ -42,7 +42,7 @@ def evaluations(
             shutil.rmtree(paths.evaluation.rename(done))
 
 
-def put_back(paths: commands.Paths) -> None:
+def put_back(paths: maxtext_command.Paths) -> None:
     """Return the checkpoint whose evaluation a crash broke off to those that are to be evaluated."""
     for folder in paths.evaluation.glob("checkpoints/*"):
         if folder.name.isdecimal() and not (paths.checkpoints / folder.name).exists():
@@ -68,13 +68,13 @@ def summary(metrics: Path) -> float:
 
 
 def _evaluated(
-    spec: RunSpec, step: int, found: Installed, paths: commands.Paths, environment: Mapping[str, str], patience: Patience
+    spec: RunSpec, step: int, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
 ) -> float:
     shutil.rmtree(paths.evaluation, ignore_errors=True)
     (paths.evaluation / "checkpoints").mkdir(parents=True)
     (paths.checkpoints / str(step)).rename(paths.evaluation / "checkpoints" / str(step))
     metrics = paths.evaluation / "metrics.jsonl"
-    command = commands.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
     log = paths.folder / f"evaluation-{step}.log"
     run_to_its_end(command, log, environment, patience, f"evaluated step {step}", transient=False)
     loss = summary(metrics)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from training.engines.maxtext_errors import MetricsError, MetricsStoppedError
+from training.environment.maxtext_errors import MetricsError, MetricsStoppedError
 from training.statistics import StepStats
 
 LOG_LINES = 50

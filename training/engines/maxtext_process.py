@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.engines.maxtext_errors import CrashedError, HungError, MaxTextError, TooLittleMemoryError
 from training.engines.maxtext_follow import LOG_LINES, Log
-from training.launched import COORDINATOR, LauncherError, Processes
-from training.parent_death import ends_with_parent
+from training.environment.distributed import COORDINATOR, LauncherError, Processes
+from training.environment.maxtext_errors import CrashedError, HungError, MaxTextError, TooLittleMemoryError
+from training.environment.parent_death import ends_with_parent
 
 LOOK_SECONDS = 0.2
 

@@ -26,11 +26,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from training import random_bits
-from training.engines.transformer_engine_installed import jax_modules
-from training.layer_statistics import quiet_statistics
-from training.linear import Channel
-from training.recipes import LinearRecipe
+from training.arithmetic import random_bits
+from training.arithmetic.layer_statistics import quiet_statistics
+from training.arithmetic.linear import Channel
+from training.arithmetic.recipes import LinearRecipe
+from training.environment.transformer_engine_installed import jax_modules
 
 # Transformer Engine's update puts the newest amax last; a history of one would lose it.
 _HISTORY = 2

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from server.database import batches, store
 from server.database.batches import DifferentError
-from server.database.models import Chunk, Run
+from server.database.tables import Chunk, Run
 
 pytestmark = pytest.mark.both_databases
 

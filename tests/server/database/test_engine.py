@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from server.database import events
-from server.database.models import Event
+from server.database.tables import Event
 
 pytestmark = pytest.mark.both_databases
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from server.database.models import Event
+from server.database.tables import Event
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases

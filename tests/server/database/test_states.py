@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.database.models import Job, Run
 from server.database.states import JOB_ENDED, JOB_MOVES, RUN_ENDED, RUN_MOVES, move_job, move_run
+from server.database.tables import Job, Run
 
 pytestmark = pytest.mark.both_databases
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from server.database import store
-from server.database.models import Run
+from server.database.tables import Run
 
 pytestmark = pytest.mark.both_databases
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from server import auth, baselines, jobs
 from server.database import store
-from server.database.models import Job
+from server.database.tables import Job
+from server.jobs import baselines
+from server.jobs import submit as jobs
 from server.readiness import CHECKOUT
+from server.web import auth
 
 AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
 GRAVE = ("serious", "critical")

@@ -7,9 +7,10 @@ from playwright.sync_api import Page, expect
 from pydantic import TypeAdapter
 
 from parity import criteria_from_mapping
-from server import baselines, jobs
-from server.baselines import BaselineChoice
-from server.database.models import Job
+from server.database.tables import Job
+from server.jobs import baselines
+from server.jobs import submit as jobs
+from server.jobs.baselines import BaselineChoice
 from training.spec import JobSpec
 
 LOOKS = ["light"]

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from server.database import store
-from server.database.models import Job, Run
+from server.database.tables import Job, Run
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"

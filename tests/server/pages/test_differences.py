@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from parity.context import differing_context
-from server import jobs
-from server.database.models import Job
-from server.documents import job_document
+from parity.judging.context import differing_context
+from server.database.tables import Job
+from server.documents.job import job_document
+from server.jobs import submit as jobs
 from server.pages.differences import compare
 
 

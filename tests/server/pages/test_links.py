@@ -4,7 +4,8 @@ import html
 import re
 from pathlib import Path
 
-from server import baselines, images
+from server.documents import images
+from server.jobs import baselines
 
 
 def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch):

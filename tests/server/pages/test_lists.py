@@ -4,14 +4,15 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
-from parity.criteria import PROFILES
-from server import auth, jobs
+from parity.judging.criteria import PROFILES
 from server.app import create_app
-from server.database.models import Job, Token
+from server.database.tables import Job, Token
+from server.jobs import submit as jobs
 from server.pages import policies
 from server.pages.listing import JOBS_A_PAGE, listing
 from server.readiness import CHECKOUT
 from server.settings import Settings
+from server.web import auth
 
 LOOKS = ["light"]
 

@@ -6,10 +6,10 @@ What is shown while nothing comes is said to be old; a run is never shown as bro
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from server import jobs
 from server.database import events, store
-from server.database.models import Job, Run
 from server.database.states import begin_attempt
+from server.database.tables import Job, Run
+from server.jobs import submit as jobs
 
 LOOKS = ["light"]
 PROVOKED = r"status of 50\d|net::ERR_"

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from server import hopeless, jobs
 from server.database import store
-from server.database.models import Job, Run
 from server.database.states import begin_attempt, end_attempt
+from server.database.tables import Job, Run
+from server.jobs import futility
+from server.jobs import submit as jobs
 
 LOOKS = ["light"]
 
@@ -106,7 +107,7 @@ def test_no_worker(page: Page):
 def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
     with database.write() as session:
-        assert hopeless.watch(session, job_id) == ["nvfp4"]
+        assert futility.watch(session, job_id) == ["nvfp4"]
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
         end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")

@@ -4,7 +4,7 @@ import time
 
 from playwright.sync_api import Page, expect
 
-from server.database.models import Job, Run, Worker, new_id
+from server.database.tables import Job, Run, Worker, new_id
 from server.pages.queue import queue, training
 
 LOOKS = ["light"]

@@ -5,9 +5,9 @@ import html
 import pytest
 from fastapi.testclient import TestClient
 
-from server import auth
 from server.app import create_app
 from server.settings import Settings
+from server.web import auth
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

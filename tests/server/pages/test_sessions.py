@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from server import auth
-from server.database.models import Token
+from server.database.tables import Token
+from server.web import auth
 
 LOOKS = ["light"]
 PROVOKED = "status of 401"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.pages import words
+from server.pages import filters
 
 GAP = "\u00a0"
 
@@ -11,7 +11,7 @@ GAP = "\u00a0"
     ("value", "shown"), [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000")]
 )
 def test_gaps_carry_their_sign(value, shown):
-    assert words.nats(value) == shown
+    assert filters.nats(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ def test_gaps_carry_their_sign(value, shown):
     ],
 )
 def test_durations(seconds, shown):
-    assert words.duration(seconds) == shown
+    assert filters.duration(seconds) == shown
 
 
 @pytest.mark.parametrize(("steps_a_second", "shown"), [(26.74, "26.7/s"), (0.032, f"31.2{GAP}s each"), (0.0, "0.0/s"), (None, "–")])
 def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
-    assert words.rate(steps_a_second) == shown
+    assert filters.rate(steps_a_second) == shown
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
     [(319_584, f"320{GAP}k"), (8_030_000_000, f"8{GAP}B"), (405e9, f"405{GAP}B"), (1_050_000, f"1.1{GAP}M"), (12e6, f"12{GAP}M")],
 )
 def test_sizes(parameters, shown):
-    assert words.size(parameters) == shown
+    assert filters.size(parameters) == shown
 
 
 def test_minus_signs_only_where_a_number_is_negative():
-    assert words.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
+    assert filters.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
 
 
 def test_the_time_between_two_instants():
-    assert words.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
-    assert words.between(None, None) == "–"
+    assert filters.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
+    assert filters.between(None, None) == "–"
 
 
 def _verdict(mean, half, margin=0.01):
@@ -57,15 +57,15 @@ def _verdict(mean, half, margin=0.01):
 
 def test_small_figures_of_gaps_hold_all_that_they_show_and_share_a_scale():
     near, far = _verdict(0.001, 0.002), _verdict(0.05, 0.01)
-    alone, together = words.small_gap(near), words.small_gap(near, [near, far])
-    assert words.small_gap(far, [near, far]) == words.small_gap(far)
-    assert together["margin"] == words.small_gap(far)["margin"] < alone["margin"]
-    for figure in (alone, together, words.small_gap(far), words.small_gap(_verdict(-0.5, 0.1))):
+    alone, together = filters.small_gap(near), filters.small_gap(near, [near, far])
+    assert filters.small_gap(far, [near, far]) == filters.small_gap(far)
+    assert together["margin"] == filters.small_gap(far)["margin"] < alone["margin"]
+    for figure in (alone, together, filters.small_gap(far), filters.small_gap(_verdict(-0.5, 0.1))):
         assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 128
         assert 0 <= figure["minus"] < 64 < figure["margin"] <= 128
 
 
 @pytest.mark.parametrize("verdict", [{}, {"gap": None}, {**_verdict(0.1, 0.1), "margin": None}, _verdict(float("nan"), 0.1)])
 def test_without_a_finite_gap_and_margin_there_is_no_small_figure(verdict):
-    assert words.small_gap(verdict) is None
-    assert words.small_gap(_verdict(0.0, 0.1), [verdict]) == words.small_gap(_verdict(0.0, 0.1))
+    assert filters.small_gap(verdict) is None
+    assert filters.small_gap(_verdict(0.0, 0.1), [verdict]) == filters.small_gap(_verdict(0.0, 0.1))

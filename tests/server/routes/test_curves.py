@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from server.conclusion import conclude
 from server.database import store
-from server.database.models import Job, Run
+from server.database.tables import Job, Run
+from server.jobs.conclude import conclude
 
 pytestmark = pytest.mark.both_databases
 

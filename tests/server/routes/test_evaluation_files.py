@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from parity import cli
-from parity.plain import canonical_json
+from parity.canonical_json import canonical_json
+from parity.cli import main as cli
 
 
 def _losses(seed, gap=0.0, steps=1500):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from server import jobs
-from server.database.models import Job
+from server.database.tables import Job
+from server.jobs import submit as jobs
 
 pytestmark = pytest.mark.both_databases
 

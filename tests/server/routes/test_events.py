@@ -10,7 +10,7 @@ import pytest
 
 from server.database import events
 from server.database.states import move_job
-from server.live import Broadcast
+from server.web.live import Broadcast
 
 pytestmark = pytest.mark.both_databases
 

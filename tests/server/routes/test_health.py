@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from server.database.models import Worker
+from server.database.tables import Worker
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases

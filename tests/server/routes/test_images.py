@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from parity import cli
-from server import images
-from server.database.models import Job
+from parity.cli import main as cli
+from server.database.tables import Job
+from server.documents import images
 
 BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 

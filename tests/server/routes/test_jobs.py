@@ -6,9 +6,9 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from parity import cli
-from server import jobs
+from parity.cli import main as cli
 from server.app import create_app
+from server.jobs import submit as jobs
 from server.queue import queue_name
 from server.readiness import redis_client
 
@@ -196,7 +196,7 @@ def test_an_id_that_can_not_be_one_is_a_404(api, path):
 
 
 def test_an_error_of_ours_keeps_its_request_id_and_headers(api, monkeypatch):
-    monkeypatch.setattr("server.jobs.find", lambda *_: 1 / 0)
+    monkeypatch.setattr("server.jobs.submit.find", lambda *_: 1 / 0)
     answer = api.get("/api/v1/jobs/j0", headers={"X-Request-ID": "abc"})
     assert answer.status_code == 500
     assert answer.json()["request_id"] == answer.headers["X-Request-ID"] == "abc"

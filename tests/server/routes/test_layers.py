@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.database import store
-from server.database.models import Job
+from server.database.tables import Job
 
 pytestmark = pytest.mark.both_databases
 

@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.app import create_app
-from server.database.models import Run, Worker
 from server.database.states import begin_attempt, end_attempt
+from server.database.tables import Run, Worker
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases

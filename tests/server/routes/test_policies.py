@@ -1,7 +1,7 @@
 """The policies over REST."""
 
 from parity import criteria_from_mapping
-from parity.criteria import PROFILES
+from parity.judging.criteria import PROFILES
 
 
 def test_every_policy_is_told_with_its_margin_and_the_defaults_make_one(api):

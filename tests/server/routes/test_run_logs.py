@@ -3,10 +3,10 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from server import run_logs
 from server.app import create_app
-from server.database.models import Job
 from server.database.states import begin_attempt, end_attempt
+from server.database.tables import Job
+from server.documents import run_logs
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from server import auth
 from server.app import create_app
 from server.database import events
-from server.database.models import Attempt, Job, Run
-from server.silence import end_silent
+from server.database.tables import Attempt, Job, Run
+from server.jobs.stale import end_silent
+from server.web import auth
 
 pytestmark = pytest.mark.both_databases
 

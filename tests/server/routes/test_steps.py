@@ -11,9 +11,9 @@ import pytest
 import zstandard
 from sqlalchemy import select
 
-from server import parquet
+from server.curves import parquet
 from server.database import store
-from server.database.models import Run
+from server.database.tables import Run
 
 pytestmark = pytest.mark.both_databases
 

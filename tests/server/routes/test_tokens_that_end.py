@@ -5,9 +5,9 @@ import time
 import httpx2
 import pytest
 
-from server import auth
 from server.database import events
-from server.database.models import BrowserSession, Token
+from server.database.tables import BrowserSession, Token
+from server.web import auth
 
 pytestmark = pytest.mark.both_databases
 

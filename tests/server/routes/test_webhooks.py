@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from server import auth, webhooks
-from server.database.models import Webhook, WebhookDelivery
+from server.database.tables import Webhook, WebhookDelivery
+from server.jobs import webhooks
+from server.web import auth
 
 ASKED = {"url": "https://hooks.example/in/T0K3N", "events": ["verdict.given", "job.ended"]}
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from training.engines import transformer_engine_installed
-from training.engines.maxtext_options import MaxTextOptions
+from training.environment import transformer_engine_installed
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule
 
 PLAYER = Path(__file__).with_name("play_maxtext.py")
@@ -111,7 +111,7 @@ def stubbed_te(monkeypatch):
     """
     pytest.importorskip("flax", reason="Transformer Engine's Python code imports flax")
     if importlib.util.find_spec("transformer_engine") is None:
-        pytest.skip("Transformer Engine's Python code is not installed here (requirements-dev.lock has it)")
+        pytest.skip("Transformer Engine's Python code is not installed here (locks/dev.lock has it)")
 
     def forget():
         for name in [name for name in sys.modules if name.partition(".")[0].startswith("transformer_engine")]:

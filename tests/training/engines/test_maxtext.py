@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from training.engines import maxtext
-from training.engines.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
-from training.launched import LauncherError, Processes
+from training.environment.distributed import LauncherError, Processes
+from training.environment.maxtext_errors import DivergedError, MaxTextError, MetricsGapError
 from training.provenance import trainer_facts
 from training.spec import Arm, Data
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from training.engines import maxtext_command as command
+from training.engines import maxtext_command
 from training.engines.maxtext_command import Paths
-from training.engines.maxtext_options import QUANTIZATION, MaxTextOptions
+from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
 from training.rules import SpecError
 from training.spec import Arm, Data, Model, Schedule, capability
 
@@ -17,7 +17,7 @@ def paths(tmp_path):
 
 
 def told(spec, paths, environment=None):
-    arguments = command.train_command(spec, "python", "base.yml", paths, environment or {})
+    arguments = maxtext_command.train_command(spec, "python", "base.yml", paths, environment or {})
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
@@ -43,7 +43,7 @@ def test_a_model_by_name_brings_its_own_dimensions(spec, paths):
 @pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
 def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
     for warmup in (0, 1, 7, steps // 3, steps - 1):
-        plan = command.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
+        plan = maxtext_command.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
 
 
@@ -53,8 +53,8 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, paths):
     bf16, fp8 = (told(run, paths) for run in runs)
     differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
     assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
-    assert command.shared(runs[0]) == command.shared(runs[1])
-    assert command.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
+    assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
+    assert maxtext_command.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
 
 
 def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, paths):
@@ -62,7 +62,7 @@ def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, pat
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"init_weights_seed", "learning_rate"}
     assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
-    first = [command.first_parameters_command(run, "python", "base.yml", paths, {}) for _, run in job().runs()]
+    first = [maxtext_command.first_parameters_command(run, "python", "base.yml", paths, {}) for _, run in job().runs()]
     assert first[0] == first[1] == first[2]
     assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(first[0])
 
@@ -112,7 +112,7 @@ def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
 def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
     options = MaxTextOptions(ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
-    found = command.settings(run)
+    found = maxtext_command.settings(run)
     assert (found["ici_fsdp_parallelism"], found["ici_tensor_parallelism"], found["dcn_data_parallelism"]) == (4, 2, 1)
     assert found["per_device_batch_size"] == 1.0
     for wrong in ({"ici_tensor_parallelism": 3}, {"ici_fsdp_parallelism": 4}, {"ici_data_parallelism": 0}, {"dcn_data_parallelism": -1}):

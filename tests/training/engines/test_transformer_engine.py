@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training import fingerprint, loop
-from training import linear as emulated
-from training.data import Corpus
+from training.arithmetic import linear as emulated
+from training.arithmetic.linear import quiet_channel
+from training.arithmetic.recipes import linear_recipe
 from training.device import Device
 from training.engines import transformer_engine
-from training.linear import quiet_channel
-from training.recipes import linear_recipe
 from training.rules import SpecError
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule
 from training.switches import NO_SWITCHES, Switches
+from training.trainer import fingerprint, loop
+from training.trainer.data import Corpus
 
 # Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")

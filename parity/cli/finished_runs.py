@@ -1,0 +1,89 @@
+"""Finished runs from files, for the runs of a job that the user trained: read, proved complete, sent, and counted again by the server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from parity.cli.output import UsageError
+from parity.client.rest import Client
+from parity.judging.curve import Completeness, Curve, FloatArray, IntArray, curve_from_arrays
+from parity.readers import read_run
+
+EVENT_FILES = "*tfevents*"
+_STEPS_AT_ONCE = 20_000
+_VALIDATION = "validation_loss"
+
+
+def read_finished(path: str, columns: Mapping[str, str]) -> Curve:
+    """The run in a file, or in a folder of TensorBoard's event files (of a run that was resumed, the later file wins)."""
+    if not Path(path).is_dir():
+        return read_run(path, columns=columns)
+    files = sorted(Path(path).rglob(EVENT_FILES))
+    if not files:
+        raise UsageError(f"{path}: holds no event file of TensorBoard (a name with tfevents in it); name a file, or another folder")
+    parts = [read_run(str(file), columns=columns) for file in files]
+    # A restart replaces everything from its first step on, also what it did not reach again.
+    kept, limit = [], math.inf
+    for part in reversed(parts):
+        kept.append(part.steps < limit)
+        limit = min(limit, part.steps[0] if len(part.steps) else limit)
+    kept.reverse()
+    names = sorted({name for part in parts for name in part.columns})
+
+    def joined(values: Callable[[Curve], FloatArray | IntArray]) -> FloatArray:
+        return np.concatenate([values(part)[keep] for part, keep in zip(parts, kept, strict=True)])
+
+    return curve_from_arrays(
+        joined(lambda part: part.steps),
+        joined(lambda part: part.loss),
+        columns={name: joined(lambda part, name=name: part.columns.get(name, np.full(len(part.steps), np.nan))) for name in names},  # type: ignore[misc]
+        label=path,
+        notes=[note for part in parts for note in part.notes],
+        overwritten=sum(part.completeness.duplicates + int((~keep).sum()) for part, keep in zip(parts, kept, strict=True)),
+    )
+
+
+def incomplete(found: Completeness, planned_steps: int) -> str | None:
+    """Why a curve is not the whole of a run that was planned to take so many steps, or None."""
+    if found.first is None or found.last is None or found.stride is None:
+        return f"it has {found.count} steps, expected two at least"
+    if found.gaps:
+        expected = (found.last - found.first) // found.stride + 1
+        return f"{expected - found.count} of {expected} steps are missing between step {found.first} and {found.last}, in {found.gaps} gaps"
+    if found.first > found.stride:
+        return f"it begins at step {found.first}, expected the beginning: 0 to {found.stride}"
+    if found.last + found.stride < planned_steps:
+        return f"it ends at step {found.last}, but the job plans {planned_steps}"
+    return None
+
+
+def send(client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None) -> str | None:
+    """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
+    epoch = client.attach(run_id, context, recipe)["epoch"]
+    names, table = _table(curve)
+    covered = {}
+    for start in range(0, table.shape[1], _STEPS_AT_ONCE):
+        covered = client.append(run_id, epoch, "train", names, table[:, start : start + _STEPS_AT_ONCE])["covered"]
+    validated = curve.columns.get(_VALIDATION)
+    if validated is not None:
+        there = ~np.isnan(validated)
+        for start in range(0, int(there.sum()), _STEPS_AT_ONCE):
+            part = slice(start, start + _STEPS_AT_ONCE)
+            client.append(run_id, epoch, "validation", ["step", "loss"], np.stack([curve.steps[there][part], validated[there][part]]))
+    expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
+    recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
+    if recorded != expected:
+        return f"the server has {recorded} of count, first and last step, the file {expected}"
+    client.finish(run_id, epoch, "finished")
+    return None
+
+
+def _table(curve: Curve) -> tuple[list[str], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
+    """The names and rows of training that the record takes; a total loss is the record's `loss`, beside the judged `lm_loss`."""
+    rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
+    rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != _VALIDATION}
+    return list(rows), np.stack(list(rows.values()))

@@ -1,0 +1,264 @@
+"""The verb for CI: ask a server for the verdict of parity.yaml, wait for it, and leave with a code that a pipeline understands."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from parity.cli import gate_report, watching
+from parity.cli.exits import EXIT_CODES
+from parity.cli.gate_policy import GatePolicy, gate_policy_from_mapping
+from parity.cli.gate_report import Outcome, Result
+from parity.cli.jobs import Reuse, Server, Token, baseline_of, job_file
+from parity.cli.output import UsageError
+from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+
+app = typer.Typer()
+
+# That long a server may be away when it is asked; while a job is watched, `watching` has a patience of its own.
+_PATIENCE_SECONDS = 30.0
+_AGAIN_SECONDS = 2.0
+_RESULTS: Mapping[int, Result] = {0: "pass", 1: "fail", 3: "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    job: Mapping[str, Any]
+    criteria: Mapping[str, Any]
+    baseline: Mapping[str, Any] | None
+    revision: str
+    fresh: bool
+    deadline: float | None
+
+
+@app.command()
+def gate(
+    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and, if wanted, `gate:`.")],
+    revision: Annotated[
+        str | None, typer.Option(help="What the code that trains is; another one is trained anew. Default: $GITHUB_SHA, else git's HEAD.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train every run anew, whatever there is. Default: not.")] = False,
+    reuse: Reuse = None,
+    max_age_days: Annotated[
+        float | None, typer.Option(help="Serve an earlier verdict for so many days. Default: 7, or the file's.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait, then exit code 5; the job goes on. Default: the file's.")] = None,
+    advisory: Annotated[
+        bool | None, typer.Option("--advisory/--no-advisory", help="Leave with 0 whatever comes out, and say so. Default: the file's, no.")
+    ] = None,
+    on_inconclusive: Annotated[
+        str | None, typer.Option(metavar="fail|pass", help="Exit code of an inconclusive verdict: 3, or 0. Default: the file's, fail.")
+    ] = None,
+    on_infra: Annotated[
+        str | None, typer.Option(metavar="fail|pass", help="Exit code where no verdict can be had: 4, or 0. Default: the file's, fail.")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the outcome here as JSON. Default: not written.")
+    ] = None,
+    junit: Annotated[str | None, typer.Option(metavar="FILE", help="Write JUnit XML here. Default: not written.")] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="Write a comment's text here. Default: not written.")] = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+) -> int:
+    """Gate CI on a job: found where it was judged already, else trained. 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout.
+
+    Ctrl-C or the end of the CI job stops the waiting, never the job.
+    """
+    content = job_file(file)
+    flags = {
+        "max_age_days": max_age_days,
+        "timeout_seconds": timeout,
+        "advisory": advisory,
+        "on_inconclusive": on_inconclusive,
+        "on_infra": on_infra,
+    }
+    policy = gate_policy_from_mapping(content.get("gate"), flags)
+    _check_plain(file, content)
+    gate_report.prepare((json_file, junit, markdown))
+    question = _Question(
+        job=content["job"],
+        criteria=content["criteria"],
+        baseline=baseline_of(content, reuse),
+        revision=revision_of(Path(file)) if revision is None else revision,
+        fresh=fresh,
+        deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
+    )
+    progress = Console(stderr=True, highlight=False, markup=False)
+    with Client(server, token) as client:
+        outcome = _outcome(client, question, policy, progress)
+    print(outcome.line)
+    code, note = gate_report.leaves_with(outcome, policy)
+    said = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
+    said += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
+    for line in said:
+        if line:
+            progress.print(line, soft_wrap=True)
+    return code
+
+
+def _check_plain(file: str, content: Mapping[str, Any]) -> None:
+    try:
+        json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
+
+
+def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
+    """The verdict, after a second look where a fail is narrow and the policy wants one."""
+    outcome = _ask(client, question, policy, progress)
+    narrow = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail" and is_narrow(verdict)]
+    fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
+    if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
+        return outcome
+    progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
+    named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
+    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
+    second = _ask(client, larger, policy, progress)
+    if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
+        return dataclasses.replace(outcome, unconfirmed=second.trouble)
+    return dataclasses.replace(second, confirms=outcome.job)
+
+
+def is_narrow(verdict: Mapping[str, Any]) -> bool:
+    """Whether an interval lies beyond the margin by less than half of its own width."""
+    if verdict["codes"][0] != "GAP_EXCEEDS_MARGIN":
+        return False
+    gap, margin = verdict["gap"], verdict["margin"]["nats"]
+    return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
+
+
+def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *, baseline: bool = True) -> dict[str, Any]:
+    """The job with another replicate of these candidates (by position), and of the baseline."""
+    larger: dict[str, Any] = copy.deepcopy(dict(job))
+    for arm in (*([larger["baseline"]] if baseline else []), *(larger["candidates"][position] for position in candidates)):
+        arm["replicates"] = arm.get("replicates", 1) + 1
+    return larger
+
+
+def _ask(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
+    """Have a question answered, however long it takes; what stops it becomes an outcome too."""
+    outcome = Outcome(result="infrastructure", revision=question.revision)
+    try:
+        with _stoppable():
+            found = _submitted(client, question, policy, progress)
+            job = found["job"]
+            url = client.page(job["id"])
+            outcome = dataclasses.replace(
+                outcome,
+                found=found["found"],
+                reason=found["reason"],
+                age_seconds=found["age_seconds"],
+                expires_at=found["expires_at"],
+                job=job["id"],
+                url=url,
+                config_hash=job["config_hash"],
+            )
+            if job["status"] not in watching.ENDED:
+                progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
+                job = _waited_for(client, job["id"], question.deadline, progress)
+            return _ended(outcome, job)
+    except KeyboardInterrupt:
+        known = f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
+        return dataclasses.replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {known}")
+    except watching.WatchTimeoutError as error:
+        return dataclasses.replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
+    except (UnreachableError, ClientError) as error:
+        if not watching.may_pass(error):
+            raise
+        return dataclasses.replace(outcome, trouble=str(error))
+
+
+def _submitted(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> dict[str, Any]:
+    """The server's answer; asked again for a while where none comes, under one key."""
+    key, began, told = uuid.uuid4().hex, time.monotonic(), False
+    while True:
+        try:
+            return client.gate(
+                question.job,
+                question.criteria,
+                revision=question.revision,
+                max_age_days=policy.max_age_days,
+                fresh=question.fresh,
+                key=key,
+                baseline=question.baseline,
+            )
+        except (UnreachableError, ClientError) as error:
+            if not watching.may_pass(error) or time.monotonic() - began > _PATIENCE_SECONDS:
+                raise
+            if not told:
+                progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
+            told = True
+            pause = watching.pause_after(error, _AGAIN_SECONDS)
+        time.sleep(pause)
+
+
+def _waited_for(client: Client, job_id: str, deadline: float | None, progress: Console) -> dict[str, Any]:
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    return watching.follow(client, job_id, progress, left)
+
+
+def _waiting(client: Client, job_id: str | None) -> str:
+    """What a job waits for, where it does and the server still says so."""
+    try:
+        waiting = client.job(job_id)["waiting"] if job_id else None
+    except (UnreachableError, ClientError):
+        waiting = None
+    return f". {waiting}" if waiting else ""
+
+
+def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
+    if job["status"] != "concluded":
+        why = f": {job['message']}" if job["message"] else ""
+        return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
+    judged = dataclasses.replace(outcome, verdicts=job["verdicts"], reused=gate_report.reused_words(job))
+    worst = judged.worst
+    return dataclasses.replace(judged, result=_RESULTS[EXIT_CODES[worst["verdict"] if worst else "inconclusive"]])
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell in the background ignores it."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def revision_of(file: Path) -> str:
+    """What CI says is checked out, else git's HEAD where the file is, with a digest of what was changed since; else nothing."""
+    if given := os.environ.get("GITHUB_SHA"):
+        return given
+    git = shutil.which("git")
+    head = _git(git, file, "rev-parse", "HEAD").strip()
+    changed = _git(git, file, "diff", "HEAD") if head else ""
+    return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:12]}" if changed else "")
+
+
+def _git(git: str | None, file: Path, *words: str) -> str:
+    if git is None:
+        return ""
+    done = subprocess.run([git, *words], cwd=file.resolve().parent, check=False, capture_output=True, text=True, errors="replace")
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,233 @@
+"""What a gate leaves behind: one line for the log, and files for CI (JSON, JUnit, Markdown, GitHub's summary and outputs).
+
+GitHub drops a step's summary above 1024 KiB and refuses a comment above 65,536 characters. Whole sections are left out, never a part of
+one, and the text says how many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.canonical_json import canonical_json
+from parity.cli.exits import EXIT_CODES
+from parity.cli.gate_policy import GatePolicy
+from parity.cli.output import UsageError
+from parity.report.junit import render_junit
+from parity.report.text import escaped, headline, markdown_sections
+from parity.version import ENGINE_VERSION
+
+SCHEMA = "parity.gate/1"
+COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
+SUMMARY_BYTES = 1024 * 1024
+_WORST_FIRST = ("fail", "inconclusive", "pass")
+
+Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a gate came out: the verdicts, or the trouble because of which there are none.
+
+    `found` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
+    the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone. `reused` says whose curves the
+    baseline has, where it was not trained.
+    """
+
+    result: Result
+    revision: str
+    verdicts: Sequence[Mapping[str, Any]] = ()
+    trouble: str | None = None
+    found: str | None = None
+    reason: str | None = None
+    age_seconds: float | None = None
+    expires_at: str | None = None
+    job: str | None = None
+    url: str | None = None
+    config_hash: str | None = None
+    confirms: str | None = None
+    unconfirmed: str | None = None
+    reused: str | None = None
+
+    @property
+    def line(self) -> str:
+        """The outcome in one line: the worst verdict's headline, or why there is none."""
+        if self.trouble is not None:
+            return f"NO VERDICT ({self.result}): {' '.join(self.trouble.split())}"
+        others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
+        several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
+        return " ".join(f"{headline(self.worst or {})}{several}".split())
+
+    @property
+    def worst(self) -> Mapping[str, Any] | None:
+        """The verdict that decides, or None."""
+        return min(self.verdicts, key=lambda one: _WORST_FIRST.index(one["verdict"]), default=None)
+
+
+def leaves_with(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
+    """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
+    code = EXIT_CODES[outcome.result]
+    passes = {"inconclusive": policy.on_inconclusive == "pass", "infrastructure": policy.on_infra == "pass"}
+    why = "advisory" if policy.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
+    if code and (policy.advisory or passes.get(outcome.result, False)):
+        return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
+    return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else ""
+
+
+def age_in_words(seconds: float) -> str:
+    """ "3.2 hours" and the like."""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+
+
+def reused_words(job: Mapping[str, Any]) -> str | None:
+    """Which runs of a job's baseline were not trained, because equal ones had been, and how old those are; None where all were."""
+    arm = job["arms"][0]
+    found = [run["reused"] for run in arm["runs"] if run["reused"]]
+    if not found:
+        return None
+    named = f" of {job['baseline']['name']} version {job['baseline']['version']}" if job["baseline"] else ""
+    oldest = max((one["age_seconds"] or 0.0 for one in found), default=0.0)
+    return f"baseline {arm['name']}: {len(found)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
+
+
+def origin(outcome: Outcome) -> str:
+    """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
+    if outcome.job is None:
+        return "no job"
+    if outcome.found == "concluded" and outcome.age_seconds is not None:
+        said = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
+    elif outcome.found == "running":
+        said = f"job {outcome.job} was asked for already"
+    else:
+        said = f"new job {outcome.job}: {outcome.reason}"
+    if outcome.reused:
+        said += f"; {outcome.reused}"
+    if outcome.confirms:
+        said += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
+    if outcome.unconfirmed:
+        said += f"; its fail is narrow and stands unconfirmed: {outcome.unconfirmed}"
+    return said
+
+
+def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
+    """The outcome as JSON-able values, with every verdict whole."""
+    code, note = leaves_with(outcome, policy)
+    return {
+        "schema": SCHEMA,
+        "engine_version": ENGINE_VERSION,
+        "result": outcome.result,
+        "exit_code": code,
+        "note": note,
+        "headline": outcome.line,
+        "trouble": outcome.trouble,
+        "cached": outcome.found == "concluded",
+        "origin": origin(outcome),
+        "age_seconds": outcome.age_seconds,
+        "expires_at": outcome.expires_at,
+        "reused": outcome.reused,
+        "confirms": outcome.confirms,
+        "unconfirmed": outcome.unconfirmed,
+        "job": outcome.job,
+        "url": outcome.url,
+        "config_hash": outcome.config_hash,
+        "revision": outcome.revision,
+        "verdicts": list(outcome.verdicts),
+    }
+
+
+def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) -> str:
+    """A comment or a summary: the result first, then as many whole sections as fit."""
+    note = leaves_with(outcome, policy)[1]
+    link = f"[the job's page]({outcome.url})" if outcome.url else ""
+    facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
+    first = f"### parity: {outcome.result}\n\n{' · '.join(fact for fact in facts if fact)}"
+    rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts)
+    last = f"parity {ENGINE_VERSION}\n"
+    kept, left_out = [first], 0
+    for section in rest:
+        if fits("\n\n".join([*kept, section, _left_out(len(rest)), last])):
+            kept.append(section)
+        else:
+            left_out += 1
+    return "\n\n".join([*kept, *([_left_out(left_out)] if left_out else []), last])
+
+
+def _left_out(sections: int) -> str:
+    return f"*{sections} sections are left out, because they would not fit here; the job's page and the JSON report have them.*"
+
+
+def fits_a_comment(text: str) -> bool:
+    """Whether GitHub takes it as a comment."""
+    return len(text) <= COMMENT_CHARACTERS
+
+
+def prepare(paths: Sequence[str | None]) -> None:
+    """Check that the reports can be written, before hours are waited; a report of an earlier gate goes, so that none is taken for this."""
+    for path in (Path(path) for path in paths if path):
+        if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UsageError(f"{path}: can't be written; expected the name of a file in a folder that is there")
+        path.unlink(missing_ok=True)
+
+
+def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str | None, comment: str | None) -> list[str]:
+    """Write the reports that were asked for, and GitHub's where it runs this; returns what could not be written."""
+    troubles = []
+    if json:
+        troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))
+    if junit:
+        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble, _facts(outcome, policy)), "w"))
+    if comment:
+        troubles.append(_put(comment, markdown(outcome, policy, fits_a_comment), "w"))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        room = SUMMARY_BYTES - (Path(summary).stat().st_size if Path(summary).exists() else 0)
+        text = markdown(outcome, policy, lambda text: len(text.encode()) < room)
+        troubles.append(_put(summary, text, "a") if len(text.encode()) < room else f"{summary}: is full")
+    if output := os.environ.get("GITHUB_OUTPUT"):
+        troubles.append(_put(output, "".join(f"{name}={value}\n" for name, value in _outputs(outcome, policy).items()), "a"))
+    return [trouble for trouble in troubles if trouble]
+
+
+def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
+    """What JUnit says of the whole gate: where the verdict and the baseline come from, with their ages, and what the policy changes."""
+    return {
+        "origin": origin(outcome),
+        "baseline_reused": outcome.reused,
+        "revision": outcome.revision or None,
+        "url": outcome.url,
+        "note": leaves_with(outcome, policy)[1] or None,
+    }
+
+
+def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
+    """One line each, whatever a server or a file put into it: a line break would be another output."""
+    worst = outcome.worst or {}
+    gap, margin = worst.get("gap") or {}, worst.get("margin") or {}
+    values = {
+        "verdict": outcome.result,
+        "exit_code": leaves_with(outcome, policy)[0],
+        "headline": outcome.line,
+        "candidate": (worst.get("candidate") or {}).get("name"),
+        "gap_nats": gap.get("mean"),
+        "ci_low": gap.get("lo"),
+        "ci_high": gap.get("hi"),
+        "margin_nats": margin.get("nats"),
+        "cached": "true" if outcome.found == "concluded" else "false",
+        "job": outcome.job,
+        "url": outcome.url,
+    }
+    return {name: "" if value is None else " ".join(str(value).split()) for name, value in values.items()}
+
+
+def _put(path: str, text: str, mode: Literal["w", "a"]) -> str | None:
+    try:
+        with Path(path).open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        return f"{path}: can't be written ({error.strerror})"
+    return None

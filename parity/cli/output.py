@@ -1,0 +1,34 @@
+"""What every verb prints: verdicts to stdout in the form asked for, and the error that asks the caller for a change."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from parity.report.text import render_json, render_markdown, render_text
+
+WIDTH = 80
+
+
+class UsageError(Exception):
+    """What the caller has to change, in one line."""
+
+
+def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: bool) -> None:
+    """Print verdict documents to stdout in the form asked for."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; expected one of them")
+    if as_json or markdown:
+        sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
+    else:
+        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a report to a file; UsageError where that can't be done."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written ({error.strerror})") from None

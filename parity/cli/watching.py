@@ -1,0 +1,148 @@
+"""A job followed in a terminal: a bar, loss, gap and time left per arm; plain lines where nobody watches."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from parity.client.rest import Client, ClientError, UnreachableError
+
+ENDED = frozenset({"concluded", "failed", "cancelled"})
+_PERIOD_SECONDS = 1.0
+_LINE_SECONDS = 30.0
+# The server may restart under a watcher: that long it is asked again before the watcher gives up.
+_PATIENCE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 60.0
+_GAP_BINS = 20
+
+
+class WatchTimeoutError(Exception):
+    """The job had not ended in the time that the caller gave it."""
+
+
+def follow(
+    client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Show a job's progress until it ends; its last document. Stopping to watch never stops the job.
+
+    `check` is called about once a second; what it raises ends the watching.
+    """
+    documents = _documents(client, job_id, timeout_seconds, check or (lambda: None))
+    if not console.is_terminal:
+        return _follow_in_lines(client, documents, console)
+    document: dict[str, Any] = {}
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        for document in documents:
+            live.update(table(document, _gaps(client, document)))
+    return document
+
+
+def _documents(client: Client, job_id: str, timeout_seconds: float | None, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """The job about once a second, the last one ended."""
+    began = answered = time.monotonic()
+    while True:
+        check()
+        pause = _PERIOD_SECONDS
+        try:
+            document = client.job(job_id)
+            answered = time.monotonic()
+        except (UnreachableError, ClientError) as error:
+            if not may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
+                raise
+            pause = pause_after(error, _PERIOD_SECONDS)
+        else:
+            yield document
+            if document["status"] in ENDED:
+                return
+        if timeout_seconds is not None and time.monotonic() - began >= timeout_seconds:
+            raise WatchTimeoutError(f"job {job_id} had not ended after {timeout_seconds:g} s; it goes on: `parity watch {job_id}`")
+        left = math.inf if timeout_seconds is None else began + timeout_seconds - time.monotonic()
+        time.sleep(max(0.0, min(pause, left)))
+
+
+def pause_after(error: Exception, seconds: float) -> float:
+    """How long to wait before asking again: so many seconds, or longer where the server said so, but a minute at most."""
+    return max(seconds, min(getattr(error, "retry_after", None) or 0.0, _LONGEST_PAUSE_SECONDS))
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether asking again may help: no answer, too many requests, or a server that is in trouble itself."""
+    return not isinstance(error, ClientError) or error.status >= 500 or error.status == 429
+
+
+def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
+    next_line, document = 0.0, {}
+    for document in documents:
+        if time.monotonic() >= next_line:
+            gaps = _gaps(client, document)
+            arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
+            waiting = f". {document['waiting']}" if document["waiting"] else ""
+            state = f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} left"
+            console.print(f"{state}: {arms}{waiting}", soft_wrap=True)
+            next_line = time.monotonic() + _LINE_SECONDS
+    return document
+
+
+def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
+    gap = f" gap {gaps[arm['name']]:+.4f}" if arm["name"] in gaps else ""
+    return f"{arm['name']} {arm['steps_done']}/{arm['planned_steps']} loss {_loss(arm['loss'])}{gap}"
+
+
+def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
+    """One row an arm: bar, steps, loss, gap (nats, where known) and time left."""
+    shown = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
+    for heading, justify in (
+        ("arm", "left"),
+        ("", "left"),
+        ("steps", "right"),
+        ("loss", "right"),
+        ("gap, nats", "right"),
+        ("left", "right"),
+    ):
+        shown.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=True)
+    for arm in document["arms"]:
+        done, planned = arm["steps_done"], arm["planned_steps"]
+        gap = "baseline" if arm["role"] == "baseline" else f"{gaps[arm['name']]:+.4f}" if arm["name"] in gaps else "–"
+        shown.add_row(
+            arm["name"],
+            ProgressBar(total=planned, completed=done, width=20),
+            f"{done:,}/{planned:,}",
+            _loss(arm["loss"]),
+            gap,
+            _left(arm["eta_seconds"]),
+        )
+    return shown
+
+
+def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
+    """Candidate -> gap over the last twentieth of the steps that it shares with the baseline, where there are any."""
+    found = {}
+    for arm in document["arms"]:
+        if arm["role"] == "candidate" and arm["steps_done"]:
+            try:
+                mean = client.gap(document["id"], arm["name"], _GAP_BINS)["mean"]
+            except (UnreachableError, ClientError) as error:
+                if not may_pass(error):
+                    raise
+                continue
+            if mean and isinstance(mean[-1], float):
+                found[arm["name"]] = mean[-1]
+    return found
+
+
+def _loss(value: float | str | None) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else value or "–"
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

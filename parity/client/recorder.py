@@ -1,0 +1,228 @@
+"""What works behind `parity.Run`: one thread takes rows from memory to a spool on disk, another takes the spool to the server.
+
+Neither ever stops the training. Rows wait in memory while the disk is full, spools wait on disk while the server is away.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.client import spool
+from parity.client.delivery import WRONG_TOKEN, Delivery, patiently
+from parity.client.environment import surroundings
+from parity.client.rest import Client, ClientError
+from parity.client.spool import Spool, SpoolError
+
+_MOST_ROWS = 200_000  # that wait for a disk which takes nothing; more are dropped, and the server tells the gap
+_ROWS_AT_ONCE = 10_000
+_SPOOL_SECONDS = 0.02
+_DISK_SECONDS = 1.0
+_NO_NUMBERS = frozenset({"end", "message", "step"})
+_WENT_BACK = {"end": "broke_off", "message": "training went back to an earlier step"}
+
+Complain = Callable[[str, str], None]
+
+
+class Recorder:
+    """Rows of one process on their way; `complain(about, problem)` is told what goes wrong, `problem` is the last that matters."""
+
+    def __init__(
+        self,
+        folder: Path,
+        about: Mapping[str, Any],
+        manifest: Mapping[str, str],
+        *,
+        token: str | None,
+        flush_seconds: float,
+        complain: Complain,
+    ) -> None:
+        self.problem = ""
+        self._complain = complain
+        self._about = about
+        self._manifest = manifest
+        self._token = token
+        self._flush_seconds = flush_seconds
+        self._rows: deque[dict[str, Any]] = deque()
+        self._pending: list[dict[str, Any]] = []
+        self._spool: Spool | None = None
+        self._unsent: deque[Spool] = deque()  # ours, locked until the server has them
+        self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._refused = threading.Event()  # nobody will ever want what follows
+        self._is_wrong_token = False
+        self._locked_out = threading.Event()  # asked once more at the end of the run, the server did not take the token
+        self.folder = self._writable(folder)
+        self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take a row; its values may be arrays that are not computed yet."""
+        if self._refused.is_set():
+            return
+        if len(self._rows) >= _MOST_ROWS:
+            self._complain("full", f"{_MOST_ROWS:,} rows wait for the disk, further ones are dropped")
+            return
+        self._rows.append(row)
+
+    def go_back(self) -> None:
+        """What follows is a new attempt."""
+        self._rows.append(_WENT_BACK)
+
+    def end(self, outcome: str, message: str | None, seconds: float) -> bool:
+        """Say how the run ended and wait, at most so long, until the server knows; whether it does.
+
+        A server that does not take the token is asked once more and then not waited for: what is logged is in the spool.
+        """
+        self._rows.append({"end": outcome, "message": message})
+        deadline = time.monotonic() + seconds
+        self._closing.set()
+        while time.monotonic() < deadline and not self._over.wait(min(_SPOOL_SECONDS, seconds)):
+            if self._locked_out.is_set() and self._spooled.is_set():
+                break
+        if not self._refused.is_set():
+            self._spooled.wait(max(_SPOOL_SECONDS, deadline - time.monotonic()))
+        return self._over.is_set() and not self.problem
+
+    def wait_for_disk(self, seconds: float) -> None:
+        """Wait, at most so long, until everything is in the spool."""
+        deadline = time.monotonic() + seconds
+        while (self._rows or self._pending) and time.monotonic() < deadline:
+            time.sleep(_SPOOL_SECONDS)
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is one of the two threads."""
+        return threading.current_thread() in self._threads
+
+    def _write_spool(self) -> None:
+        about = {**self._about, "manifest": {**self._surroundings(), **self._manifest}}
+        while not self._spooled.is_set() and not self._refused.is_set():
+            try:
+                if self._spool is None:
+                    self._spool = Spool(self.folder, about)
+                    self._unsent.append(self._spool)
+                while (self._rows or self._pending) and self._drain(self._spool):
+                    pass
+            except OSError as error:
+                self._complain("disk", f"{self.folder} takes nothing ({error}); rows are kept in memory until it does")
+                time.sleep(_DISK_SECONDS)
+            except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
+                self._refused.set()
+                self._give_up(f"recording broke off: {error!r}")
+            time.sleep(_SPOOL_SECONDS)
+
+    def _surroundings(self) -> dict[str, str]:
+        try:
+            return surroundings()
+        except Exception as error:  # noqa: BLE001 (a broken package or repository of the user's costs its facts, not the record)
+            self._complain("manifest", f"versions and revision are not recorded: {error!r}")
+            return {}
+
+    def _drain(self, to: Spool) -> bool:
+        """Write some rows; False at the end of the attempt. What a full disk refuses is tried again."""
+        while self._rows and len(self._pending) < _ROWS_AT_ONCE and not (self._pending and "end" in self._pending[-1]):
+            self._pending.append(self._rows.popleft())
+        to.write([line for row in self._pending if (line := self._line(row)) is not None])
+        last = self._pending[-1]
+        self._pending = []
+        if "end" not in last:
+            return True
+        self._spool = None
+        if last is not _WENT_BACK:
+            self._spooled.set()
+        return False
+
+    def _line(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            return {name: value if name in _NO_NUMBERS else float(value) for name, value in row.items()}
+        except Exception as error:  # noqa: BLE001 (whatever the arrays of a framework raise: deleted, on a lost device, of two dimensions)
+            self._complain("value", f"step {row.get('step')} is not recorded: {error}")
+            return None
+
+    def _send(self) -> None:
+        """First what earlier processes left, then this one's spools in turn."""
+        try:
+            with Client(self._about["server"], self._token) as client:
+                for path in spool.spools(self.folder):
+                    with spool.held(path) as is_left:
+                        if is_left:
+                            self._send_leftover(Delivery(path, client))
+                while not self._over.is_set():
+                    if self._unsent:
+                        self._follow(Delivery(self._unsent[0].path, client, live=True))
+                    elif self._spooled.is_set():
+                        self._over.set()
+                    else:
+                        time.sleep(_SPOOL_SECONDS)
+        except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
+            self._give_up(f"sending broke off: {error!r}; what was logged is kept: parity resend {self.folder}")
+
+    def _send_leftover(self, left: Delivery) -> None:
+        try:
+            self._deliver(left, "send_rest")
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
+            self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
+        if left.unreadable:
+            self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
+
+    def _follow(self, delivery: Delivery) -> None:
+        """Send one of our spools while it is written, until its end."""
+        going = self._deliver(delivery, "attach")
+        while going and delivery.path.exists():
+            going = self._deliver(delivery, "send_all")
+            if delivery.path.exists():
+                self._closing.wait(self._flush_seconds) if not self._closing.is_set() else time.sleep(_SPOOL_SECONDS)
+        if going:
+            self._unsent.popleft().close()
+
+    def _deliver(self, delivery: Delivery, what: Literal["attach", "send_all", "send_rest"]) -> bool:
+        """Do it until it works; False where the server refuses for good, or when nobody waits any more."""
+        is_ours = any(delivery.path == own.path for own in self._unsent)
+        try:
+            return patiently(getattr(delivery, what), self._pause, self._put_off)
+        except FileNotFoundError:
+            if is_ours:
+                raise
+            return False  # another process has sent this leftover meanwhile
+        except (ClientError, SpoolError) as error:
+            refusal = delivery.set_aside(error)
+            if is_ours:
+                self._refused.set()
+                self._give_up(refusal)
+            else:
+                self._complain(str(delivery.path), refusal)
+            return False
+
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        self._complain("send", problem)
+        self._over.set()
+
+    def _put_off(self, error: Exception) -> None:
+        """Tell why it was not sent, and note an answer to the last question: that this token will not do."""
+        self._complain("network", f"{error}; what is logged is kept and sent again")
+        self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
+        if self._is_wrong_token and self._closing.is_set():
+            self._locked_out.set()
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait before the next try; True where there is none. With a wrong token the end of the run is the next try."""
+        if self._is_wrong_token and not self._closing.is_set():
+            self._closing.wait(seconds)
+            return self._over.is_set()
+        return self._over.wait(seconds)
+
+    def _writable(self, folder: Path) -> Path:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError as error:
+            instead = Path.home() / ".parity-spool" / folder.name
+            self._complain("folder", f"{folder} can't be written ({error}); {instead} is used")
+            return instead

@@ -1,0 +1,155 @@
+"""How often would the judge be wrong on reruns of one configuration? The run floor with its interval, and every pair judged.
+
+tau = sd of the runs' window means; its interval from chi-squared with K - 1 df. Every ordered pair is an A/A comparison: a fail is a
+false alarm, and an interval that misses 0 a wrong interval. Injected constant gaps (multiples of the margin) give the power.
+naive: what a test without the between-run term says, |gap| > t SE_within.
+
+Can fail: pairs share runs, so the shares are not independent; with few runs they are coarse.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import chdtri
+
+from parity.judging.alignment import align
+from parity.judging.criteria import Amount, Criteria
+from parity.judging.curve import Curve, FloatArray, curve_from_arrays
+from parity.judging.interval import t_quantile
+from parity.judging.verdict import Verdict, judge
+from parity.judging.window import plan_window
+
+DEFAULT_MARGINS = (0.01, 0.005, 0.0025)
+INJECTED = (0.5, 1.0, 1.5, 2.0)
+MAX_INJECTED_PAIRS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tau:
+    """Run floor in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
+
+    value: float
+    lo: float
+    hi: float
+    rel: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and `naive_rejects` shares of intervals."""
+
+    runs: int
+    pairs: int
+    level: float
+    tau: Tau
+    covers_zero: float
+    naive_rejects: float
+    margins: tuple[Mapping[str, float], ...]
+    injected: tuple[Mapping[str, float], ...]
+    codes: Mapping[str, int]
+
+
+def calibrate(
+    runs: Sequence[Curve],
+    *,
+    planned_steps: int | None = None,
+    margins: Sequence[float] = DEFAULT_MARGINS,
+    criteria: Criteria | None = None,
+) -> Calibration:
+    """Judge all ordered pairs of K >= 2 reruns at each relative margin; `criteria` gives everything but the margin.
+
+    Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2 runs or no common window.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"{len(runs)} run was given; expected at least 2 reruns of one configuration")
+    policies = {rel: _policy(criteria, rel) for rel in margins}
+    plan = _plan(runs, planned_steps)
+    means = _run_means(runs, plan, policies[margins[0]])
+    level = float(means.mean())
+    pairs = list(itertools.permutations(runs, 2))
+    judged = {rel: [_one(base, cand, policy, plan) for base, cand in pairs] for rel, policy in policies.items()}
+    measured = [verdict for verdict in judged[margins[0]] if verdict.gap is not None]
+    return Calibration(
+        runs=len(runs),
+        pairs=len(pairs),
+        level=level,
+        tau=_tau(means),
+        covers_zero=_share(measured, _covers_zero),
+        naive_rejects=_share(measured, _naive_rejects),
+        margins=tuple({"margin_rel": rel, **_states(judged[rel])} for rel in margins),
+        injected=tuple(_inject(pairs, policies[rel], plan, rel, factor, level) for rel in margins for factor in INJECTED),
+        codes=dict(sorted(Counter(verdict.codes[0] for verdict in judged[margins[0]]).items())),
+    )
+
+
+def _policy(criteria: Criteria | None, rel: float) -> Criteria:
+    margin = Amount(value=rel, unit="relative")
+    return dataclasses.replace(criteria, margin=margin, profile=None) if criteria else Criteria(margin=margin)
+
+
+def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:
+    if planned_steps is not None:
+        return planned_steps
+    longest = max(runs, key=lambda run: len(run.steps))
+    if len(longest.steps) == 0:
+        raise ValueError("the runs have no steps; expected reruns of one configuration")
+    return int(longest.steps[-1]) - min(1, int(longest.steps[0])) + 1
+
+
+def _one(base: Curve, cand: Curve, policy: Criteria, plan: int) -> Verdict:
+    return judge([base], {"rerun": [cand]}, policy, planned_steps=plan)[0]
+
+
+def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    counted = Counter(verdict.verdict for verdict in verdicts)
+    return {state: counted[state] / len(verdicts) for state in ("pass", "inconclusive", "fail")}
+
+
+def _share(verdicts: Sequence[Verdict], holds: Callable[[Verdict], bool]) -> float:
+    return sum(map(holds, verdicts)) / len(verdicts) if verdicts else math.nan
+
+
+def _covers_zero(verdict: Verdict) -> bool:
+    if verdict.gap is None:
+        return False
+    lo, hi = verdict.gap.bounds(0.95)
+    return lo <= 0.0 <= hi
+
+
+def _naive_rejects(verdict: Verdict) -> bool:
+    if verdict.gap is None:
+        return False
+    within = verdict.gap.within
+    return abs(verdict.gap.mean) > t_quantile(0.95, within.df) * within.value
+
+
+def _run_means(runs: Sequence[Curve], plan: int, policy: Criteria) -> FloatArray:
+    """Window means of the runs on their common steps, (K,)."""
+    window = plan_window(runs, plan, False, policy.window_fraction)
+    together = align(runs, runs[:1], window.last)
+    part = window.part(together.steps)
+    if part.start >= part.stop:
+        raise ValueError(
+            f"the runs have no common step in the window ({window.first} to {window.last}); expected complete reruns of one plan"
+        )
+    means: FloatArray = together.baseline[:, part].mean(axis=1)
+    return means
+
+
+def _tau(means: FloatArray) -> Tau:
+    df = len(means) - 1
+    value = float(means.std(ddof=1))
+    lo, hi = (value * math.sqrt(df / float(chdtri(df, p))) for p in (0.025, 0.975))
+    return Tau(value=value, lo=lo, hi=hi, rel=value / abs(float(means.mean())))
+
+
+def _inject(pairs: Sequence[tuple[Curve, Curve]], policy: Criteria, plan: int, rel: float, factor: float, level: float) -> dict[str, float]:
+    """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at most 200 of the pairs."""
+    stride = 1 + len(pairs) // MAX_INJECTED_PAIRS
+    gap = factor * rel * level
+    verdicts = [_one(base, curve_from_arrays(cand.steps, cand.loss + gap, seed=cand.seed), policy, plan) for base, cand in pairs[::stride]]
+    return {"margin_rel": rel, "gap_in_margins": factor, **_states(verdicts)}

@@ -1,0 +1,215 @@
+"""What to do next, with numbers: which runs or steps would decide, what can pass at all, and what to try after a fail.
+
+h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
+margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
+
+More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.decision import FAIL, Decision
+from parity.judging.interval import Interval, interval
+from parity.judging.measurements import Measurements
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import RunFloor, RunTerm, run_term
+from parity.judging.window_statistics import Late
+from parity.wording import count, sentence_decimals
+
+LayerSnr = Mapping[tuple[str, str], float]
+
+MAX_ADDED_RUNS = 16
+LAYERS_NAMED = 3
+STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would pass, the smallest decidable gap."""
+
+    sentences: tuple[str, ...]
+    add_baseline_runs: int | None = None
+    add_candidate_runs: int | None = None
+    add_steps: int | None = None
+    margin_to_pass: float | None = None
+    minimum_detectable_gap: float | None = None
+
+
+def advise(m: Measurements, decision: Decision, layer_policy: str | None = None, layer_snr_db: LayerSnr | None = None) -> Advice:
+    """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by (layer, operand), dB, where measured."""
+    late = m.late
+    if late is None or late.margin is None:
+        return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
+    lo, hi = late.interval.bounds(m.criteria.confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
+    if decision.deciding.code != "CI_STRADDLES_MARGIN":
+        sentences = _by_code(m, decision, layer_policy, layer_snr_db)
+        return Advice(sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+    runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
+    return Advice(
+        sentences=(_straddle_sentence(m, runs, steps),),
+        add_baseline_runs=runs[0] if runs else None,
+        add_candidate_runs=runs[1] if runs else None,
+        add_steps=steps,
+        margin_to_pass=to_pass,
+        minimum_detectable_gap=detectable,
+    )
+
+
+def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
+    """The interval as it would be with runs added to each arm (seeds added to both where there are several) and a longer window."""
+    run = found.run
+    if run.seeds > 1:
+        seeds = run.seeds + max(add_baseline, add_candidate)
+        term = RunTerm(variance=run.variance * run.seeds / seeds, df=run.df + seeds - run.seeds, seeds=seeds)
+    else:
+        baseline, candidate = (
+            dataclasses.replace(floor, runs=floor.runs + added, df=floor.df + added, measured_df=floor.measured_df + added)
+            for floor, added in zip(floors, (add_baseline, add_candidate), strict=True)
+        )
+        term = run_term(baseline, candidate)
+    within = StandardError(value=found.within.value / step_factor**0.5, df=found.within.df)
+    return interval(found.mean, within, term)
+
+
+def _decides(m: Measurements, late: Late, got: Interval) -> bool:
+    distance = abs(late.margin.nats - got.mean) if late.margin else 0.0
+    return got.half_width(m.criteria.confidence) < distance
+
+
+def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
+    """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
+    for total in range(1, MAX_ADDED_RUNS + 1):
+        splits = [(total, total)] if late.interval.run.seeds > 1 else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
+        widths = {split: predicted(late.interval, late.floors, *split, 1.0) for split in splits}
+        best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
+        if _decides(m, late, widths[best]):
+            return best
+    return None
+
+
+def steps_that_decide(m: Measurements, late: Late) -> int | None:
+    """Planned steps to add so that the interval would leave the margin; None where longer training can't do it."""
+    for factor in STEP_FACTORS:
+        if _decides(m, late, predicted(late.interval, late.floors, 0, 0, factor)):
+            return round((factor - 1.0) * m.window.planned_steps)
+    return None
+
+
+def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None) -> str:
+    seeds = m.late is not None and m.late.interval.run.seeds > 1
+    if runs is None and steps is None:
+        return (
+            f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
+            "settle whether this margin is the right one, or treat the recipes as at the margin."
+        )
+    options = []
+    if runs is not None:
+        options.append(f"Add {count(runs[0], 'seed')} to both arms" if seeds else "Add " + _runs_words(m, runs))
+    if steps is not None:
+        options.append(f"{'or run' if options else 'Run'} {steps:,} more steps")
+    tail = " to decide." if steps is not None else " to decide; more steps won't help."
+    return " ".join(options) + tail
+
+
+def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
+    parts = []
+    for added, arm in ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline)):
+        if added:
+            hours = _run_hours(arm.runs[0].columns.get("step_seconds"))
+            cost = f" (about {added * hours:.3g} hours of training)" if hours else ""
+            parts.append(f"{count(added, f'{arm.name} run')}{cost}")
+    return " and ".join(parts)
+
+
+def _run_hours(step_seconds: object) -> float:
+    values = np.asarray(step_seconds, dtype=np.float64) if step_seconds is not None else np.empty(0)
+    values = values[np.isfinite(values)]
+    return float(values.sum()) / 3600.0 if len(values) else 0.0
+
+
+def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
+    if decision.state == FAIL and decision.deciding.code in _NEXT:  # a gate beside the loss
+        return (_NEXT[decision.deciding.code],)
+    if decision.state == FAIL:
+        return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
+    sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
+    if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+        decimals = sentence_decimals(m.late.margin.nats)
+        half = m.late.interval.half_width(m.criteria.confidence)
+        sentences.append(_measure_noise(m))
+        sentences.append(f"With the noise assumed, a true gap up to {max(m.late.margin.nats - half, 0.0):.{decimals}f} nats can pass.")
+    return tuple(dict.fromkeys(sentences))
+
+
+def _after_fail(m: Measurements, layer_policy: str | None) -> str:
+    """The next experiments in order of cost, without those that the arm has made already."""
+    arm = m.arms.candidate
+    name = f"{arm.recipe or ''} {arm.name}".lower()
+    if "fp4" not in name:
+        return "Look at the first step where the arms part, then rerun with the most sensitive layers (first and last blocks) in bf16."
+    steps = ["keep the last blocks in bf16"]
+    if layer_policy != "mlp_only":
+        steps.append("quantize the MLP layers only (mlp_only)")
+    steps.append("switch to bf16 late in the run")
+    if "no_rht" in name:
+        steps.append("turn the random Hadamard transform on")
+    return f"Try, cheapest first: {', '.join(steps)}."
+
+
+def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
+    """A sentence that names the layers with the lowest finite SNR, each by its worst operand; nothing where none is known."""
+    worst: dict[str, tuple[float, str]] = {}
+    for (layer, operand), snr in layer_snr_db.items():
+        if math.isfinite(snr):
+            worst[layer] = min(worst.get(layer, (math.inf, "")), (snr, operand))
+    if not worst:
+        return ()
+    ranked = sorted((snr, layer, operand) for layer, (snr, operand) in worst.items())[:LAYERS_NAMED]
+    named = ", ".join(f"{layer} ({operand}, {snr:.1f} dB)" for snr, layer, operand in ranked)
+    return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
+
+
+def _measure_noise(m: Measurements) -> str:
+    """Which arms need a further run before their noise is measured."""
+    late = m.late
+    if late is None:
+        return ""
+    sides = ((m.arms.baseline, late.baseline), (m.arms.candidate, late.candidate))
+    arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
+    return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."
+
+
+_NEXT = {
+    "EMPTY": "Check that the file holds the training loss and that the right column was read.",
+    "NO_COMMON_STEPS": "Log both arms on the same steps, or check that both count steps and not tokens or samples.",
+    "DATA_ORDER_MISMATCH": "Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
+    "BASELINE_INVALID": "Fix the baseline first: nothing can be compared with it.",
+    "LOSS_NOT_NATS": "Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
+    "INCOMPLETE": "Let every run reach its planned last step.",
+    "TOO_FEW_STEPS": "Log the loss at every step; where it is, train longer.",
+    "MARGIN_UNDETERMINED": "Add baseline reruns as replicates or with --control, or choose another margin.",
+    "UNSTABLE": "Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    "CONFOUNDED": "Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
+    "NOT_CONVERGED": "Train to the end of the learning-rate schedule.",
+    "BETTER_THAN_BASELINE": "Look for a difference in data, model or evaluation between the arms.",
+    "GAP_GROWING": "Train longer: the gap at the end of the schedule is what counts.",
+    "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
+    "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
+    "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
+    "GRAD_NORM_FAILS": "Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
+    "GRAD_NORM_OPEN": "Record grad_norm in every run, before clipping; where it is there, add runs.",
+    "SPIKES_FAILS": "Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
+    "SPIKES_OPEN": "Look at the candidate's spikes: another run of both arms tells whether they are chance.",
+    "VALIDATION_LOSS_OPEN": "Evaluate all runs on the same steps of the window; where that is done, add runs.",
+    "ACCURACY_FAILS": "Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
+    "ACCURACY_OPEN": "Give both arms' results by item on the same items, or evaluate more items.",
+    "NET_SPEEDUP_FAILS": "The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
+    "NET_SPEEDUP_OPEN": "Record step_seconds in every run; where it is there, add runs.",
+    "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
+}

@@ -1,0 +1,159 @@
+"""Which runs and which steps are compared: equal runs counted once, runs paired by seed, finite steps common to all.
+
+Assumption that can fail: the same seed means the same data order; `pairing` checks it from the curves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
+
+COPY_NATS, COPY_POINTS, COPY_SHARE = 1e-4, 100, 0.9  # the least of real reruns: 0.0034 nats within their last 100 points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nonfinite:
+    """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first such step, whether a run ends in one."""
+
+    count: int
+    worst_share: float
+    first_step: int | None
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Aligned:
+    """Losses of both arms on their common finite steps: steps (n,), baseline (K_A, n), candidate (K_B, n), seeds (K,) of each arm."""
+
+    steps: IntArray
+    baseline: FloatArray
+    candidate: FloatArray
+    baseline_seeds: tuple[int, ...]
+    candidate_seeds: tuple[int, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that both arms have, in order; each is one paired gap."""
+        return tuple(sorted(set(self.baseline_seeds) & set(self.candidate_seeds)))
+
+    def arm_means(self, part: slice = slice(None)) -> tuple[FloatArray, FloatArray]:
+        """Mean curve of each arm (n,): over the runs of a seed first, then over seeds."""
+        return (
+            _mean_over_seeds(self.baseline[:, part], self.baseline_seeds, self.seeds),
+            _mean_over_seeds(self.candidate[:, part], self.candidate_seeds, self.seeds),
+        )
+
+    def digest(self) -> str:
+        """sha256 of the aligned series, baseline runs first."""
+        return series_digest(self.steps, np.concatenate([self.baseline, self.candidate]).ravel())
+
+
+def _mean_over_seeds(loss_KT: FloatArray, run_seeds: tuple[int, ...], seeds: tuple[int, ...]) -> FloatArray:
+    if len(loss_KT) == 1:
+        only: FloatArray = loss_KT[0]
+        return only
+    per_seed = [loss_KT[[i for i, own in enumerate(run_seeds) if own == seed]].mean(axis=0) for seed in seeds]
+    mean: FloatArray = np.mean(per_seed, axis=0)
+    return mean
+
+
+def same_series(left: Curve, right: Curve) -> bool:
+    """Whether two runs have the same steps and the same losses, bit for bit (NaN equals NaN)."""
+    return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
+
+
+def same_run(left: Curve, right: Curve) -> bool:
+    """Whether two series are one run: equal, or copies of it that were stored with other digits or thinned out.
+
+    Copies end together, are finite together, and differ by at most 0.0001 nats at every common step; reruns differ by more than that.
+    """
+    if same_series(left, right):
+        return True
+    stride = max(left.completeness.stride or 1, right.completeness.stride or 1)
+    fewer = min(len(left.steps), len(right.steps))
+    if fewer < COPY_POINTS or abs(int(left.steps[-1]) - int(right.steps[-1])) >= stride:
+        return False
+    common = _common(left.steps, right.steps)
+    if len(common) < COPY_SHARE * fewer:
+        return False
+    a, b = (run.loss[positions(run.steps, common)] for run in (left, right))
+    late = slice(-COPY_POINTS, None)
+    return _copies(a[late], b[late]) and _copies(a, b)  # the end alone tells most reruns apart
+
+
+def _copies(left: FloatArray, right: FloatArray) -> bool:
+    finite = usable(left)
+    return np.array_equal(finite, usable(right)) and bool((np.abs(left[finite] - right[finite]) <= COPY_NATS).all())
+
+
+def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
+    """The runs without those that are an earlier one again, and how many were left out."""
+    found: list[Curve] = []
+    for run in runs:
+        if not any(same_run(run, other) for other in found):
+            found.append(run)
+    return tuple(found), len(runs) - len(found)
+
+
+def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[Curve, ...], int]:
+    """The runs of seeds that both arms have, and how many runs have no partner."""
+    common = {run.seed for run in baseline} & {run.seed for run in candidate}
+    left = tuple(run for run in baseline if run.seed in common)
+    right = tuple(run for run in candidate if run.seed in common)
+    return left, right, len(baseline) + len(candidate) - len(left) - len(right)
+
+
+def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int | None = None) -> Aligned:
+    """Inner join of the finite steps of all runs, up to `last_step` inclusive (the end of the plan)."""
+    runs = (*baseline, *candidate)
+    steps = reduce(_common, (run.steps for run in runs))
+    if last_step is not None:
+        steps = steps[: int(np.searchsorted(steps, last_step, side="right"))]
+    loss_KT = np.empty((len(runs), len(steps)))
+    for row, run in zip(loss_KT, runs, strict=True):
+        row[:] = run.loss[positions(run.steps, steps)]
+    if not all_usable(loss_KT):
+        finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
+        steps, loss_KT = steps[finite], loss_KT[:, finite]
+    return Aligned(
+        steps=steps,
+        baseline=loss_KT[: len(baseline)],
+        candidate=loss_KT[len(baseline) :],
+        baseline_seeds=tuple(run.seed for run in baseline),
+        candidate_seeds=tuple(run.seed for run in candidate),
+    )
+
+
+def positions(steps: IntArray, wanted: IntArray) -> slice | np.ndarray:
+    """Where `wanted` (all present) lies in `steps`; a slice where it is a prefix, which costs nothing."""
+    if len(wanted) <= len(steps) and np.array_equal(steps[: len(wanted)], wanted):
+        return slice(0, len(wanted))
+    found: np.ndarray = np.searchsorted(steps, wanted)
+    return found
+
+
+def _common(left: IntArray, right: IntArray) -> IntArray:
+    shorter = min(len(left), len(right))
+    if np.array_equal(left[:shorter], right[:shorter]):  # the usual case: the same grid, one run perhaps behind
+        return left[:shorter]
+    return np.intersect1d(left, right, assume_unique=True)
+
+
+def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfinite:
+    """Count NaN and infinity up to `last_step`; the share is the larger of the whole run's and the window's (from `first_step`)."""
+    count, share, firsts, at_end = 0, 0.0, [], False
+    for run in runs:
+        end = int(np.searchsorted(run.steps, last_step, side="right"))
+        start = int(np.searchsorted(run.steps, first_step, side="left"))
+        if all_usable(run.loss[:end]):
+            continue
+        bad = ~usable(run.loss[:end])
+        count += int(bad.sum())
+        firsts.append(int(run.steps[int(np.argmax(bad))]))
+        in_window = float(bad[start:].mean()) if start < end else 0.0
+        share = max(share, float(bad.mean()), in_window)
+        at_end = at_end or bool(bad[-1])
+    return Nonfinite(count=count, worst_share=share, first_step=min(firsts, default=None), at_end=at_end)

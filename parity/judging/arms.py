@@ -1,0 +1,102 @@
+"""The two sides of a comparison: which runs count, which don't and why."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.alignment import Nonfinite, align, distinct, nonfinite, paired_by_seed, same_run
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, FloatArray
+from parity.judging.pairing import SAME_ORDER, pair_correlation
+from parity.judging.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One side: name, recipe, the distinct runs that count, how many given runs equal another, and its NaN and infinities."""
+
+    name: str
+    recipe: str | None
+    runs: tuple[Curve, ...]
+    identical: int
+    nonfinite: Nonfinite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arms:
+    """Baseline and candidate with runs of common seeds; `unpaired` given runs have no partner in the other arm."""
+
+    baseline: Arm
+    candidate: Arm
+    unpaired: int
+
+    @property
+    def runs(self) -> tuple[Curve, ...]:
+        """The runs of both arms, baseline first."""
+        return (*self.baseline.runs, *self.candidate.runs)
+
+    @property
+    def share_seeds(self) -> bool:
+        """Whether at least one seed is in both arms."""
+        return bool({run.seed for run in self.baseline.runs} & {run.seed for run in self.candidate.runs})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Controls:
+    """Reruns of the baseline: those used, why others were not, and (C,) window means minus the baseline's mean of that seed."""
+
+    used: tuple[Curve, ...]
+    left_out: tuple[str, ...]
+    offsets: FloatArray
+
+
+def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, window: Window) -> Arms:
+    """Arms of distinct runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
+    if criteria.pairing == "unpaired":
+        baseline, candidate = ([dataclasses.replace(run, seed=0) for run in arm] for arm in (baseline, candidate))
+    left, left_identical = distinct(baseline)
+    right, right_identical = distinct(candidate)
+    left_paired, right_paired, unpaired = paired_by_seed(left, right)
+    if left_paired:
+        left, right = left_paired, right_paired
+    return Arms(
+        baseline=_arm(names[0], left, left_identical, window),
+        candidate=_arm(names[1], right, right_identical, window),
+        unpaired=unpaired,
+    )
+
+
+def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> Arm:
+    found = nonfinite(runs, window.first, window.last)
+    return Arm(name=name, recipe=runs[0].recipe, runs=runs, identical=identical, nonfinite=found)
+
+
+def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
+    """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, not equal."""
+    reference = [run for run in baseline.runs if run.seed == min(run.seed for run in baseline.runs)]
+    used, left_out, offsets = [], [], []
+    for number, control in enumerate(controls):
+        reason, offset = "equal to another run", 0.0
+        if not any(same_run(control, other) for other in (*baseline.runs, *controls[:number])):
+            reason, offset = _check_control(control, reference, criteria, window)
+        if reason:
+            left_out.append(f"{control.label or 'control'}: {reason}")
+        else:
+            used.append(control)
+            offsets.append(offset)
+    return Controls(used=tuple(used), left_out=tuple(left_out), offsets=np.array(offsets))
+
+
+def _check_control(control: Curve, reference: Sequence[Curve], criteria: Criteria, window: Window) -> tuple[str, float]:
+    """Why a control can't be used ("" where it can), and its window mean minus the reference's."""
+    pair = align(reference, [control], window.last)
+    part = window.part(pair.steps)
+    points = part.stop - part.start
+    if points < criteria.min_points:
+        return f"{points} points in the window in common with the baseline, {criteria.min_points} needed", 0.0
+    correlation = pair_correlation(pair.baseline[0], pair.candidate[0])
+    if criteria.pairing == "paired" and correlation is not None and correlation < SAME_ORDER:
+        return f"other data order than the baseline (second differences correlate {correlation:.2f})", 0.0
+    return "", float((pair.candidate[0, part] - pair.baseline[:, part].mean(axis=0)).mean())

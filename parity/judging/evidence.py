@@ -1,0 +1,239 @@
+"""The evidence bundle: series, evaluations, policy, manifest and verdict in a zip, from which another person recomputes it offline.
+
+manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
+bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. What it can't see is a
+bundle in which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
+"""
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.canonical_json import canonical_json, plain
+from parity.judging.advice import LayerSnr
+from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.secondary.downstream import Evaluations
+from parity.judging.secondary.evaluations import TaskResult
+from parity.judging.verdict import judge
+from parity.version import ENGINE_VERSION
+
+BUNDLE_SCHEMA = "parity.bundle/1"
+MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
+RELATIVE_TOLERANCE = 1e-9
+MAX_MEMBER_BYTES = 2 << 30
+_NUMBER = (int, float)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class EvidenceError(ValueError):
+    """A bundle that can't be read at all; the message names the file and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """Everything that `judge` was given."""
+
+    baseline: Sequence[Curve]
+    candidates: Mapping[str, Sequence[Curve]]
+    criteria: Criteria
+    controls: Sequence[Curve] = ()
+    planned_steps: int | None = None
+    assume_complete: bool = False
+    layer_policy: str | None = None
+    baseline_name: str | None = None
+    layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
+    evaluations: Evaluations = field(default_factory=dict)
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Judge the case: one document a candidate."""
+        verdicts = judge(
+            self.baseline,
+            self.candidates,
+            self.criteria,
+            controls=self.controls,
+            planned_steps=self.planned_steps,
+            assume_complete=self.assume_complete,
+            layer_policy=self.layer_policy,
+            baseline_name=self.baseline_name,
+            layer_snr_db=self.layer_snr_db,
+            evaluations=self.evaluations,
+        )
+        return [verdict.document() for verdict in verdicts]
+
+    def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
+        """Role, name and runs of each arm, controls last."""
+        yield "baseline", self.baseline_name or "", self.baseline
+        for name, runs in self.candidates.items():
+            yield "candidate", name, runs
+        if self.controls:
+            yield "control", "", self.controls
+
+
+def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
+    """The bundle of a judged case as the bytes of a zip file."""
+    files: dict[str, bytes] = {}
+    arms = []
+    for number, (role, name, runs) in enumerate(case.arms()):
+        described = [_store_run(run, f"series/{number:03}-{index:03}", files) for index, run in enumerate(runs)]
+        arms.append({"role": role, "name": name, "runs": described})
+    if case.evaluations:
+        files[EVALUATIONS] = canonical_json(case.evaluations).encode()
+    files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
+    manifest = {
+        "schema": BUNDLE_SCHEMA,
+        "engine_version": ENGINE_VERSION,
+        "criteria": case.criteria.document(),
+        "planned_steps": case.planned_steps,
+        "assume_complete": case.assume_complete,
+        "layer_policy": case.layer_policy,
+        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(found.items())] for name, found in case.layer_snr_db.items()},
+        "arms": arms,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+    files[MANIFEST] = canonical_json(manifest).encode()
+    return _zipped(files)
+
+
+def verify(path: str) -> tuple[str, ...]:
+    """What differs between a bundle and its recomputation, one line each; empty where it is identical. Raises EvidenceError."""
+    files = _unzipped(path)
+    manifest = _json(files, MANIFEST, path)
+    differences = _digest_differences(files, manifest)
+    if differences:
+        return differences
+    try:
+        documents = _case(files, manifest).documents()
+        stored = _json(files, VERDICT, path)["verdicts"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error})") from None
+    return tuple(compare_documents(stored, plain(documents), "verdicts"))
+
+
+def compare_documents(stored: object, computed: object, where: str) -> Iterator[str]:
+    """Lines that name every difference between two JSON values; floats agree to 1e-9 relative, all else exactly."""
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        for key in sorted({*stored, *computed}):
+            if key not in stored or key not in computed:
+                yield f"{where}.{key}: only in the {'bundle' if key in stored else 'recomputation'}"
+            else:
+                yield from compare_documents(stored[key], computed[key], f"{where}.{key}")
+    elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
+        for index, (left, right) in enumerate(zip(stored, computed, strict=True)):
+            yield from compare_documents(left, right, f"{where}[{index}]")
+    elif isinstance(stored, _NUMBER) and isinstance(computed, _NUMBER) and float in (type(stored), type(computed)):
+        if not math.isclose(stored, computed, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12):
+            yield f"{where}: {stored!r} in the bundle, {computed!r} recomputed"
+    elif stored != computed or type(stored) is not type(computed):
+        yield f"{where}: {stored!r} in the bundle, {computed!r} recomputed"
+
+
+def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, Any]:
+    arrays = {"steps": run.steps, "loss": run.loss, **{f"columns/{name}": value for name, value in run.columns.items()}}
+    names = {}
+    for index, (name, array) in enumerate(arrays.items()):
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        names[name] = f"{prefix}-{index:02}.npy"
+        files[names[name]] = buffer.getvalue()
+    return {
+        "label": run.label,
+        "seed": run.seed,
+        "replicate": run.replicate,
+        "recipe": run.recipe,
+        "context": dict(run.context),
+        "notes": run.notes,
+        "duplicates": run.completeness.duplicates,
+        "arrays": names,
+    }
+
+
+def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any]) -> Curve:
+    arrays = {name: np.load(io.BytesIO(files[file]), allow_pickle=False) for name, file in entry["arrays"].items()}
+    return curve_from_arrays(
+        arrays["steps"],
+        arrays["loss"],
+        columns={name.removeprefix("columns/"): array for name, array in arrays.items() if name.startswith("columns/")},
+        label=entry["label"],
+        seed=entry["seed"],
+        replicate=entry["replicate"],
+        recipe=entry["recipe"],
+        context=entry["context"],
+        notes=entry["notes"],
+        overwritten=entry["duplicates"],
+    )
+
+
+def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
+    arms = [(arm["role"], arm["name"], [_load_run(files, entry) for entry in arm["runs"]]) for arm in manifest["arms"]]
+    role, name, baseline = arms[0]
+    if role != "baseline":
+        raise ValueError(f"the first arm is {role!r}; expected 'baseline'")
+    return Case(
+        baseline=baseline,
+        candidates={name: runs for role, name, runs in arms if role == "candidate"},
+        controls=[run for role, _, runs in arms if role == "control" for run in runs],
+        criteria=criteria_from_mapping(manifest["criteria"]),
+        planned_steps=manifest["planned_steps"],
+        assume_complete=manifest["assume_complete"],
+        layer_policy=manifest["layer_policy"],
+        baseline_name=name or None,
+        layer_snr_db={
+            candidate: {(layer, operand): float(snr) for layer, operand, snr in entries}
+            for candidate, entries in manifest.get("layer_snr_db", {}).items()
+        },
+        evaluations={
+            arm: {task: TaskResult(**result) for task, result in tasks.items()}
+            for arm, tasks in json.loads(files.get(EVALUATIONS, b"{}")).items()
+        },
+    )
+
+
+def _digest_differences(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    expected = manifest.get("sha256")
+    if not isinstance(expected, dict):
+        return (f"{MANIFEST}: no sha256 of the files",)
+    found = {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != MANIFEST}
+    lines = [f"{name}: missing in the bundle" for name in sorted(expected.keys() - found.keys())]
+    lines += [f"{name}: not in the manifest" for name in sorted(found.keys() - expected.keys())]
+    lines += [f"{name}: sha256 differs from the manifest's" for name in sorted(found) if name in expected and found[name] != expected[name]]
+    return tuple(lines)
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, files[name])
+    return buffer.getvalue()
+
+
+def _unzipped(path: str) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(Path(path)) as archive:
+            large = [info.filename for info in archive.infolist() if info.file_size > MAX_MEMBER_BYTES]
+            if large:
+                raise EvidenceError(f"{path}: {large[0]} is larger than 2 GiB; expected a bundle made by parity compare --bundle")
+            return {info.filename: archive.read(info) for info in archive.infolist()}
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise EvidenceError(f"{path}: no bundle ({error}); expected a zip made by parity compare --bundle") from None
+
+
+def _json(files: Mapping[str, bytes], name: str, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(files[name])
+    except (KeyError, ValueError, RecursionError):
+        raise EvidenceError(f"{path}: no readable {name}; expected a bundle made by parity compare --bundle") from None
+    if not isinstance(found, dict):
+        raise EvidenceError(f"{path}: {name} is no object; expected a bundle made by parity compare --bundle")
+    return found

@@ -1,0 +1,108 @@
+"""Checks beside the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
+
+The loss always gates. `grad_norm`, `spikes`, `validation_loss`, `accuracy` and `net_speedup` advise unless the policy's `gates` names them;
+a gate that could not be measured leaves the verdict open, because a check that was asked for and not made is no pass.
+
+spikes: exact binomial P(X >= n_B | n_A + n_B, 1/2) over the whole run; below 1 % a fail, below 5 % open
+accuracy: fails where one task is surely worse by more than its margin, passes where every task is surely not
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from parity.judging.criteria import GATES, Criteria
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
+from parity.judging.margin import Margin
+from parity.judging.secondary.advisory import Advisory
+from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
+from parity.wording import count
+
+OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
+_ORDER: tuple[State, ...] = (FAIL, INCONCLUSIVE, PASS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: whether it gates or advises, how it came out, and why; `state` is None where it could not be made."""
+
+    name: str
+    role: Literal["gate", "advice"]
+    state: State | None
+    sentence: str
+
+
+def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[Check, ...]:
+    """Every check beside the loss, in a fixed order."""
+    found = {
+        "grad_norm": _grad_norm(advisory),
+        "spikes": _spikes(advisory),
+        "validation_loss": _validation(advisory, margin),
+        "accuracy": _accuracy(advisory),
+        "net_speedup": _net_speedup(advisory),
+    }
+    return tuple(
+        Check(name=name, role="gate" if name in criteria.gates else "advice", state=found[name][0], sentence=found[name][1])
+        for name in GATES
+        if name in found
+    )
+
+
+def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
+    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open."""
+    if decision.state != PASS:
+        return decision
+    gates = [check for check in made if check.role == "gate"]
+    for state, suffix in ((FAIL, "FAILS"), (INCONCLUSIVE, "OPEN")):
+        for check in gates:
+            if (check.state or INCONCLUSIVE) == state:
+                reason = Reason(code=f"{check.name.upper()}_{suffix}", sentence=check.sentence)
+                return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
+    return decision
+
+
+def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.grad_norm
+    if found is None:
+        return None, "Gradient norms were not recorded by all runs."
+    states: dict[str, State] = {"inside": PASS, "outside": FAIL, "open": INCONCLUSIVE}
+    words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[found.state]
+    return states[found.state], f"The gradient norms' ratio {found.ratio:.3f} ({found.lo:.3f} to {found.hi:.3f}) {words} 0.909 to 1.100."
+
+
+def _spikes(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.run_spikes
+    if found is None:
+        return None, f"Spikes over the whole run could not be counted: fewer than {2 * RUN_BLOCK_POINTS} common steps."
+    p = found.p_candidate_more
+    state: State = FAIL if p < ONE_SIDED_ALPHA else INCONCLUSIVE if p < OPEN_ALPHA else PASS
+    words = {PASS: "no more than chance gives", FAIL: "more than chance gives", INCONCLUSIVE: "perhaps more than chance gives"}[state]
+    both = f"Over the whole run the candidate spikes {count(found.candidate, 'time')}, the baseline {count(found.baseline, 'time')}"
+    return state, f"{both}: {words} (p {p:.2g})."
+
+
+def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
+    tasks = advisory.downstream
+    if not tasks:
+        return None, "No downstream accuracy of both arms was given."
+    worst = min(tasks, key=lambda task: (_ORDER.index(task.state), task.lo_points + task.margin_points))
+    others = len(tasks) - 1
+    beside = f"; worst of {len(tasks)} tasks" if others else ""
+    return worst.state, f"Accuracy: {worst.sentence}{beside}."
+
+
+def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
+    found = advisory.validation
+    if found is None or margin is None:
+        return None, "Validation losses were not recorded by all runs in the window."
+    state: State = PASS if found.hi < margin.nats else FAIL if found.lo > margin.nats else INCONCLUSIVE
+    words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
+    return state, f"The validation gap {found.mean:+.4f} nats ({found.lo:+.4f} to {found.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
+
+
+def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
+    found = advisory.net_speedup
+    if found is None:
+        return None, "Step times were not recorded by all runs, or the token tax is unbounded."
+    state: State = PASS if found.lo > 1.0 else FAIL if found.hi < 1.0 else INCONCLUSIVE
+    words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
+    return state, f"The net speed-up {found.value:.3f} x ({found.lo:.3f} to {found.hi:.3f}) {words}."

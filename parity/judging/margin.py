@@ -1,0 +1,40 @@
+"""Which margin decides: the smallest in nats of those the policy states, at the baseline's level in the window.
+
+noise-floor: 3 sqrt(2) tau of the baseline, from reruns with at least 3 degrees of freedom; an assumed tau can't be a yardstick.
+"""
+
+import math
+from dataclasses import dataclass
+
+from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Criteria
+from parity.judging.run_floor import RunFloor
+
+NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """The largest acceptable gap: nats, share of the baseline's loss, and what set it."""
+
+    nats: float
+    rel: float
+    source: str
+
+
+def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor) -> Margin | None:
+    """The deciding margin where the baseline's loss is `level` nats; None where a noise floor is asked for and not measured."""
+    if level == 0.0:
+        return None
+    stated: list[tuple[float, str]] = []
+    if criteria.margin is not None:
+        stated.append((criteria.margin.nats(level), str(criteria.margin)))
+    if criteria.profile is not None:
+        amount = PROFILES[criteria.profile]
+        if amount is not None:
+            stated.append((amount.nats(level), f"profile {criteria.profile}: {amount}"))
+        elif baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF:
+            return None
+        else:
+            stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
+    nats, source = min(stated)
+    return Margin(nats=nats, rel=nats / level, source=source)

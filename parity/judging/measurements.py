@@ -1,0 +1,80 @@
+"""Everything that is measured on one baseline and one candidate before anything is decided."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.alignment import Aligned, align
+from parity.judging.arms import Arms, Controls, make_arms, usable_controls
+from parity.judging.context import differing_context, same_data_recorded
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
+from parity.judging.pairing import worst_correlation
+from parity.judging.resolution import Resolution, resolution
+from parity.judging.window import Window, decay_phase, planned_share
+from parity.judging.window_statistics import Late, measure_late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measurements:
+    """One comparison, measured; `late` is None where the window has no common finite point or no seed is common."""
+
+    criteria: Criteria
+    arms: Arms
+    controls: Controls
+    window: Window
+    planned_share: float
+    common_logged_steps: int
+    aligned: Aligned
+    r_pair: float | None
+    same_data_recorded: bool
+    differing_context: tuple[str, ...]
+    resolution: Resolution
+    late: Late | None
+
+
+def measure(
+    names: tuple[str, str],
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    controls: Sequence[Curve],
+    window: Window,
+) -> Measurements:
+    """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
+    window = decay_phase(window, baseline[0], criteria.min_points)
+    arms = make_arms(names, baseline, candidate, criteria, window)
+    aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
+    usable = usable_controls(arms.baseline, controls, criteria, window)
+    resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
+    return Measurements(
+        criteria=criteria,
+        arms=arms,
+        controls=usable,
+        window=window,
+        planned_share=planned_share(arms.runs, window),
+        common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
+        aligned=aligned,
+        r_pair=worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned)),
+        same_data_recorded=same_data_recorded(arms.runs),
+        differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
+        resolution=resolved,
+        late=measure_late(aligned, arms, usable, criteria, window, resolved.quantum) if arms.share_seeds else None,
+    )
+
+
+def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
+    """Rows to correlate: each run with the first run of its seed in the other arm."""
+    base, cand = aligned.baseline_seeds, aligned.candidate_seeds
+    found = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
+    found |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
+    return sorted(found)
+
+
+def _common_logged(runs: Sequence[Curve]) -> int:
+    """Steps that every run has logged, finite or not."""
+    common = runs[0].steps
+    for run in runs[1:]:
+        common = np.intersect1d(common, run.steps, assume_unique=True)
+    return len(common)

@@ -1,0 +1,39 @@
+"""Candidate against candidate, as advice: is one candidate's extra (a Hadamard transform, more blocks in bf16) worth its step time?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
+from parity.judging.measurements import measure
+from parity.judging.pairing import SAME_ORDER
+from parity.judging.secondary.throughput import Ratio, throughput
+from parity.judging.window import Window
+from parity.wording import interval_words, signed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A candidate's gap to another candidate (`name`; nats, + = worse than it) and its speed relative to it; None where unmeasurable."""
+
+    name: str
+    gap: float | None
+    lo: float | None
+    hi: float | None
+    speed: Ratio | None
+    sentence: str
+
+
+def compare_peers(names: tuple[str, str], first: Sequence[Curve], second: Sequence[Curve], criteria: Criteria, window: Window) -> Peer:
+    """Compare the second candidate with the first, with the same window, noises and run floors as a verdict."""
+    m = measure(names, first, second, criteria, (), window)
+    speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
+    paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
+    faster = f", {speed.ratio.value:.3f} x as fast a step ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
+    if m.late is None or not paired:
+        sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
+        return Peer(name=names[0], gap=None, lo=None, hi=None, speed=speed.ratio if speed else None, sentence=f"{sentence}.")
+    lo, hi = m.late.interval.bounds(criteria.confidence)
+    word = "differs by" if lo > 0.0 or hi < 0.0 else "can't be told apart: gap"
+    sentence = f"{names[1]} against {names[0]} {word} {signed(m.late.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}){faster}."
+    return Peer(name=names[0], gap=m.late.interval.mean, lo=lo, hi=hi, speed=speed.ratio if speed else None, sentence=sentence)

@@ -1,0 +1,106 @@
+"""Is the series what the trainer measured? Rounded, thinned out or smoothed losses are named, and limit what can be resolved.
+
+quantum: the largest q of 10^-d or 2^-k of which all losses of the window are whole multiples; rounding can move a gap by (q_A + q_B) / 2
+coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
+smaller); below 90 % the series is a sample of the run
+smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an exponential average of weight a has a
+memory: V(n/8) / V(1) steps, V(k) = mean squared k-step change: 1/(1 - a) for an exponential average, w for a mean of w points
+
+Can fail: a run without batch noise looks smoothed (its changes are all trend), so noiseless runs are exempt.
+Source: lag-1 correlation of first differences of an AR(1) series; von Neumann's ratio (1941). TensorBoard keeps 10,000 points by default,
+W&B's charts 1,500.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, completeness_of, usable
+from parity.judging.noise import lag1
+from parity.judging.window import Window
+
+MIN_COVERAGE = 0.90
+COARSE_QUANTUM = 5e-4  # three decimals or fewer
+SMOOTHED_WEIGHT = 0.5
+MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
+NOISELESS = 1e-6
+_QUANTA = tuple(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))  # decimals, and bits of bf16 or fp16
+SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """Worst values over all runs: rounding error of the gap (nats), window coverage, smoothing weight, memory as share of the window."""
+
+    rounding: float
+    quantum: float
+    coverage: float
+    smoothing: float
+    memory_share: float
+
+
+def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
+    """Resolution of the window's losses of both arms."""
+    late = [[_late(run, window) for run in arm] for arm in (baseline, candidate)]
+    quanta = [max((quantum(loss) for _, loss in arm), default=0.0) for arm in late]
+    smooth = [(smoothing_weight(loss), memory_steps(loss) / max(len(loss), 1)) for arm in late for _, loss in arm]
+    return Resolution(
+        rounding=sum(quanta) / 2.0,
+        quantum=max(quanta),
+        coverage=min((coverage for arm in late for coverage, _ in arm), default=1.0),
+        smoothing=max((weight for weight, _ in smooth), default=0.0),
+        memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
+    )
+
+
+def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:
+    """Coverage of the window by the run's own grid, and the last finite losses in it."""
+    part = window.part(run.steps)
+    steps, loss = run.steps[part], run.loss[part]
+    return regular_share(steps), (loss if all_usable(loss) else loss[usable(loss)])[-SAMPLE:]
+
+
+def regular_share(steps: IntArray) -> float:
+    """The smaller of coverage and of the share of intervals that are whole multiples of the stride, for (n,) increasing steps."""
+    found = completeness_of(steps)
+    if not found.stride or found.stride == 1:
+        return found.coverage
+    return min(found.coverage, float(np.mean(np.diff(steps) % found.stride == 0)))
+
+
+def quantum(loss: FloatArray) -> float:
+    """The step to which (n,) losses are rounded, 0.0 where none is visible (or fewer than 3 distinct values)."""
+    if len(loss) == 0 or len(np.unique(loss[:1000])) < 3:
+        return 0.0
+    noise = 2.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
+    for candidate in _QUANTA:
+        if candidate < 8.0 * noise:
+            break
+        multiples = loss[:16] / candidate
+        if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():  # sixteen values refute most candidates
+            multiples = loss / candidate
+            if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():
+                return candidate
+    return 0.0
+
+
+def smoothing_weight(loss: FloatArray) -> float:
+    """The weight of an exponential average that would give (n,) losses their short memory; 0.0 to below 1."""
+    n = len(loss)
+    if n < 40:
+        return 0.0
+    change = np.diff(loss)
+    change -= change.mean()
+    if float(np.abs(change).max()) <= NOISELESS * float(np.abs(loss).max()):
+        return 0.0
+    return min(max(1.0 + 2.0 * lag1(change), 0.0), 1.0)
+
+
+def memory_steps(loss: FloatArray) -> float:
+    """How many points (n,) losses remember: their slow variance over that of single steps, 1.0 for white noise."""
+    far = len(loss) // 8
+    if far < 5:
+        return 1.0
+    near = float(np.mean((loss[1:] - loss[:-1]) ** 2))
+    return float(np.mean((loss[far:] - loss[:-far]) ** 2)) / near if near > 0.0 else 1.0

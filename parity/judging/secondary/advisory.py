@@ -1,0 +1,70 @@
+"""What is measured beside the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up, spikes.
+
+All of it advises; `gates` says which of it the policy lets decide.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.measurements import Measurements
+from parity.judging.secondary.downstream import TaskGap
+from parity.judging.secondary.gradients import GradientParity, gradient_parity
+from parity.judging.secondary.throughput import Ratio, Throughput, net_speedup, throughput
+from parity.judging.secondary.token_tax import TokenTax, fit_law, token_tax
+from parity.judging.secondary.validation import ValidationGap, validation_gap
+from parity.judging.spikes import RunSpikes, spikes_over_run
+from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advisory:
+    """Measures that advise; None where the columns they need were not given."""
+
+    grad_norm: GradientParity | None
+    token_tax: TokenTax | None
+    throughput: Throughput | None
+    net_speedup: Ratio | None
+    validation: ValidationGap | None
+    run_spikes: RunSpikes | None
+    downstream: tuple[TaskGap, ...]
+
+
+def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
+    """Everything beside the loss that the runs' columns allow, with the downstream tasks that were compared already."""
+    speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    late = m.late
+    if late is None:
+        return Advisory(
+            grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None, downstream=downstream
+        )
+    window = m.aligned.steps[m.window.part(m.aligned.steps)]
+    curves = m.aligned.arm_means()
+    law = fit_law(m.aligned.steps, curves[0])
+    tax = None
+    if law is not None:
+        lo, hi = late.interval.bounds(m.criteria.confidence)
+        first = int(m.aligned.steps[0])
+        tax = token_tax(law, window, first, late.interval.mean, lo, hi, constant_rate=_constant_rate(m))
+    return Advisory(
+        grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
+        token_tax=tax,
+        throughput=speed,
+        net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
+        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
+        run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, late.baseline.level, m.resolution.quantum),
+        downstream=downstream,
+    )
+
+
+def _constant_rate(m: Measurements) -> bool | None:
+    """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
+    for run in m.arms.runs:
+        rate = run.columns.get(LEARNING_RATE)
+        late = rate[len(rate) // 10 :] if rate is not None else np.empty(0)
+        late = late[np.isfinite(late)]
+        if len(late) == 0:
+            return None
+        if float(np.ptp(late)) > CONSTANT_RATE_TOLERANCE * float(np.abs(late).max()):
+            return False
+    return True

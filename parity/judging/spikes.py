@@ -1,0 +1,168 @@
+"""Loss spikes and late divergence in the gap series of the window.
+
+masked: |d_t - median| > 8 x 1.4826 MAD, widened by 5 steps on each side, replaced by linear interpolation.
+A spike is the candidate's where the gap jumps up, the baseline's where it jumps down. Counts are compared with the exact binomial
+P(X >= n_B | n_A + n_B, 1/2). Late divergence: the median gap of the last 10 % of the window is above 3 margins and above the first
+half's median by 2 margins.
+
+Can fail: a divergence is not a spike, so a stretch that reaches the window's end or fills more than 10 % of it is left in the series
+that late divergence reads. Never silent: raw gap, masked gap and masked share are all in the verdict.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtrc
+
+from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.noise import MAD_TO_SD
+
+THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
+MAX_MASKED_SHARE = 0.10
+SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a robust scale
+RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100  # at most so many blocks of a whole run, each of at least so many points
+ONE_SIDED_ALPHA = 0.01
+STEPS_KEPT = 200  # of each arm's spikes over the run
+NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spikes:
+    """Indices of each arm's spikes at their tops, the mask (n,), and d (n,) masked and with divergence kept."""
+
+    baseline_at: IntArray
+    candidate_at: IntArray
+    mask: BoolArray
+    masked_gap: FloatArray
+    divergence_gap: FloatArray
+
+    @property
+    def baseline(self) -> int:
+        """How many spikes the baseline has."""
+        return len(self.baseline_at)
+
+    @property
+    def candidate(self) -> int:
+        """How many spikes the candidate has."""
+        return len(self.candidate_at)
+
+    @property
+    def p_candidate_more(self) -> float:
+        """One-sided p that the candidate has more by chance."""
+        return binomial_upper(self.candidate, self.baseline + self.candidate)
+
+    @property
+    def masked_share(self) -> float:
+        """Share of the window's points that are masked."""
+        return float(self.mask.mean()) if len(self.mask) else 0.0
+
+    @property
+    def candidate_alone(self) -> bool:
+        """Whether the candidate has significantly more spikes than the baseline."""
+        return self.p_candidate_more < ONE_SIDED_ALPHA
+
+
+def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
+    """Find and mask the spikes of the window's gap series (n,) in nats, at the baseline's `level` and losses rounded to `quantum`."""
+    if len(gap) == 0:
+        return _no_spikes(gap)
+    sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
+    middle = float(np.median(sample))
+    offset = gap - middle
+    size = np.abs(offset)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(np.abs(sample - middle))), NEGLIGIBLE * abs(level), 2.0 * quantum)
+    far: BoolArray = size > limit
+    if not far.any():
+        return _no_spikes(gap)
+    mask = widen(far, WIDEN_STEPS)
+    starts, ends = stretches(mask)
+    tops = np.array([a + np.argmax(size[a:b]) for a, b in zip(starts, ends, strict=True)], dtype=np.int64)
+    up = offset[tops] > 0
+    recovered = mask.copy()
+    for a, b in zip(starts, ends, strict=True):
+        if b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any()):
+            recovered[a:b] = False
+    return Spikes(
+        baseline_at=tops[~up],
+        candidate_at=tops[up],
+        mask=mask,
+        masked_gap=interpolate(gap, mask),
+        divergence_gap=interpolate(gap, recovered),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpikes:
+    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's.
+
+    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a chart.
+    """
+
+    baseline: int
+    candidate: int
+    p_candidate_more: float
+    blocks: int
+    steps: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0) -> RunSpikes | None:
+    """Count the spikes of a whole run's gap series (n,) at (n,) steps, block by block because its scale falls; None below 200 points."""
+    blocks = min(RUN_BLOCKS, len(gap) // RUN_BLOCK_POINTS)
+    if blocks < 2:
+        return None
+    baseline: list[int] = []
+    candidate: list[int] = []
+    for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
+        found = find_spikes(part, level, quantum)
+        baseline += at[found.baseline_at].tolist()
+        candidate += at[found.candidate_at].tolist()
+    return RunSpikes(
+        baseline=len(baseline),
+        candidate=len(candidate),
+        p_candidate_more=binomial_upper(len(candidate), len(baseline) + len(candidate)),
+        blocks=blocks,
+        steps=(tuple(baseline[:STEPS_KEPT]), tuple(candidate[:STEPS_KEPT])),
+    )
+
+
+def _no_spikes(gap: FloatArray) -> Spikes:
+    mask = np.zeros(len(gap), dtype=bool)
+    none = np.empty(0, dtype=np.int64)
+    return Spikes(baseline_at=none, candidate_at=none, mask=mask, masked_gap=gap, divergence_gap=gap)
+
+
+def widen(mask: BoolArray, by: int) -> BoolArray:
+    """The mask (n,) with every true stretch longer by `by` points on both sides."""
+    kernel = np.ones(2 * by + 1)
+    near: BoolArray = np.convolve(mask.astype(np.float64), kernel, mode="full")[by : by + len(mask)] > 0.5
+    return near
+
+
+def stretches(mask: BoolArray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end (exclusive) of every stretch of true values."""
+    edges = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+def interpolate(series: FloatArray, mask: BoolArray) -> FloatArray:
+    """The series with masked points replaced linearly; the nearest kept value at the ends; unchanged where all or nothing is masked."""
+    if mask.all() or not mask.any():
+        return series
+    index = np.arange(len(series))
+    filled = series.copy()
+    filled[mask] = np.interp(index[mask], index[~mask], series[~mask])
+    return filled
+
+
+def binomial_upper(count: int, total: int) -> float:
+    """P(X >= count) for X ~ Binomial(total, 1/2)."""
+    return 1.0 if count <= 0 else float(bdtrc(float(count - 1), total, 0.5))
+
+
+def diverged_late(gap: FloatArray, margin: float) -> bool:
+    """Whether the gap series (n,) ends far above the margin and far above its own first half."""
+    if len(gap) < 20:
+        return False
+    end = float(np.median(gap[-(len(gap) // 10) :]))
+    first_half = float(np.median(gap[: len(gap) // 2]))
+    return end > 3.0 * margin and end > first_half + 2.0 * margin

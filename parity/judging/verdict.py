@@ -1,0 +1,114 @@
+"""`judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random numbers, no input or output."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.judging.advice import Advice, LayerSnr, advise
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
+from parity.judging.decision import Decision, State, decide
+from parity.judging.document import verdict_document
+from parity.judging.gates import Check, apply_gates, checks
+from parity.judging.interval import Interval
+from parity.judging.margin import Margin
+from parity.judging.measurements import Measurements, measure
+from parity.judging.peers import Peer, compare_peers
+from parity.judging.secondary.advisory import Advisory, measure_advisory
+from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
+from parity.judging.window import plan_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Verdict:
+    """What was decided about one candidate, on which measurements, and what to do next; `document()` is its JSON form."""
+
+    decision: Decision
+    advice: Advice
+    measurements: Measurements
+    advisory: Advisory
+    checks: tuple[Check, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    layer_policy: str | None = None
+
+    @property
+    def verdict(self) -> State:
+        """pass, fail or inconclusive."""
+        return self.decision.state
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Reason codes, the deciding one first."""
+        return self.decision.codes
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name."""
+        return self.measurements.arms.candidate.name
+
+    @property
+    def gap(self) -> Interval | None:
+        """The window's gap with its error in nats, where there is a window."""
+        return self.measurements.late.interval if self.measurements.late else None
+
+    @property
+    def margin(self) -> Margin | None:
+        """The deciding margin, where it could be determined."""
+        return self.measurements.late.margin if self.measurements.late else None
+
+    def document(self) -> dict[str, Any]:
+        """The verdict as a JSON-able dict with sorted keys."""
+        return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.checks, self.peers, self.layer_policy)
+
+
+def judge(
+    baseline: Sequence[Curve],
+    candidates: Mapping[str, Sequence[Curve]],
+    criteria: Criteria,
+    *,
+    controls: Sequence[Curve] = (),
+    planned_steps: int | None = None,
+    assume_complete: bool = False,
+    layer_policy: str | None = None,
+    baseline_name: str | None = None,
+    layer_snr_db: Mapping[str, LayerSnr] | None = None,
+    evaluations: Evaluations | None = None,
+) -> tuple[Verdict, ...]:
+    """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
+
+    `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
+    Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
+    fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. Losses in nats. Raises ValueError where
+    an arm has no run, the plan is not positive, or evaluations can't be compared.
+    """
+    if not baseline:
+        raise ValueError("the baseline has no run; expected at least one curve")
+    if not candidates or not all(candidates.values()):
+        raise ValueError(f"candidates are {list(candidates)}; expected at least one name with at least one curve each")
+    if planned_steps is not None and planned_steps < 1:
+        raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
+    name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
+    check_arms(evaluations or {}, name, tuple(candidates))
+    verdicts = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number, (candidate, runs) in enumerate(candidates.items()):
+            window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window)
+            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
+            made = checks(advisory, measured.late.margin if measured.late else None, criteria)
+            decision = apply_gates(decide(measured), made)
+            earlier = list(candidates.items())[:number]
+            verdicts.append(
+                Verdict(
+                    decision=decision,
+                    advice=advise(measured, decision, layer_policy, (layer_snr_db or {}).get(candidate)),
+                    measurements=measured,
+                    advisory=advisory,
+                    checks=made,
+                    peers=tuple(compare_peers((other, candidate), others, runs, criteria, window) for other, others in earlier),
+                    layer_policy=layer_policy,
+                )
+            )
+    return tuple(verdicts)

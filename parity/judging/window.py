@@ -1,0 +1,136 @@
+"""The late window, registered before the run starts, and the vetoes that say a curve is not ready to be judged.
+
+window: the last 20 % of the planned steps, never searched for; of a schedule that starts to decay inside it, the decay phase.
+C1 decline of each arm over the window (least squares) <= min(max(3 % of (L_first - L), 1 % of L), 5 % of L)
+C2 drift g: least-squares change of the gap over the window, SE(g) from the long-run variance of u_t e_t
+
+Flatness can't prove convergence (power laws never flatten; no threshold separates finished runs from runs cut short), so the window
+comes from the plan and flatness only vetoes. Source: docs/method.md.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.noise import dot, mean_se
+
+PlanSource = Literal["declared", "assumed complete", "unknown"]
+
+COMPLETE_SHARE = 0.95
+SHARE_OF_TOTAL_DECLINE, SHARE_OF_LEVEL, MAX_SHARE_OF_LEVEL = 0.03, 0.01, 0.05
+LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e-3, 0.05
+SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """First and last step of the window (inclusive), from `planned_steps` counted from `origin` (0 or 1).
+
+    `decay_from` is set where the learning rate began to decay inside the window: only the decay phase is judged then.
+    """
+
+    first: int
+    last: int
+    fraction: float
+    origin: int
+    planned_steps: int
+    plan: PlanSource
+    decay_from: int | None = None
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        decay = f", its decay phase from step {self.decay_from}" if self.decay_from is not None else ""
+        return f"last {100 * self.fraction:g} % of {self.planned_steps} steps ({self.plan}){decay}"
+
+    def part(self, steps: IntArray) -> slice:
+        """The window's part of sorted steps (n,)."""
+        return slice(int(np.searchsorted(steps, self.first)), int(np.searchsorted(steps, self.last, side="right")))
+
+    def at(self, fraction: float) -> "Window":
+        """The window of another fraction of the same plan."""
+        return make_window(self.planned_steps, self.origin, fraction, self.plan)
+
+
+def make_window(planned_steps: int, origin: int, fraction: float, plan: PlanSource) -> Window:
+    """The last `fraction` of `planned_steps` steps that are numbered from `origin`."""
+    last = origin + planned_steps - 1
+    points = max(1, round(fraction * planned_steps))
+    return Window(first=last - points + 1, last=last, fraction=fraction, origin=origin, planned_steps=planned_steps, plan=plan)
+
+
+def plan_window(runs: Sequence[Curve], planned_steps: int | None, assume_complete: bool, fraction: float) -> Window:
+    """The window of a comparison; without a plan it is drawn as if the longest run were complete, and marked `unknown`."""
+    spans = [(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)]
+    origin = min(1, min((first for first, _ in spans), default=0))
+    if planned_steps is not None:
+        return make_window(planned_steps, origin, fraction, "declared")
+    longest = max((last for _, last in spans), default=0) - origin + 1
+    return make_window(max(longest, 1), origin, fraction, "assumed complete" if assume_complete else "unknown")
+
+
+def decay_phase(window: Window, run: Curve, min_points: int) -> Window:
+    """The window without its constant-rate part, where the run's learning rate starts to decay inside it (warm-up, stable, decay).
+
+    Nothing changes without a `learning_rate` column, where the rate falls from the window's start on (cosine), or where the decay
+    phase has fewer than `min_points` points.
+    """
+    part = window.part(run.steps)
+    rate = run.columns.get(LEARNING_RATE, np.empty(0))[part]
+    if len(rate) == 0 or not np.isfinite(rate).all() or rate[0] <= 0.0:
+        return window
+    falling = rate < (1.0 - CONSTANT_RATE_TOLERANCE) * rate[0]
+    start = int(np.argmax(falling))
+    if not falling.any() or start < MIN_CONSTANT_SHARE * len(rate) or len(rate) - start < min_points:
+        return window
+    first = int(run.steps[part][start])
+    return dataclasses.replace(window, first=first, decay_from=first)
+
+
+def planned_share(runs: Sequence[Curve], window: Window) -> float:
+    """Share of the plan that the shortest run has reached."""
+    return min(_reached(run, window) for run in runs)
+
+
+def _reached(run: Curve, window: Window) -> float:
+    if len(run.steps) == 0:
+        return 0.0
+    return (int(run.steps[-1]) - window.origin + 1) / window.planned_steps
+
+
+def ols_change(series: FloatArray, steps: IntArray) -> float:
+    """Least-squares change of (n,) values from the first to the last of (n,) steps."""
+    u = _unit_steps(steps)
+    power = dot(u, u)
+    return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
+
+
+def decline_limit(first_loss: float, level: float) -> float:
+    """C1: how much an arm may decline over the window, in nats."""
+    return min(max(SHARE_OF_TOTAL_DECLINE * (first_loss - level), SHARE_OF_LEVEL * level), MAX_SHARE_OF_LEVEL * level)
+
+
+def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:
+    """C2: change g of the gap (n,) over the window and its standard error, both in nats."""
+    u = _unit_steps(steps)
+    power = dot(u, u)
+    if len(gap) < 8 or power == 0.0:
+        return 0.0, 0.0
+    centred = gap - gap.mean()
+    change = dot(u, centred) / power
+    score = mean_se(u * (centred - change * u))
+    return change, score.value * len(gap) / power
+
+
+def _unit_steps(steps: IntArray) -> FloatArray:
+    """Steps as positions from -0.5 to 0.5, demeaned."""
+    span = float(steps[-1] - steps[0]) if len(steps) > 1 else 0.0
+    if span == 0.0:
+        return np.zeros(len(steps))
+    u = (steps - steps[0]) / span
+    centred: FloatArray = u - u.mean()
+    return centred

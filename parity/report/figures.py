@@ -1,0 +1,266 @@
+"""The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside it; PNG, SVG or PDF.
+
+Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's, and differ in lightness; line style, marker
+shape and labels repeat what colour says, so that nothing is lost in grey.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.interval import BinnedGap, binned_gap
+from parity.report.text import MARKS, headline
+from parity.version import ENGINE_VERSION
+from parity.wording import percent, signed
+
+BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
+PAGE_INCHES = (7.0, 9.0)
+FORMATS = (".png", ".svg", ".pdf")
+LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
+EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
+SMALL, TINY = 8, 7
+LEAST_DISTANCE = 0.06  # of a panel's height, between two labels
+WINDOW_SHADE = {"color": "0.5", "alpha": 0.06, "linewidth": 0}
+MARKER_SHARE = 0.008  # of a panel's width: nearer events become one mark with a bar
+LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
+
+
+class FigureError(ValueError):
+    """A figure that can't be drawn here; the message says what is missing or was expected."""
+
+
+def draw_figure(
+    path: str,
+    document: Mapping[str, Any],
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    planned_steps: int | None = None,
+) -> None:
+    """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise FigureError(f"{path}: expected a name ending in {', '.join(FORMATS)}")
+    try:
+        matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise FigureError(f"{path}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
+    gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps)
+    with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
+        figure = figure_module.Figure(figsize=PAGE_INCHES)
+        heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
+        figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
+        panels = figure.subplots(len(heights), 1, height_ratios=heights)
+        _losses(panels[0], document, baseline, candidate, gap)
+        _gap(panels[1], document, gap)
+        panels[1].set_xlim(panels[0].get_xlim())
+        if document["gap"]:
+            _noises(panels[2], document)
+        try:
+            figure.savefig(path, dpi=150, metadata=_fixed_metadata(path))
+        except OSError as error:
+            raise FigureError(f"{path}: can't be written ({error.strerror})") from None
+
+
+def _frame(figure: Any, document: Mapping[str, Any]) -> float:
+    """Headline above, the way back to the evidence below; returns the height (share of the page) that is left for the panels."""
+    word, _, body = headline(document).partition(":")
+    lines = _wrapped(body, 106)
+    figure.text(0.03, 0.985, f"{MARKS[document['verdict']]} {word}", fontsize=12, fontweight="bold", ha="left", va="top")
+    figure.text(0.03, 0.962, lines, fontsize=SMALL, ha="left", va="top")
+    digest = document["inputs"]["sha256_aligned"][:16]
+    figure.text(0.03, 0.01, f"parity {ENGINE_VERSION}, aligned series sha256 {digest}...", fontsize=TINY, ha="left", va="bottom")
+    return 0.945 - 0.016 * (lines.count("\n") + 1)
+
+
+def _losses(axes: Any, document: Mapping[str, Any], baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
+    """Bucket means of every run with the first run's range; the arms are named at the ends of their curves."""
+    ends: list[tuple[str, str, float]] = []
+    shown: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    for runs, name, colour, dashes in (
+        (baseline, document["baseline"]["name"], BASELINE_COLOUR, "-"),
+        (candidate, document["candidate"]["name"], CANDIDATE_COLOUR, (0, (5, 2))),
+    ):
+        buckets = [found for found in map(loss_buckets, runs) if len(found[0])]
+        for number, (steps, mean, low, high) in enumerate(buckets):
+            if number == 0:
+                axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+                ends.append((name, colour, float(mean[-1])))
+            axes.plot(steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if number == 0 else 0.6)
+            shown.append((steps, low, mean))
+    axes.axvspan(*gap.window, **WINDOW_SHADE)
+    axes.set_ylabel("loss, nats")
+    axes.spines["right"].set_visible(False)
+    if not shown:
+        axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center")
+        return
+    bottom, top = _loss_limits(shown)
+    axes.set_ylim(bottom, top)
+    for (name, colour, _), y in zip(ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True):
+        axes.text(1.01, y, _short(name), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
+
+
+def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> tuple[float, float]:
+    """Limits that hold every range after the first 3 % of the steps from below, and every mean from above."""
+    last = max(float(steps[-1]) for steps, _, _ in shown)
+    late = [(low[keep], mean[keep]) for steps, low, mean in shown if (keep := steps >= EARLY_SHARE * last).any()]
+    bottom, top = min(float(low.min()) for low, _ in late), max(float(mean.max()) for _, mean in late)
+    pad = 0.06 * (top - bottom) or 0.1 * max(abs(top), 1e-6)
+    return bottom - pad, top + 2 * pad
+
+
+def _apart(heights: Sequence[float], least: float = 1.2 * LEAST_DISTANCE) -> list[float]:
+    """Label heights (share of the panel) at least so far apart, none outside."""
+    found = [min(max(height, 0.02), 0.98) for height in heights]
+    if len(found) == 2 and abs(found[0] - found[1]) < least:
+        middle = min(max(sum(found) / 2, least / 2 + 0.02), 0.98 - least / 2)
+        higher = 0 if heights[0] > heights[1] else 1
+        found[higher], found[1 - higher] = middle + least / 2, middle - least / 2
+    return found
+
+
+def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Middle step, mean, least and largest finite loss of up to 120 buckets of a run."""
+    finite = usable(run.loss)
+    steps, loss = run.steps[finite], run.loss[finite]
+    if len(steps) == 0:
+        empty = np.empty(0)
+        return empty, empty, empty, empty
+    starts = np.unique(np.linspace(0, len(steps), LOSS_BUCKETS + 1)[:-1].astype(int))
+    ends = np.append(starts[1:], len(steps))
+    mean = np.add.reduceat(loss, starts) / (ends - starts)
+    return (steps[starts] + steps[ends - 1]) / 2, mean, np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+
+
+def _gap(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
+    """The gap with its interval band, zero, the margins, the window and its interval; % of the loss on the right."""
+    middle = (gap.first_step + gap.last_step) / 2
+    axes.fill_between(middle, gap.lo, gap.hi, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
+    axes.plot(middle, gap.mean, color=CANDIDATE_COLOUR, linewidth=1.0)
+    axes.axhline(0.0, color="0.2", linewidth=0.8)
+    axes.axvspan(*gap.window, **WINDOW_SHADE)
+    axes.set_ylabel("gap, nats (+ = candidate worse)")
+    axes.set_xlabel("step")
+    bottom, top = _gap_limits(document, gap, middle)
+    axes.set_ylim(bottom, top)
+    if gap.margin_nats is not None:
+        _margins(axes, gap, bottom, top)
+    if gap.level:
+        level = gap.level / 100.0
+        axes.secondary_yaxis("right", functions=(lambda y: y / level, lambda y: y * level)).set_ylabel("gap, % of the baseline's loss")
+    if document["gap"]:
+        _window_interval(axes, document["gap"], gap.window)
+    if not len(middle):
+        axes.set_yticks([])
+        axes.text(0.5, 0.6, "no step with a finite loss of both arms", transform=axes.transAxes, ha="center")
+    _events(axes, document, gap)
+
+
+def _gap_limits(document: Mapping[str, Any], gap: BinnedGap, middle: FloatArray) -> tuple[float, float]:
+    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them."""
+    held = [0.0, gap.margin_nats or 0.0]
+    if document["gap"]:
+        held += [document["gap"]["lo"], document["gap"]["hi"]]
+    inside = middle >= gap.window[0] if (middle >= gap.window[0]).any() else np.ones(len(middle), dtype=bool)
+    held += [*gap.lo[inside], *gap.hi[inside]]
+    known = np.array([value for value in held if np.isfinite(value)])
+    low, high = float(known.min()), float(known.max())
+    reach = high - low or 1e-6
+    after = middle >= EARLY_SHARE * middle[-1] if len(middle) else np.zeros(0, dtype=bool)
+    early = gap.mean[after & np.isfinite(gap.mean)]
+    if len(early):
+        low, high = max(min(low, float(early.min())), low - reach), min(max(high, float(early.max())), high + reach)
+    pad = 0.12 * (high - low or 1e-6)
+    return low - pad, high + pad
+
+
+def _margins(axes: Any, gap: BinnedGap, bottom: float, top: float) -> None:
+    """The margin, and its mirror image where the panel reaches it and can keep the two apart."""
+    margin = gap.margin_nats or 0.0
+    share = f" ({percent(margin / gap.level)})" if gap.level else ""
+    for value, text in ((margin, f"margin {signed(margin, 4)}{share}"), (-margin, "better by the margin")):
+        if value < 0.0 and (value < bottom or -2.0 * value < LEAST_DISTANCE * (top - bottom)):
+            continue
+        axes.axhline(value, color="0.35", linestyle="-.", linewidth=0.9)
+        where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+        axes.annotate(text, (0.01, value), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where)
+
+
+def _window_interval(axes: Any, found: Mapping[str, Any], window: tuple[int, int]) -> None:
+    mean, lo, hi = (found[key] for key in ("mean", "lo", "hi"))
+    x = window[0] + (window[1] - window[0]) / 2
+    axes.errorbar([x], [mean], yerr=[[mean - lo], [hi - mean]], fmt="o", color="0.1", markersize=4, capsize=3, zorder=5)
+    beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "bbox": LABEL_BOX, "zorder": 6}
+    axes.annotate(f"{signed(mean, 4)}\n{percent(found['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
+    axes.annotate("window judged", (x, 1.01), xycoords=("data", "axes fraction"), fontsize=TINY, ha="center", va="bottom")
+
+
+def _events(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
+    """Spikes (filled) and NaN (hollow) of the candidate on the upper edge, of the baseline on the lower one."""
+    spikes = (document.get("run_spikes") or {}).get("steps", ((), ()))
+    rows = (
+        (spikes[0], gap.nonfinite_baseline, BASELINE_COLOUR, "^", 0.015),
+        (spikes[1], gap.nonfinite_candidate, CANDIDATE_COLOUR, "v", 0.985),
+    )
+    if not any(len(row[0]) + len(row[1]) for row in rows):
+        return
+    width = float(np.diff(axes.get_xlim())[0])
+    for at, bad, colour, marker, height in rows:
+        drawn = {"color": colour, "transform": axes.get_xaxis_transform(), "clip_on": False}
+        axes.plot(at, np.full(len(at), height), marker, markersize=5, zorder=6, **drawn)
+        for first, last in _together(bad, MARKER_SHARE * width):
+            axes.plot([first, last], [height, height], linewidth=2.0, zorder=6, **drawn)
+            axes.plot([first], [height], marker, markersize=5, zorder=7, markerfacecolor="white", **drawn)
+    key = "filled: spike, hollow: NaN or infinite; above: candidate, below: baseline"
+    axes.annotate(key, (0.0, 1.01), xycoords="axes fraction", fontsize=TINY, ha="left", va="bottom")
+
+
+def _together(steps: IntArray, near: float) -> list[tuple[int, int]]:
+    """First and last of each group of (n,) increasing steps that lie no further apart than `near`."""
+    cuts = np.flatnonzero(np.diff(steps) > near) + 1
+    return [(int(part[0]), int(part[-1])) for part in np.split(steps, cuts) if len(part)]
+
+
+def _noises(axes: Any, document: Mapping[str, Any]) -> None:
+    """Gap, errors, step noise and margin on one logarithmic axis, with their values."""
+    axes.spines["right"].set_visible(False)
+    parts, noise = document["se_parts"], document["noise"]
+    bars = {"within-pair error": parts["within"], "between-run error": parts["run"], "size of the gap": abs(document["gap"]["mean"])}
+    if document["margin"]:
+        bars["margin"] = document["margin"]["nats"]
+    bars["step noise"] = noise["sigma_step"]
+    shown = {name: value for name, value in bars.items() if value > 0.0}
+    if not shown:
+        axes.axis("off")
+        return
+    fills = {"size of the gap": CANDIDATE_COLOUR, "margin": "0.35"}
+    axes.barh(list(shown), list(shown.values()), color=[fills.get(name, "0.7") for name in shown], height=0.6)
+    axes.set_xscale("log")
+    axes.set_xlim(min(shown.values()) / 3.0, max(shown.values()) * 4.0)
+    for row, value in enumerate(shown.values()):
+        axes.annotate(f"{value:.2g}", (value, row), xytext=(3, 0), textcoords="offset points", fontsize=TINY, va="center")
+    axes.set_xlabel("nats")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 12 else f"{name[:11]}…"
+
+
+def _wrapped(text: str, width: int) -> str:
+    lines, line = [], ""
+    for word in text.split():
+        if len(line) + len(word) + 1 > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return "\n".join([*lines, line])
+
+
+def _fixed_metadata(path: str) -> dict[str, None]:
+    """Metadata without the time of drawing, so that equal verdicts give equal files."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower(), {})

@@ -1,0 +1,74 @@
+"""A job's verdicts as one HTML file that can be mailed: figures inline, no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from parity.canonical_json import canonical_json
+from parity.report.text import MARKS, SUMMARY, facts, headline, summary_row
+from parity.version import ENGINE_VERSION
+
+Document = Mapping[str, Any]
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #ddd; }
+svg { width: 100%; height: auto; }
+pre { overflow-x: auto; }
+.pass { color: #0b6e4f; } .fail { color: #b3261e; } .inconclusive { color: #7a5c00; }
+"""
+# Whatever a name or a figure holds, a browser runs and fetches nothing for this page.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def render_page(job: Document, figures: Mapping[str, str], url: str) -> str:
+    """The page of a concluded job: headlines, a table, a figure and the reasons of each candidate, policy and specification.
+
+    `figures`: candidate -> SVG text; `url`: where the job's own page is.
+    """
+    parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{_headline(document)}</p>" for document in job["verdicts"])]
+    parts.append(_table([SUMMARY, *map(summary_row, job["verdicts"])]))
+    for document in job["verdicts"]:
+        name = document["candidate"]["name"]
+        parts += [f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>", _inline(figures[name]), _reasons(document)]
+    for title, key in (("Policy", "criteria"), ("Specification", "spec")):
+        parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(job[key]))}</pre></details>")
+    parts.append(
+        f'<p>parity {ENGINE_VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>'
+    )
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta name="viewport" content="width=device-width"><title>{escape(job["name"])}: parity</title><style>{_STYLE}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _headline(document: Document) -> str:
+    word, _, body = headline(document).partition(":")
+    state = document["verdict"]
+    return f'<strong class="{state}">{MARKS[state]} {word}</strong>:{escape(body)}'
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    head, *body = rows
+    cells = ["".join(f"<th>{escape(cell)}</th>" for cell in head), *("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body)]
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+
+
+def _reasons(document: Document) -> str:
+    said = [f"<code>{escape(reason['code'])}</code> {escape(reason['sentence'])}" for reason in document["reasons"]]
+    said += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
+    said += [f"next: {escape(sentence)}" for sentence in document["advice"]["sentences"]]
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in said) + "</ul>"
+
+
+def _inline(svg: str) -> str:
+    """The SVG element alone: what stands before it (XML declaration, document type) has no place within HTML."""
+    found = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
+    return found[0] if found else ""

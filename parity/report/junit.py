@@ -1,0 +1,123 @@
+"""Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
+
+A check that fails the verdict is a <failure>, one that leaves it open an <error>, one that could not be made <skipped>. What stands beside
+the loss is a case of its own: a gate can fail it, advice is only told in <system-out>. A baseline that was not trained, because an equal
+one had been, is told with its age in the case "same ground".
+"""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.report.text import headline, reused_notes
+from parity.version import ENGINE_VERSION
+
+Document = Mapping[str, Any]
+
+_GROUND = "same ground"
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "input": ("EMPTY", "NO_COMMON_STEPS", "LOSS_NOT_NATS", "DOWNSAMPLED", "SMOOTHED", "ROUNDED"),
+    "same data order": ("DATA_ORDER_MISMATCH",),
+    _GROUND: ("CONFOUNDED",),
+    "finite losses": ("BASELINE_INVALID", "NONFINITE_CAND"),
+    "stability": ("DIVERGED", "CANDIDATE_UNSTABLE", "UNSTABLE", "SPIKES_HIDE_GAP"),
+    "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
+    "late phase": ("NOT_CONVERGED", "GAP_GROWING"),
+    "run noise": ("RUN_NOISE_ASSUMED", "MARGIN_UNDETERMINED"),
+    "gap against margin": ("GAP_EXCEEDS_MARGIN", "BETTER_THAN_BASELINE", "WITHIN_MARGIN", "CI_STRADDLES_MARGIN"),
+}
+_FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN"})
+_WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
+
+
+def render_junit(documents: Sequence[Document], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+    """JUnit XML of verdict documents, with an XML declaration and a newline at the end.
+
+    `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
+    """
+    root = ElementTree.Element("testsuites", name="parity")
+    known = {name: value for name, value in (facts or {}).items() if value is not None}
+    root.extend([_suite(document, known) for document in documents])
+    if trouble is not None:
+        suite = ElementTree.SubElement(root, "testsuite", name="parity", tests="1", failures="0", errors="1", skipped="0")
+        _tell(suite, known)
+        case = ElementTree.SubElement(suite, "testcase", name="a verdict", classname="parity")
+        ElementTree.SubElement(case, "error", message=_xml(trouble))
+    root.set("tests", str(len(root.findall("*/testcase"))))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(document: Document, facts: Mapping[str, str]) -> ElementTree.Element:
+    name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
+    suite = ElementTree.Element("testsuite", name=_xml(name))
+    _tell(suite, {**_properties(document), **facts})
+    outcomes = [_case(suite, document, check, *_outcome(document, check, codes)) for check, codes in CHECKS.items()]
+    outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in document.get("checks", ())]
+    suite.set("tests", str(len(outcomes)))
+    for kind in ("failure", "error", "skipped"):
+        suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))
+    return suite
+
+
+def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
+    """Add properties, where there are any."""
+    if values:
+        properties = ElementTree.SubElement(suite, "properties")
+        for key, value in values.items():
+            ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
+
+
+def _case(suite: ElementTree.Element, document: Document, check: str, outcome: str, text: str) -> str:
+    """Add the case of one check and say how it came out."""
+    case = ElementTree.SubElement(suite, "testcase", name=check, classname=_xml(f"parity.{document['candidate']['name']}"))
+    if outcome != "ok":
+        ElementTree.SubElement(case, outcome, message=_xml(text))
+    elif text:
+        ElementTree.SubElement(case, "system-out").text = _xml(text)
+    return outcome
+
+
+def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
+    """Outcome and text of a check beside the loss: only a gate can be a failure or an error."""
+    state = check["state"]
+    if check["role"] == "gate" and state != "pass":
+        return ("failure" if state == "fail" else "error"), str(check["sentence"])
+    if state is None:
+        return "skipped", str(check["sentence"])
+    return "ok", f"{check['role']}, {state}: {check['sentence']}"
+
+
+def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[str, str]:
+    deciding = document["codes"][0]
+    for reason in document["reasons"]:
+        code = reason["code"]
+        if code not in codes or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+            continue
+        return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
+    if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
+        return "skipped", f"not decided: {deciding}"
+    return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""
+
+
+def _properties(document: Document) -> dict[str, Any]:
+    gap, margin = document["gap"] or {}, document["margin"] or {}
+    return {
+        "verdict": document["verdict"],
+        "headline": headline(document),
+        "codes": " ".join(document["codes"]),
+        "gap_nats": gap.get("mean"),
+        "ci_low": gap.get("lo"),
+        "ci_high": gap.get("hi"),
+        "margin_nats": margin.get("nats"),
+        "n_eff": (document["noise"] or {}).get("n_eff"),
+        "profile": document["profile"],
+        "sha256_aligned": document["inputs"]["sha256_aligned"],
+        "engine_version": ENGINE_VERSION,
+        **{f"downstream.{task['task']}": task["sentence"] for task in document.get("downstream", ())},
+    }
+
+
+def _xml(text: str) -> str:
+    """Text without the control characters that XML forbids."""
+    return "".join(letter if letter >= " " and letter not in "\ufffe\uffff" else " " for letter in text)

@@ -1,0 +1,305 @@
+"""Verdict documents in words: a headline, a terminal report, Markdown for a pull request, canonical JSON.
+
+Everything is made from the document (`Verdict.document()`), so that a verdict that came over the network reads the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from parity.canonical_json import canonical_json
+from parity.judging.spikes import ONE_SIDED_ALPHA
+from parity.version import ENGINE_VERSION
+from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
+
+REPORT_SCHEMA = "parity.report/1"
+REUSED = "reused: "  # how the note of a run begins that has the curve of one that was trained before
+
+Document = Mapping[str, Any]
+
+MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+_STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+
+
+def headline(document: Document) -> str:
+    """The verdict in one or two sentences with numbers and units."""
+    word = str(document["verdict"]).upper()
+    body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
+    return f"{word}: {body}{_assumed(document)}"
+
+
+def _pass(document: Document) -> str:
+    margin, decimals = document["margin"], _decimals(document)
+    return (
+        f"{_candidate(document)} is within {_margin_words(document)} of {_baseline(document)}: "
+        f"gap {signed(document['gap']['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)}), "
+        f"margin {margin['nats']:.{decimals}f}. {_runs(document)}{_layers(document)}."
+    )
+
+
+def _fail(document: Document) -> str:
+    if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
+        gate = f"{_candidate(document)} against {_baseline(document)}: " if document["codes"][0].endswith("_FAILS") else ""
+        return f"{gate}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
+    margin, decimals = document["margin"], _decimals(document)
+    share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
+    return (
+        f"{_candidate(document)} ends {document['gap']['mean']:.{decimals}f} nats above {_baseline(document)} "
+        f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
+        f"{_runs(document)}{_layers(document)}."
+    )
+
+
+def _inconclusive(document: Document) -> str:
+    advice = document["advice"]["sentences"]
+    next_step = f" {advice[0]}" if advice else ""
+    pair = f"{_candidate(document)} against {_baseline(document)}: "
+    return f"{pair}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}{next_step}"
+
+
+def _reason(document: Document) -> str:
+    return str(document["reasons"][0]["sentence"])
+
+
+def _gap_aside(document: Document) -> str:
+    gap = document["gap"]
+    if not gap:
+        return ""
+    decimals = _decimals(document)
+    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
+
+
+def _assumed(document: Document) -> str:
+    if document["codes"][0] == "RUN_NOISE_ASSUMED":
+        return ""
+    return "".join(f" {reason['sentence']}" for reason in document["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED")
+
+
+def _interval(document: Document) -> str:
+    gap = document["gap"]
+    return f"{percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
+
+
+def _step_noise(document: Document) -> str:
+    multiple = (document["noise"] or {}).get("r_step")
+    return f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else ""
+
+
+def _runs(document: Document) -> str:
+    base, cand = document["baseline"]["runs"], document["candidate"]["runs"]
+    if base == cand:
+        return f"{count(base, 'run')} per arm"
+    return f"{count(cand, f'{_candidate(document)} run')}, {count(base, f'{_baseline(document)} run')}"
+
+
+def _layers(document: Document, *, sentence: bool = False) -> str:
+    policy = document.get("layer_policy")
+    if not policy:
+        return ""
+    return f" Layer policy {policy}." if sentence else f", layer policy {policy}"
+
+
+def _margin_words(document: Document) -> str:
+    margin = document["margin"]
+    if "nats" in margin["source"]:
+        return f"{margin['nats']:.{_decimals(document)}f} nats"
+    return percent(margin["rel"])
+
+
+def _decimals(document: Document) -> int:
+    return sentence_decimals(document["margin"]["nats"] if document["margin"] else None)
+
+
+def _candidate(document: Document) -> str:
+    return str(document["candidate"]["name"])
+
+
+def _baseline(document: Document) -> str:
+    return str(document["baseline"]["name"])
+
+
+def render_text(documents: Sequence[Document], console_width: int = 80) -> RenderableType:
+    """Headlines, one row a candidate, then reasons and advice; for a rich console of the given width."""
+    parts: list[RenderableType] = []
+    for document in documents:
+        state = document["verdict"]
+        word, _, body = headline(document).partition(":")
+        parts += [Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"), Text("")]
+    parts += [_summary_table(documents, console_width), Text("")]
+    for document in documents:
+        parts += _details(document)
+    return Group(*parts)
+
+
+SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
+
+
+def summary_row(document: Document) -> tuple[str, ...]:
+    """The cells of one candidate, in the order of `SUMMARY`."""
+    gap, margin = document["gap"], document["margin"]
+    return (
+        _candidate(document),
+        signed(gap["mean"], TABLE_DECIMALS) if gap else "none",
+        interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
+        f"{100 * gap['rel']:+.2f} %" if gap and gap["rel"] is not None else "none",
+        f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
+        str(document["verdict"]),
+    )
+
+
+def _summary_table(documents: Sequence[Document], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in SUMMARY:
+        table.add_column(name, justify="left" if name in ("candidate", "verdict") else "right", overflow="fold", no_wrap=width >= 80)
+    for document in documents:
+        table.add_row(*summary_row(document))
+    return table
+
+
+def _details(document: Document) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"{_candidate(document)} against {_baseline(document)}", style="bold")]
+    said = [Text.assemble((reason["code"], "bold"), f"  {reason['sentence']}") for reason in document["reasons"]]
+    said += [Text.assemble((f"{name}: ", "dim"), value) for name, value in facts(document)]
+    said += [Text.assemble(("next: ", "dim"), sentence) for sentence in document["advice"]["sentences"]]
+    return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in said), Text("")]
+
+
+def facts(document: Document) -> list[tuple[str, str]]:
+    """What the table has no room for: window, noises, run floors, convergence."""
+    window = document["window"]
+    facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    facts.append(("series", "; ".join(_series_words(document, side) for side in ("baseline", "candidate"))))
+    facts += [("reused", note) for note in reused_notes(document)]
+    if document["gap"]:
+        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
+    return facts + _advisory_facts(document)
+
+
+def reused_notes(document: Document) -> list[str]:
+    """What the server noted of baseline runs that were not trained, because equal ones had been: whose curve, and how old it is."""
+    noted = [(run["label"], note) for run in document["inputs"]["baseline"] for note in run["notes"] if note.startswith(REUSED)]
+    return [f"{label}: {note.removeprefix(REUSED)}" for label, note in noted]
+
+
+def _advisory_facts(document: Document) -> list[tuple[str, str]]:
+    """What stands beside the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
+    gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
+    facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
+    if tax := document.get("token_tax"):
+        shares = [f"{100 * tax[key]:+.1f} %" if isinstance(tax[key], float) else "unbounded" for key in ("estimate", "lo", "hi")]
+        facts.append(("token tax", f"{shares[0]} ({shares[1]} to {shares[2]}), {tax['caveat']}"))
+    if speed := document.get("throughput"):
+        facts.append(("speed", f"{_ratio_words(speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"))
+        for key, unit in (("tokens_per_second", "tokens/s/device"), ("tflops", "TFLOP/s/device")):
+            if None not in speed[key]:
+                facts.append((unit, f"{_baseline(document)} {_rate(speed[key][0])}, {_candidate(document)} {_rate(speed[key][1])}"))
+    if net := document.get("net_speedup"):
+        facts.append(("net speed-up", f"{_ratio_words(net)} in time to the same loss, token tax included"))
+    if validation := document.get("validation"):
+        ends = interval_words(validation["lo"], validation["hi"], TABLE_DECIMALS)
+        facts.append(
+            ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
+        )
+    if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
+        facts.append(("spikes", _spike_words(document, spikes)))
+    facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
+    facts += [("downstream", task["sentence"]) for task in document.get("downstream", ())]
+    if gain := document.get("worth"):
+        facts.append(("worth", gain["sentence"]))
+    if norm := document.get("grad_norm"):
+        base, cand = norm.get("clipped_share") or (None, None)
+        clipped = "" if base is None or cand is None else f", clipped {percent(cand)} of the steps against {percent(base)}"
+        facts.append(
+            ("gradient norm", f"{_ratio_words(norm, key='ratio')}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}")
+        )
+    return facts
+
+
+def _spike_words(document: Document, spikes: Document) -> str:
+    more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})" if spikes["p_candidate_more"] < ONE_SIDED_ALPHA else ""
+    sides = ((_candidate(document), "candidate"), (_baseline(document), "baseline"))
+    return f"over the whole run {' and '.join(f'{spikes[key]:,} of {name}' for name, key in sides)}{more}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ratio_words(ratio: Document, key: str = "value") -> str:
+    return f"{ratio[key]:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})"
+
+
+def _series_words(document: Document, side: str) -> str:
+    """What the first run of an arm covers: the proof of completeness in short."""
+    runs, name = document["inputs"][side], document[side]["name"]
+    found = runs[0]["completeness"]
+    if not found["count"]:
+        return f"{name} empty"
+    stride = f" every {found['stride']:,}" if found["stride"] else ""
+    flaws = [count(found[key], word) for key, word in (("duplicates", "repeated step"), ("gaps", "gap")) if found[key]]
+    covered = f"{count(found['count'], 'step')} {found['first']:,} to {found['last']:,}{stride}"
+    return f"{name} {', '.join([covered, *flaws])}"
+
+
+def _noise_words(document: Document) -> str:
+    noise, parts = document["noise"], document["se_parts"]
+    pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
+    return f"step noise {noise['sigma_step']:.4f} nats, within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}{pairing}"
+
+
+def _floor_words(document: Document) -> str:
+    sides = ((_baseline(document), document["tau"]["baseline"]), (_candidate(document), document["tau"]["candidate"]))
+    return ", ".join(f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in sides)
+
+
+def _margin_fact(document: Document) -> str:
+    margin, advice = document["margin"], document["advice"]
+    if not margin:
+        return "undetermined"
+    detectable = advice["minimum_detectable_gap"]
+    reach = (
+        f"; with an interval of this width a gap up to {detectable:.4f} can pass"
+        if detectable > 0.0
+        else "; this interval is too wide to pass"
+    )
+    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {advice['margin_to_pass']:.4f} would pass{reach}"
+
+
+def render_markdown(documents: Sequence[Document]) -> str:
+    """Headlines, a table, and details folded away; fit for a pull-request comment."""
+    return "\n\n".join([*markdown_sections(documents), f"parity {ENGINE_VERSION}\n"])
+
+
+def markdown_sections(documents: Sequence[Document]) -> list[str]:
+    """What `render_markdown` puts together: headlines with their table, then the details of each candidate."""
+    lines = []
+    for document in documents:
+        word, _, body = headline(document).partition(":")
+        lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
+    lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
+    lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
+    return ["\n".join(lines), *map(_markdown_details, documents)]
+
+
+def _markdown_details(document: Document) -> str:
+    lines = [f"<details><summary>{escaped(_candidate(document))}: reasons and numbers</summary>", ""]
+    lines += [f"- `{reason['code']}` {escaped(reason['sentence'])}" for reason in document["reasons"]]
+    lines += [f"- {name}: {escaped(value)}" for name, value in facts(document)]
+    lines += [f"- next: {escaped(sentence)}" for sentence in document["advice"]["sentences"]]
+    return "\n".join([*lines, "", "</details>"])
+
+
+def escaped(text: str) -> str:
+    """Text without what Markdown, or HTML in it, would take for its own."""
+    for mark, code in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(mark, code)
+    return text
+
+
+def render_json(documents: Sequence[Document]) -> str:
+    """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts."""
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": ENGINE_VERSION, "verdicts": list(documents)})

@@ -1,0 +1,34 @@
+"""What the record knows by layer: the quantization SNR that the advice after a fail ranks layers by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from server.database import store
+from server.database.tables import Arm
+
+_SNR = "/snr_db"
+_LATE_SHARE = 0.2
+
+
+def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
+    """Signal-to-noise ratio of quantization by (layer, operand), dB: the median over the last fifth of what was watched.
+
+    Of the arm's first finished run; empty where nothing was watched. Operands that are not quantized are left out.
+    """
+    run = next((run for run in arm.runs if run.state == "finished"), None)
+    if run is None:
+        return {}
+    steps, columns = store.read(session, run.id, "layers")
+    late = slice(len(steps) - max(1, round(_LATE_SHARE * len(steps))), None)
+    found = {}
+    for name, values in columns.items():
+        # Infinite where nothing was lost; NaN where the operand stays in bf16.
+        known = values[late][np.isfinite(values[late])]
+        if name.endswith(_SNR) and len(known):
+            layer, operand = name.removesuffix(_SNR).rsplit("/", 1)
+            found[layer, operand] = float(np.median(known))
+    return found

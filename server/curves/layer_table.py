@@ -1,0 +1,100 @@
+"""The statistics by layer of one run as a table for a heat map: layers in model order, steps in buckets.
+
+Recorded are columns `layer/operand/statistic` of chunks of kind `layers` on watched steps, and columns `layer` of kind
+`layer_grad_norm`. A bucket shows the mean of what is finite in it; NaN is an operand that is not quantized.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from server.curves.buckets import Number, number
+from server.database import store
+from training.statistics import PROJECTIONS
+
+GRAD_NORM = "grad_norm"
+_KIND, _NORM_KIND = "layers", "layer_grad_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a run has recorded by layer: layers in model order, operands and statistics in the order of the alphabet."""
+
+    layers: list[str]
+    operands: list[str]
+    statistics: list[str]
+    has_norms: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTable:
+    """Values by (layer, bucket); the word nan, inf or -inf where a bucket has nothing finite. `low` and `high` are the finite ends."""
+
+    layers: list[str]
+    first_step: list[int]
+    last_step: list[int]
+    values: list[list[Number]]
+    low: float | None
+    high: float | None
+    steps_in_range: int
+
+
+def recorded(session: Session, run_id: str) -> Columns:
+    """What there is to choose from."""
+    parts = [name.rsplit("/", 2) for name in store.names(session, run_id, _KIND)]
+    parts = [part for part in parts if len(part) == 3]
+    norms = store.names(session, run_id, _NORM_KIND)
+    return Columns(
+        layers=sorted({part[0] for part in parts} | set(norms), key=_model_order),
+        operands=sorted({part[1] for part in parts}),
+        statistics=sorted({part[2] for part in parts}),
+        has_norms=bool(norms),
+    )
+
+
+def layer_table(session: Session, run_id: str, statistic: str, operand: str, first_step: int, last_step: float, buckets: int) -> LayerTable:
+    """One statistic of one operand of every layer, in at most so many buckets; `grad_norm` has no operand."""
+    kind, ending = (_NORM_KIND, "") if statistic == GRAD_NORM else (_KIND, f"/{operand}/{statistic}")
+    names = [name for name in store.names(session, run_id, kind) if name.endswith(ending)]
+    layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
+    columns = [layer + ending for layer in layers]
+    table = store.join([*store.tables(session, run_id, kind, first_step, last_step, columns)], columns)
+    steps = table["step"].astype(np.int64)
+    edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
+    starts, ends = edges[:-1], edges[1:]
+    grid = np.array([_means(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
+    finite = grid[np.isfinite(grid)]
+    return LayerTable(
+        layers=layers,
+        first_step=steps[starts].tolist() if len(steps) else [],
+        last_step=steps[ends - 1].tolist() if len(steps) else [],
+        values=[[number(float(f"{value:.5g}")) for value in row] for row in grid.tolist()],
+        low=float(finite.min()) if len(finite) else None,
+        high=float(finite.max()) if len(finite) else None,
+        steps_in_range=len(steps),
+    )
+
+
+def _means(values: np.ndarray[tuple[int], np.dtype[np.float64]], starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[float]:
+    """Mean of the finite values from each start to the next; else infinity where there is one, else NaN."""
+    if not len(starts):
+        return []
+    finite = np.isfinite(values)
+    n = np.add.reduceat(finite, starts, dtype=np.int64)
+    total = np.add.reduceat(np.where(finite, values, 0.0), starts)
+    infinite = np.add.reduceat(np.where(np.isinf(values), values, 0.0), starts)
+    found: list[float] = np.where(n > 0, total / np.maximum(n, 1), np.where(infinite != 0.0, infinite, np.nan)).tolist()
+    return found
+
+
+def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Blocks by number, projections as the model runs through them, everything else by name."""
+    parts = re.split(r"[./]", layer)
+    return [
+        (0, int(part), "") if part.isdigit() else (1, PROJECTIONS.index(part), "") if part in PROJECTIONS else (2, 0, part)
+        for part in parts
+    ], layer

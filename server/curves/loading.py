@@ -1,0 +1,61 @@
+"""From the record to what the judge reads: the curves of a job's runs, with the context that must agree between arms."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from parity import Curve, curve_from_arrays
+from parity.report.text import REUSED
+from server.database import store
+from server.database.tables import Arm, Run
+
+# What the judge reads beside the judged loss: the store's name -> the judge's.
+_COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")}
+
+
+def curve(session: Session, run: Run) -> Curve:
+    """The judged curve of one run: `lm_loss` (nats a token, no auxiliary loss) against the step, newest attempt winning."""
+    steps, columns = store.read(session, run.id, "train", ["lm_loss", *_COLUMNS])
+    validated, validation = store.read(session, run.id, "validation", ["loss"])
+    # One column more, NaN between the evaluations.
+    validation_loss = np.full(len(steps), np.nan)
+    at, here, there = np.intersect1d(steps, validated, return_indices=True)
+    validation_loss[here] = validation["loss"][there] if len(at) else np.nan
+    return curve_from_arrays(
+        steps,
+        columns["lm_loss"],
+        columns=_recorded({ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss}),
+        label=f"{run.arm.name} replicate {run.replicate}",
+        seed=run.seed,
+        replicate=run.replicate,
+        recipe=run.arm.stated_recipe,
+        context={key: str(value) for key, value in (run.manifest or {}).items()},
+        notes=[reused_note(run)] if run.source else [],
+    )
+
+
+def losses(session: Session, run: Run) -> Curve:
+    """The steps and judged losses of one run, without what stands beside them."""
+    steps, columns = store.read(session, run.id, "train", ["lm_loss"])
+    return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate)
+
+
+def reused_note(run: Run) -> str:
+    """What the judge's document says of a run that has another's curve: whose, and how old that was when this one ended."""
+    source = run.source or run
+    trained = datetime.fromtimestamp(source.finished_at or source.created_at, UTC).strftime("%Y-%m-%d %H:%M")
+    days = ((run.finished_at or run.created_at) - (source.finished_at or source.created_at)) / 86_400
+    return f"{REUSED}trained as run {source.id} of job {source.job_id}, ended {trained} UTC, {max(0.0, days):.1f} days before"
+
+
+def _recorded(columns: store.Columns) -> store.Columns:
+    """The columns that hold anything: one that was never recorded is NaN throughout."""
+    return {name: values for name, values in columns.items() if not np.isnan(values).all()}
+
+
+def finished(session: Session, arm: Arm) -> list[Curve]:
+    """The curves that the judge reads: those of the arm's finished runs."""
+    return [curve(session, run) for run in arm.runs if run.state == "finished"]

@@ -1,0 +1,156 @@
+"""Several runs in one chart: the same bucket edges for all of them, so that what differs between the lines is the runs.
+
+Edges depend on the first and the last step that any of the runs has in the range. Up to 20,000 steps are given as they are.
+For drawing only; the judge reads every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.judging.interval import step_edges
+from server.curves.buckets import NONFINITE_LISTED, NonFinite, kind_of
+
+RAW_STEPS = 20_000
+_DIGITS = 7  # significant; a chart can't show more, and the answer is half as long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recorded:
+    """A run's column: steps (n,) ascending, values (n,), and seconds of training up to each step (n,) where they are wanted."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    seconds: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One run on the common edges, one entry a bucket, null where it has no finite value there.
+
+    `minimum` and `maximum` are null as a whole where every step is given; `seconds` is the mean time of training in the bucket.
+    """
+
+    steps_in_range: int
+    mean: list[float | None]
+    minimum: list[float | None] | None
+    maximum: list[float | None] | None
+    seconds: list[float | None] | None
+    nonfinite: list[NonFinite]
+    nonfinite_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """Runs on common edges; `aggregation` is `none` where every step is given."""
+
+    aggregation: Literal["none", "minmaxmean"]
+    steps_in_range: int
+    first_step: list[int]
+    last_step: list[int]
+    lines: list[Line]
+
+
+def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Overlay:
+    """Put runs on common edges: every step up to 20,000, else at most `points` buckets (1 or more) of equal length, or ratio (`log`)."""
+    grid = _union([run.steps for run in runs])
+    is_raw = len(grid) <= RAW_STEPS
+    first, last = (grid, grid) if is_raw else _edges(grid, points, log=log)
+    return Overlay(
+        aggregation="none" if is_raw else "minmaxmean",
+        steps_in_range=len(grid),
+        first_step=first.tolist(),
+        last_step=last.tolist(),
+        lines=[_line(run, first, is_raw=is_raw) for run in runs],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clock:
+    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be counted from the beginning."""
+
+    steps: NDArray[np.int64]
+    passed: NDArray[np.float64]
+
+    def before(self, step: int) -> tuple[int, float] | None:
+        """The last of the steps that comes before this one, with its seconds; None where none does."""
+        at = int(np.searchsorted(self.steps, step)) - 1
+        return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
+
+    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> Clock:
+        """This clock with one of `every` of these steps (n,), n >= 1, in the place of what it knew of the same range."""
+        old = (self.steps < steps[0]) | (self.steps > steps[-1])
+        some = np.append(self.steps[old], steps[every - 1 :: every])
+        order = np.argsort(some)
+        return Clock(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
+
+
+def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
+    """Seconds of training up to each of (n,) logged steps; steps between two logged ones took as long, unknown times count as none.
+
+    They are counted from the first step, or on from a step with its seconds (`after`).
+    """
+    known = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
+    last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
+    return passed + np.cumsum(known * np.diff(steps, prepend=last))
+
+
+def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Every step of any run, ascending; runs of one plan have the same."""
+    if not columns:
+        return np.empty(0, np.int64)
+    if all(np.array_equal(columns[0], column) for column in columns[1:]):
+        return columns[0]
+    return np.unique(np.concatenate(columns))
+
+
+def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last step of the buckets that hold any of the steps."""
+    begin, end = int(grid[0]), int(grid[-1])
+    first = step_edges(begin, end, points, log=True) if log else np.arange(begin, end + 1, (end - begin) // points + 1)
+    last = np.append(first[1:], end + 1) - 1
+    at = np.searchsorted(grid, first)
+    held = np.append(at[1:], len(grid)) > at
+    return first[held], last[held]
+
+
+def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
+    at = np.searchsorted(run.steps, first)
+    held = np.append(at[1:], len(run.steps)) > at
+    starts, finite = at[held], np.isfinite(run.values)
+    bad = np.flatnonzero(~finite)
+
+    def reduced(operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
+        """One value a bucket, 0 where the run has none."""
+        all_finite = np.where(finite, values, neutral) if len(bad) else values
+        found = np.zeros(len(first))
+        found[held] = operation.reduceat(all_finite, starts) if len(starts) else 0.0
+        return found
+
+    n = reduced(np.add, finite.astype(np.float64), 0.0)
+    known = n > 0
+    return Line(
+        steps_in_range=len(run.steps),
+        mean=_listed(reduced(np.add, run.values, 0.0) / np.maximum(n, 1), known),
+        minimum=None if is_raw else _listed(reduced(np.minimum, run.values, np.inf), known),
+        maximum=None if is_raw else _listed(reduced(np.maximum, run.values, -np.inf), known),
+        seconds=None if run.seconds is None else _listed(reduced(np.add, run.seconds, 0.0) / np.maximum(n, 1), known),
+        nonfinite=[NonFinite(step=int(run.steps[i]), kind=kind_of(run.values[i])) for i in bad[:NONFINITE_LISTED]],
+        nonfinite_count=len(bad),
+    )
+
+
+def _listed(values: NDArray[np.float64], known: NDArray[np.bool_]) -> list[float | None]:
+    """Values for JSON to seven significant digits, null where unknown or beyond float64 (the mean of huge values)."""
+    known = known & np.isfinite(values)
+    kept = np.where(known, values, 0.0)
+    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
+    scale = 10.0 ** np.clip(_DIGITS - 1 - decade, -300, 300)
+    scaled = kept * scale
+    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
+    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]

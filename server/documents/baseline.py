@@ -1,0 +1,241 @@
+"""What the API and the pages say of named baselines, with their types for OpenAPI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, selectinload
+
+from parity.judging.alignment import align, distinct
+from parity.judging.criteria import NVFP4, Criteria
+from parity.judging.run_floor import prior_for, run_floor
+from parity.judging.window import plan_window
+from server.curves import loading
+from server.database.clock import time_text
+from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run, Token
+from server.errors import InvalidError
+from server.jobs import baselines
+from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
+from server.jobs.submit import find as find_job
+from server.jobs.trainers import changed
+from server.jobs.workers import live_workers
+from server.web.auth import LOCAL
+
+_JOBS_NAMED = 20
+# Load options for a list of versions: three queries for all of them.
+WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload(Baseline.events))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineSummary:
+    """A version of a baseline in a list; `newest` is the one that a job gets which names no version."""
+
+    name: str
+    version: int
+    newest: bool
+    recipe: str
+    engine: str
+    job: str
+    runs: int
+    controls: int
+    promoted_at: str | None
+    promoted_by: str
+    reason: str
+    expires_at: str | None
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRunDocument:
+    """A run of a baseline: a member, whose curve jobs take, or a control, a rerun of it. The age is that of its training."""
+
+    run: str
+    job: str
+    role: BaselineRole
+    seed: int
+    replicate: int
+    fingerprint: str | None
+    trained_at: str | None
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNoise:
+    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as a job that takes one of its runs gets it.
+
+    `measured` (nats) is None where there is one run alone, and tau is the prior then.
+    """
+
+    tau_nats: float
+    tau_rel: float
+    df: float
+    source: Literal["prior", "controls"]
+    measured: float | None
+    measured_df: int
+    prior_nats: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """What was done to a baseline, by whom and why."""
+
+    at: str | None
+    who: str
+    kind: BaselineEventKind
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineDocument(BaselineSummary):
+    """A version of a baseline whole: its specification and manifest, its runs, what was done to it, who named it last.
+
+    `workers` has a sentence for each live worker of its kind that trains with something else by now.
+    """
+
+    spec: Mapping[str, str]
+    manifest: Mapping[str, str]
+    members: list[BaselineRunDocument]
+    noise: RunNoise | None
+    audit: list[AuditEntry]
+    named_by: list[str]
+    workers: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineDiff:
+    """What differs between a version and another version or a job's baseline arm. `told` is false where no run of the job has begun."""
+
+    baseline: str
+    other: str
+    specification: list[Difference]
+    environment: list[Difference]
+    told: bool
+
+
+def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummary]:
+    """Versions in one line each."""
+    asked = {row.name for row in rows}
+    highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_(asked)).group_by(Baseline.name)
+    newest = {row[0]: row[1] for row in session.execute(highest)}
+    names = _names(session)
+    return [BaselineSummary(**_summary(row, names, newest=newest[row.name] == row.version)) for row in rows]
+
+
+def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
+    """Everything that is known of a version; its curves are read for the run noise."""
+    names, members = _names(session), baselines.members(row)
+    first = members[0]
+    newest = baselines.find(session, row.name).version == row.version
+    entries = [
+        AuditEntry(
+            at=time_text(event.created_at), who=names.get(event.who, event.who), kind=event.kind, reason=event.reason, detail=event.detail
+        )
+        for event in row.events
+    ]
+    alike = [worker for worker in live_workers(session, lease_seconds) if worker.capability == first.capability != "external"]
+    return BaselineDocument(
+        **_summary(row, names, newest=newest),
+        spec=spec_facts(run_spec(first)),
+        manifest=first.manifest or {},
+        members=[_run(link) for link in sorted(row.runs, key=lambda link: (link.role != "member", link.run.replicate, link.run_id))],
+        noise=_noise(session, row),
+        audit=entries,
+        named_by=[job.id for job in baselines.used_by(session, row, _JOBS_NAMED)],
+        workers=[reason for worker in alike if (reason := changed(worker, first.manifest or {}))],
+    )
+
+
+def diff(session: Session, row: Baseline, other: Baseline | str) -> BaselineDiff:
+    """What differs between a version and another, or a job (by id)."""
+    ours = baselines.members(row)[0]
+    if isinstance(other, Baseline):
+        run, called = baselines.members(other)[0], baselines.called(other)
+        manifest = run.manifest
+    else:
+        arm = find_job(session, other).arms[0]
+        run, called = arm.runs[0], f"job {other}"
+        manifest = next((told.manifest for told in arm.job.runs if told.manifest), None)
+    return BaselineDiff(
+        baseline=baselines.called(row),
+        other=called,
+        specification=spec_differences(run_spec(ours), run_spec(run), but=("replicate",)),
+        environment=[] if manifest is None else manifest_differences(ours.manifest or {}, manifest),
+        told=manifest is not None,
+    )
+
+
+def parsed_version(text: str) -> tuple[str, int | None]:
+    """`name` or `name@3`."""
+    name, mark, number = text.partition("@")
+    if mark and not (number.isdecimal() and int(number)):
+        raise InvalidError(f"{text!r:.100} names no version, expected NAME or NAME@NUMBER")
+    return name, int(number) if mark else None
+
+
+def _summary(row: Baseline, names: Mapping[str, str], *, newest: bool) -> dict[str, Any]:
+    promoted = row.events[0]
+    members = baselines.members(row)
+    return {
+        "name": row.name,
+        "version": row.version,
+        "newest": newest,
+        "recipe": row.recipe,
+        "engine": row.engine,
+        "job": members[0].job_id,
+        "runs": len(members),
+        "controls": len(row.runs) - len(members),
+        "promoted_at": time_text(row.created_at),
+        "promoted_by": names.get(promoted.who, promoted.who),
+        "reason": promoted.reason,
+        "expires_at": time_text(row.expires_at),
+        "expired": row.expires_at is not None and row.expires_at <= time.time(),
+    }
+
+
+def _run(link: BaselineRun) -> BaselineRunDocument:
+    run: Run = link.run
+    return BaselineRunDocument(
+        run=run.id,
+        job=run.job_id,
+        role=link.role,
+        seed=run.seed,
+        replicate=run.replicate,
+        fingerprint=run.fingerprint,
+        trained_at=time_text(run.finished_at),
+        age_seconds=None if run.finished_at is None else max(0.0, time.time() - run.finished_at),
+    )
+
+
+def _noise(session: Session, row: Baseline) -> RunNoise | None:
+    """The run floor that the judge finds for one run of the version with all the others as its controls."""
+    policy = Criteria(profile=NVFP4)
+    runs, _ = distinct([loading.losses(session, link.run) for link in row.runs])
+    window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
+    together = align(runs, runs[:1], window.last)
+    part = window.part(together.steps)
+    if part.start >= part.stop:
+        return None
+    means = together.baseline[:, part].mean(axis=1)
+    level = float(means.mean())
+    floor = run_floor(prior_for(row.recipe, None, policy, level), means, [0] * len(means), np.empty(0))
+    return RunNoise(
+        tau_nats=floor.tau,
+        tau_rel=floor.tau / level,
+        df=floor.df,
+        source="controls" if floor.measured_df else "prior",
+        measured=floor.measured,
+        measured_df=floor.measured_df,
+        prior_nats=floor.prior.tau,
+    )
+
+
+def _names(session: Session) -> Mapping[str, str]:
+    """Names of those who did something: of tokens, or this machine where none was asked for."""
+    rows = session.execute(select(Token.id, Token.name))
+    return {LOCAL.id: LOCAL.name} | {row[0]: row[1] for row in rows}

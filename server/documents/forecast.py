@@ -1,0 +1,41 @@
+"""When will it be done: the queue played forward on the slots at hand, each run at its own measured speed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from server.database.states import RUN_ENDED
+from server.database.tables import Run
+
+
+def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
+    """Seconds until each run of a job ends: 0 for one that has ended, None while no speed is known.
+
+    A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all measured runs. Other
+    jobs in the queue are not counted.
+
+    Args:
+        runs: all runs of the job in the order of their claim.
+        slots: how many runs train at once.
+    """
+    running = [run for run in runs if run.state == "running"]
+    free_at = [0.0] * max(1, slots, len(running))
+    left: dict[str, float | None] = {run.id: 0.0 if run.state in RUN_ENDED else None for run in runs}
+    for run in [*running, *(run for run in runs if run.state == "queued")]:
+        speed = _speed(run, runs)
+        if speed is None:
+            left[run.id] = None
+            continue
+        end = heapq.heappop(free_at) + max(0, run.planned_steps - run.steps_done) / speed
+        heapq.heappush(free_at, end)
+        left[run.id] = end
+    return left
+
+
+def _speed(run: Run, runs: Sequence[Run]) -> float | None:
+    own = [run.steps_per_second] if run.steps_per_second else []
+    arm = [other.steps_per_second for other in runs if other.arm_id == run.arm_id and other.steps_per_second]
+    every = [other.steps_per_second for other in runs if other.steps_per_second]
+    known = own or arm or every
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,42 @@
+"""The JSON Schema of `parity.yaml`: made here, in the only room that sees the job and the criteria."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
+
+from parity import Criteria
+from parity.cli.gate_policy import MAX_AGE_DAYS, GatePolicy
+from server.jobs.baselines import BaselineChoice
+from training.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, and how CI gates on it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
+
+    job: JobSpec
+    criteria: Criteria
+    baseline: BaselineChoice | None = None
+    gate: GatePolicy | None = None
+
+
+# In a file an amount is written as text or as a number of nats, not as the object that the judge makes of it.
+_AMOUNT = {
+    "description": 'a share of the baseline\'s loss ("1.0 %") or nats ("0.014 nats", 0.014)',
+    "anyOf": [{"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*(%|nats?)?\s*$"}, {"type": "number", "exclusiveMinimum": 0}],
+}
+
+
+def job_file_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of `parity.yaml`."""
+    schema = TypeAdapter(JobFile).json_schema()
+    schema["$defs"]["Amount"] = _AMOUNT
+    for policy in ("Criteria", "GatePolicy"):
+        schema["$defs"][policy]["additionalProperties"] = False
+    schema["$defs"]["GatePolicy"]["properties"]["max_age_days"] |= {"minimum": 0, "maximum": MAX_AGE_DAYS}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

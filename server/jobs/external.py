@@ -1,0 +1,241 @@
+"""Runs that the user trains: attach, append, finish. Plain functions of a session.
+
+A trainer attaches to its run and gets an epoch, the number of its attempt; it names it with everything it sends. Attaching again
+fences the trainer before. A run is never failed because its trainer broke off: it awaits the next attach, until it has been
+silent for too long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from server.database import batches, clock, events, store
+from server.database.batches import DifferentError
+from server.database.coverage import Coverage, coverage
+from server.database.states import RUN_ENDED, begin_attempt, end_attempt, move_job, move_run
+from server.database.tables import Attempt, AttemptState, Chunk, Run, RunState, is_id
+from server.errors import ConflictError, FieldProblem, InvalidError, NotFoundError, StaleAttemptError
+from server.jobs.fingerprint import unlike_named
+from server.logs import without_secrets
+from server.settings import Settings
+
+Kind = Literal["train", "validation"]
+Outcome = Literal["finished", "failed", "broke_off"]
+
+JUDGED = "lm_loss"
+STALE = "STALE"
+_LARGEST_STEP = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Steps (n,) in any order and their columns, name -> (n,)."""
+
+    steps: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.float64]]
+
+    def __post_init__(self) -> None:
+        if not len(self.steps):
+            raise _wrong("steps", "has no step, expected one at least")
+        if self.steps.min() < 0 or self.steps.max() > _LARGEST_STEP:
+            raise _wrong("steps", f"has step {self.steps.min()} or {self.steps.max()}, expected 0 to {_LARGEST_STEP}")
+        for name, values in self.columns.items():
+            if len(values) != len(self.steps):
+                raise _wrong(f"columns/{name}", f"has {len(values)} values for {len(self.steps)} steps, expected one a step")
+
+
+def find(session: Session, run_id: str, *, lock: bool = False) -> Run:
+    """The run of this id; NotFoundError names the id."""
+    run = session.get(Run, run_id, with_for_update=lock or None) if is_id("r", run_id) else None
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id!r}; the job's page and `parity status JOB` list its runs")
+    return run
+
+
+def covered(session: Session, run: Run) -> Coverage:
+    """Which steps of a run have come, and which are missing."""
+    return coverage(batches.ranges(session, run.id, "train"))
+
+
+def attach(
+    session: Session,
+    settings: Settings,
+    run_id: str,
+    manifest: Mapping[str, str],
+    recipe: str | None = None,
+    after: int | None = None,
+    key: str | None = None,
+) -> Run:
+    """Begin an attempt of a run, fencing the one before; the run, whose `epoch` is the attempt's.
+
+    Args:
+        manifest: what must agree between the arms: versions, device class, code revision.
+        recipe: what the trainer says that it trains; another than the arm's is refused.
+        after: attach only if this many attempts were made before (for what was recorded while the server was away).
+        key: what the trainer calls this attach. The same key again, as long as nobody attached after it, means the same attempt.
+    """
+    run = find(session, run_id, lock=True)
+    newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
+    is_repeated = newest is not None and newest.key == key
+    if run.job.engine != "external":
+        raise InvalidError(f"run {run_id} is of engine {run.job.engine}, which a worker trains; expected a run of engine external")
+    if recipe is not None and recipe != run.arm.recipe:
+        raise InvalidError(f"the trainer says recipe {recipe}, but run {run_id} is of arm {run.arm.name} with recipe {run.arm.recipe}")
+    if run.state in RUN_ENDED:
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and takes no further attempt; submit a new job")
+    if is_repeated and run.state == "running":
+        return run
+    if after is not None and after != run.epoch and not is_repeated:
+        raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
+    now, epoch = clock.now(session), run.epoch + 1
+    if run.state == "running":
+        move_run(session, run_id, ("running",), "awaiting_data", holder=run.epoch)
+        end_attempt(session, run_id, run.epoch, "lost", "SUPERSEDED", "another trainer attached to this run")
+    known = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
+    if reason := unlike_named(run.job, known):
+        raise ConflictError(f"run {run_id} can't begin: {reason}")
+    fingerprint = _fingerprint(run, known)
+    values = {"code": None, "message": None, "manifest": known, "fingerprint": fingerprint, "started_at": run.started_at or now}
+    deadline = now + settings.external_stale_seconds
+    move_run(session, run_id, ("awaiting_data",), "running", holder=run.epoch, epoch=epoch, lease_expires_at=deadline, **values)
+    begin_attempt(session, run_id, epoch, None, key)
+    if move_job(session, run.job_id, ("queued",), "running", started_at=now):
+        events.emit(session, run.job_id, "status", {"status": "running"})
+    tell(session, run, "running", attempt=epoch)
+    session.expire_all()
+    return find(session, run_id)
+
+
+def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> tuple[Run, int]:
+    """Record a batch of an attempt; the run, and how many of the steps are new.
+
+    Batches may come in any order and more than once. ConflictError where a step is recorded already with other numbers.
+    """
+    columns = _named(kind, batch.columns)
+    run = _held(session, run_id, epoch)
+    try:
+        new = batches.merge(session, run_id, kind, epoch, batch.steps, columns)
+    except DifferentError as error:
+        raise ConflictError(f"run {run_id}, attempt {epoch}: {error}; what is recorded stays, and nothing of this batch was") from error
+    now = clock.now(session)
+    run.lease_expires_at = now + settings.external_stale_seconds
+    if run.code == STALE:
+        run.code = run.message = None
+    if kind == "train":
+        _note_progress(session, run, batch.steps, columns[JUDGED], now)
+    if new:
+        _seal_at_times(session, run_id, kind, epoch, new)
+        payload = {"run": run_id, "arm": run.arm.name, "step": int(batch.steps.max()), "steps_per_second": run.steps_per_second}
+        events.emit(session, run.job_id, "metric", payload)
+    return run, new
+
+
+def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
+    """End an attempt. `broke_off` leaves the run to the next attach; after the others it has ended. Saying it twice changes nothing."""
+    run = find(session, run_id, lock=True)
+    end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
+    if run.epoch == epoch and run.state == end and epoch:
+        return run
+    _held(session, run_id, epoch)
+    if outcome == "finished" and not covered(session, run).recorded:
+        raise InvalidError(f"run {run_id} has recorded no step, so it can't be finished; finish it as failed, and say why")
+    for kind in ("train", "validation"):
+        store.seal(session, run_id, kind, epoch)
+    now = clock.now(session)
+    code = {"finished": None, "failed": "TRAINER_FAILED", "broke_off": "TRAINER_BROKE_OFF"}[outcome]
+    text = None if outcome == "finished" else without_secrets(message or "the trainer did not say why")
+    values: dict[str, Any] = {"finished_at": now, "lease_expires_at": None}
+    if outcome == "broke_off":
+        values = {"crashes": run.crashes + 1, "lease_expires_at": now + settings.external_stale_seconds}
+    move_run(session, run_id, ("running",), end, holder=epoch, code=code, message=text, steps_per_second=None, **values)
+    attempt: AttemptState = "crashed" if outcome == "broke_off" else outcome
+    end_attempt(session, run_id, epoch, attempt, code, text)
+    tell(session, run, end, code=code, message=text)
+    session.expire_all()
+    return find(session, run_id)
+
+
+def _held(session: Session, run_id: str, epoch: int) -> Run:
+    """The run, locked, where this epoch is its running attempt."""
+    run = find(session, run_id, lock=True)
+    if epoch > run.epoch:
+        raise InvalidError(f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, the answer names the epoch")
+    if run.state in RUN_ENDED:
+        why = f": {run.message}" if run.message else ""
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){why}; nothing more is recorded")
+    if epoch < run.epoch:
+        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended: attempt {run.epoch} has taken over; one process of a run logs")
+    if run.state != "running":
+        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to go on")
+    return run
+
+
+def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """The columns under the record's names: a single `loss` of training is the judged one."""
+    found = dict(columns)
+    if kind == "validation":
+        if "loss" not in found:
+            raise _wrong("columns", "has no loss, expected the validation loss in nats")
+    elif JUDGED not in found:
+        if "loss" not in found:
+            raise _wrong("columns", f"has no loss, expected loss (or {JUDGED}) in nats a token beside any others")
+        found[JUDGED] = found.pop("loss")
+    return found
+
+
+def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
+    """How far the run is, its last loss, and its speed since this attempt began."""
+    attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.epoch == run.epoch).scalar_subquery()
+    began, last, began_at = session.execute(
+        select(func.min(Chunk.first_step), func.max(Chunk.last_step), attempt).where(
+            Chunk.run_id == run.id, Chunk.kind == "train", Chunk.epoch == run.epoch
+        )
+    ).one()
+    run.steps_done = min(run.planned_steps, last + 1)
+    newest = int(np.argmax(steps))
+    if steps[newest] == last:
+        run.last_loss = repr(float(judged[newest]))
+    if now > began_at and last > began:
+        run.steps_per_second = (last - began) / (now - began_at)
+
+
+def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:
+    """Merge small chunks each time that 4,096 steps more have come."""
+    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
+    count = session.scalar(select(func.sum(Chunk.count)).where(*own)) or 0
+    if count // store.SEALED_STEPS > (count - new) // store.SEALED_STEPS:
+        store.seal(session, run_id, kind, epoch)
+
+
+def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:
+    """The manifest of a run with several attempts: where they differ and steps were recorded, both values, so that it shows."""
+    if not old or not begun:
+        return dict(new)
+    merged = dict(old)
+    for key, value in new.items():
+        seen = old[key].split(", later ") if key in old else []
+        merged[key] = ", later ".join(seen if value in seen else [*seen, value])
+    return merged
+
+
+def _fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
+    content = {"spec": run.job.spec, "recipe": run.arm.recipe, "seed": run.seed, "replicate": run.replicate, "manifest": dict(manifest)}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def tell(session: Session, run: Run, state: str, **more: Any) -> None:
+    """An event that says what became of a run."""
+    events.emit(session, run.job_id, "run", {"run": run.id, "arm": run.arm.name, "state": state, **more})
+
+
+def _wrong(field: str, problem: str) -> InvalidError:
+    return InvalidError(f"{field} {problem}", [FieldProblem(pointer=f"/{field}", detail=problem)])

@@ -1,0 +1,140 @@
+"""Which run that was trained before can stand for one that is asked for now, and what differs where it can't.
+
+A run's fingerprint is the SHA-256 of its specification (seed and replicate with it) and of the manifest that the worker told: code,
+libraries, environment, device class, threads, the digest of the data. Equal fingerprints would train the same again, so the curve of
+the one serves the other. It is a reference and no copy: the curve stays under the run that was trained (`Run.reused_from`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.curves import loading
+from server.database.tables import Arm, Job, Run
+from server.jobs.trainers import short
+from training.spec import JobSpec, RunSpec
+
+_JOB_SPEC = TypeAdapter(JobSpec)
+_LOOKED_AT = 20
+_VARIABLE = "env."
+_OF_THE_RUN = ("seed", "replicate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A fact that two runs don't share, with its value on either side; None where it is not there."""
+
+    key: str
+    baseline: str | None
+    other: str | None
+
+
+def run_spec(run: Run) -> RunSpec:
+    """The specification of a run, from that of its job. Raises pydantic's ValidationError where this version can't read it."""
+    job = _JOB_SPEC.validate_python(run.job.spec)
+    return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)
+
+
+def equal_run(session: Session, fingerprint: str) -> Run | None:
+    """The newest sound run of a baseline arm with this fingerprint that was trained itself; None where there is none."""
+    there = (
+        select(Run)
+        .join(Arm, Arm.id == Run.arm_id)
+        .where(Run.fingerprint == fingerprint, Run.state == "finished", Run.reused_from.is_(None), Arm.role == "baseline")
+        .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
+        .limit(_LOOKED_AT)
+    )
+    return next((run for run in session.scalars(there) if unsound(session, run) is None), None)
+
+
+def unsound(session: Session, run: Run) -> str | None:
+    """Why the curve of a run can't stand for another's: not finished, broken off, diverged, or with steps missing. None where it can."""
+    if run.state != "finished":
+        return f"run {run.id} is {run.state}, not finished"
+    if run.code is not None:
+        return f"run {run.id} ended with {run.code}"
+    curve = loading.losses(session, run)
+    found = curve.completeness
+    stride = found.stride or 1  # a user's own trainer may log every so many steps, and count from 1
+    reaches = found.first is not None and found.last is not None and found.first <= stride and found.last + stride >= run.planned_steps
+    if not reaches or found.gaps or (run.job.engine != "external" and found.count != run.planned_steps):
+        return f"run {run.id} has recorded {found.count} of its {run.planned_steps} steps"
+    if not np.isfinite(curve.loss).all():
+        return f"run {run.id} has a loss that is no finite number"
+    return None
+
+
+def taken(source: Run) -> dict[str, Any]:
+    """What a run has of the one whose curve it takes."""
+    return {
+        "reused_from": source.reused_from or source.id,
+        "fingerprint": source.fingerprint,
+        "manifest": source.manifest,
+        "steps_done": source.steps_done,
+        "last_loss": source.last_loss,
+    }
+
+
+def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] = ()) -> list[Difference]:
+    """Fields of two specifications that differ, by their path; those in `but` are not looked at."""
+    ours, theirs = dict(_flat(baseline)), dict(_flat(other))
+    keys = [key for key in ours if key not in but and ours[key] != theirs[key]]
+    return [Difference(key=key, baseline=ours[key], other=theirs[key]) for key in keys]
+
+
+def is_rerun(baseline: RunSpec, other: RunSpec) -> bool:
+    """Whether two runs are asked to do the same but for their replicate: equal seeds read the same data in the same order."""
+    return not spec_differences(baseline, other, but=("replicate",))
+
+
+def spec_facts(spec: RunSpec) -> dict[str, str]:
+    """A specification as flat words, without seed and replicate."""
+    return {key: value for key, value in _flat(spec) if key not in _OF_THE_RUN}
+
+
+def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
+    """Every fact of two manifests that differs or that one alone has."""
+    keys = sorted(baseline.keys() | other.keys())
+    return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys if baseline.get(key) != other.get(key)]
+
+
+def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_differ: Sequence[str] = ()) -> list[Difference]:
+    """The differences that would confound a gap, by the judge's rule: a fact that one alone has says nothing, but for a variable."""
+    found = manifest_differences(baseline, other)
+    both = [one for one in found if (one.baseline is not None and one.other is not None) or one.key.startswith(_VARIABLE)]
+    return [one for one in both if one.key not in may_differ]
+
+
+def unlike_named(job: Job, manifest: Mapping[str, str]) -> str | None:
+    """Why what a manifest tells of can't be compared with the baseline that a job names, by the judge's rule; None where it can."""
+    if job.named is None:
+        return None
+    baseline = next(run for run in job.runs if run.arm.role == "baseline")
+    found = confounding(baseline.manifest or {}, manifest, job.criteria.get("may_differ", ()))
+    if not found:
+        return None
+    called = f"baseline {job.named.name} version {job.named.version}"
+    return (
+        f"what would train here differs from {called}: {in_words(found, 'there', 'here')}. Promote one anew, or train where it was trained"
+    )
+
+
+def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
+    """The first three differences as a sentence: "version.jax is 0.12 here, was 0.10.2 there"."""
+    said = [f"{one.key} is {short(one.other)} {theirs}, {short(one.baseline)} {ours}" for one in differences[:3]]
+    more = len(differences) - len(said)
+    return "; ".join(said) + (f"; and {more} more" if more else "")
+
+
+def _flat(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    for name, value in dataclasses.asdict(spec).items():
+        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
+        yield from ((key, str(each)) for key, each in parts.items())

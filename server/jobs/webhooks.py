@@ -1,0 +1,181 @@
+"""Webhooks in the record: which addresses are told of which events, and how far each delivery is. `workers/webhooks.py` sends them.
+
+A delivery is a row, written in the transaction of its event, so none is lost or made up. It is sent at least once: with growing
+pauses, until an answer says 2xx or `GIVE_UP_SECONDS` have passed.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+
+import httpx2
+from sqlalchemy import Select, delete, func, select
+from sqlalchemy.orm import Session
+
+from server.database import clock, tables
+from server.database.tables import DeliveryKind, Webhook, WebhookDelivery, WebhookEvent
+from server.errors import FieldProblem, InvalidError, NotFoundError
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 (how a secret begins, not one)
+GIVE_UP_SECONDS = 86_400.0
+_DUE_EACH = 100
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 3600.0
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Ways into a site that Python takes for public: NAT64 of the site's own (RFC 8215), addresses within it, IPv4 written as IPv6 of old.
+_INSIDE = [ipaddress.ip_network(text) for text in ("64:ff9b:1::/48", "fec0::/10", "::/96")]
+Address = IPv4Address | IPv6Address
+
+
+def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_private: bool) -> Webhook:
+    """A new webhook with its secret. InvalidError where nothing could ever be sent to the URL; a name is looked up at each delivery."""
+    problem = url_problem(url, to_private=to_private)
+    if problem:
+        raise InvalidError(problem, [FieldProblem(pointer="/url", detail=problem)])
+    secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    hook = Webhook(id=tables.new_id("h"), url=url, events=sorted(set(events)), secret=secret, created_at=clock.now(session))
+    session.add(hook)
+    return hook
+
+
+def remove(session: Session, webhook_id: str) -> None:
+    """Forget a webhook and its deliveries, those that are due too."""
+    known = tables.is_id("h", webhook_id)
+    if not known or session.scalar(delete(Webhook).where(Webhook.id == webhook_id).returning(Webhook.id)) is None:
+        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+
+
+def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
+    """Write a delivery for every webhook that asked for one of these events. Call it in the transaction that makes them true."""
+    for hook in session.scalars(_kept().order_by(Webhook.id)).all():
+        for kind in kinds:
+            if kind in hook.events:
+                _deliver(session, hook.id, kind, job_id)
+
+
+def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
+    """Write a delivery that tells nothing, to see whether it arrives. NotFoundError where there is no such webhook."""
+    hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
+    if hook is None:
+        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+    return _deliver(session, hook.id, "test", None)
+
+
+def _kept() -> Select[Webhook]:
+    """Webhooks that nobody can delete until the transaction ends: a delivery of a deleted one would break the event's own transaction."""
+    return select(Webhook).with_for_update(read=True, key_share=True)
+
+
+def _deliver(session: Session, webhook_id: str, kind: DeliveryKind, job_id: str | None) -> WebhookDelivery:
+    now = clock.now(session)
+    row = WebhookDelivery(
+        id=tables.new_id("d"),
+        webhook_id=webhook_id,
+        kind=kind,
+        job_id=job_id,
+        state="pending",
+        attempts=0,
+        created_at=now,
+        next_attempt_at=now,
+    )
+    session.add(row)
+    return row
+
+
+def newest(session: Session) -> Mapping[str, WebhookDelivery]:
+    """The newest delivery of each webhook that has one, by the webhook's id."""
+    ids = select(func.max(WebhookDelivery.id)).group_by(WebhookDelivery.webhook_id)
+    return {row.webhook_id: row for row in session.scalars(select(WebhookDelivery).where(WebhookDelivery.id.in_(ids)))}
+
+
+def due(session: Session) -> Sequence[tuple[str, str]]:
+    """Deliveries to be tried now, those first that have waited longest: each its id and its webhook's.
+
+    At most `_DUE_EACH` of one webhook, so that one whose receiver is away does not fill the list.
+    """
+    now = clock.now(session)
+    place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
+    waiting = (
+        select(WebhookDelivery.id, WebhookDelivery.webhook_id, WebhookDelivery.next_attempt_at, place.label("place"))
+        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= now)
+        .subquery()
+    )
+    chosen = select(waiting.c.id, waiting.c.webhook_id).where(waiting.c.place <= _DUE_EACH).order_by(waiting.c.next_attempt_at)
+    return [(row[0], row[1]) for row in session.execute(chosen)]
+
+
+def begin_attempt(session: Session, delivery_id: str) -> int | None:
+    """Take a due delivery for one attempt, whose number it returns; None where somebody else has.
+
+    The next one is set at once, so a sender that dies is followed after the pause, like one that fails.
+    """
+    now = clock.now(session)
+    mine = select(WebhookDelivery).where(
+        WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= now
+    )
+    row = session.scalars(mine.with_for_update(skip_locked=True)).first()
+    if row is None:
+        return None
+    row.attempts, row.attempted_at = row.attempts + 1, now
+    row.next_attempt_at = now + min(_FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts - 1, 30), _LONGEST_PAUSE_SECONDS)
+    return row.attempts
+
+
+def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None) -> None:
+    """Write how an attempt ended: `failure` is None, or why it is tried again or, after too long, no more."""
+    mine = select(WebhookDelivery).where(
+        WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending", WebhookDelivery.attempts == attempt
+    )
+    row = session.scalars(mine.with_for_update()).first()
+    if row is None:  # deleted meanwhile, or a later attempt was faster
+        return
+    row.status, row.message = status, failure
+    if failure is None:
+        row.state = "delivered"
+    elif row.next_attempt_at > row.created_at + GIVE_UP_SECONDS:
+        row.state = "failed"
+
+
+def address_problem(address: Address, scheme: str, *, to_private: bool) -> str | None:
+    """Why nothing is sent to an address, or None."""
+    address = _inner(address)
+    if address.is_link_local or address.is_multicast or address.is_unspecified:  # metadata of clouds; nothing that takes webhooks
+        return f"{address} is a link-local, multicast or unspecified address, to which no webhook is sent"
+    is_public = address.is_global and not any(address in network for network in _INSIDE)
+    if not is_public and not to_private:
+        return f"{address} is not a public address; PARITY_WEBHOOKS_TO_PRIVATE_ADDRESSES=true allows it"
+    if scheme != "https" and not address.is_loopback:
+        return f"{address} is not this machine, so the URL must begin with https://"
+    return None
+
+
+def _inner(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address leads to where it is only a way of writing one."""
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def url_problem(url: str, *, to_private: bool) -> str | None:
+    """Why nothing could ever be sent to a URL, or None; a name in it is not looked up."""
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "url has characters that are not allowed, expected printable ASCII without spaces (a name in its xn-- form)"
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        return f"url is not one: {error}"
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        return f"url begins with {parsed.scheme or 'no scheme'!r}, expected https://HOST/PATH"
+    if parsed.userinfo or parsed.fragment:
+        return "url has a user, a password or a fragment (#), expected https://HOST/PATH: what is sent is proven by its signature"
+    try:
+        address: Address = ipaddress.ip_address("127.0.0.1" if parsed.host == "localhost" else parsed.host)
+    except ValueError:
+        return None if parsed.scheme == "https" else f"url begins with http://, expected https:// for {parsed.host}"
+    problem = address_problem(address, parsed.scheme, to_private=to_private)
+    return problem and f"url is refused: {problem}"

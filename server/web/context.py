@@ -1,0 +1,34 @@
+"""What every route needs, kept on the application's state by `create_app`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from server.database.sessions import Database
+from server.queue import Doorbell
+from server.settings import Settings
+from server.web.cache import Recent
+from server.web.limits import Limiter
+from server.web.live import Broadcast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The parts of a running service."""
+
+    settings: Settings
+    database: Database
+    doorbell: Doorbell
+    broadcast: Broadcast
+    limiter: Limiter
+    recent: Recent = field(default_factory=Recent)
+
+
+def _context(request: Request) -> Context:
+    return cast(Context, request.app.state.context)
+
+
+InContext = Annotated[Context, Depends(_context)]

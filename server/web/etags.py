@@ -1,0 +1,36 @@
+"""What has ended does not change: the tag of an answer about it, so that asking again costs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+
+from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.tables import Job, Run
+
+_FORMAT = 2  # raise it where the same question gets another answer from then on
+
+
+def entity_tag(ended: Run | Job, *question: object) -> str | None:
+    """The tag of an answer about a run or a job that has ended; None while it has not, because then there is none.
+
+    It is made from the identity of the record, not from the answer, so that it is known before anything is read. It is weak: the
+    same answer may be sent in several encodings.
+    """
+    state, over = (ended.state, RUN_ENDED) if isinstance(ended, Run) else (ended.status, JOB_ENDED)
+    if state not in over:
+        return None
+    # After its end nothing but retention writes a run's message, where it has dropped the curve.
+    messages = [run.message for run in ([ended] if isinstance(ended, Run) else ended.runs)]
+    content = repr((_FORMAT, ended.id, state, ended.finished_at, messages, question))
+    return f'W/"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
+
+
+def not_modified(tag: str | None, if_none_match: str) -> bool:
+    """Whether the caller has this answer already."""
+    asked = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    return tag is not None and (tag.removeprefix("W/") in asked or "*" in asked)
+
+
+def tagged(tag: str | None) -> dict[str, str]:
+    """The headers of an answer with this tag; a caller keeps it for itself and asks whether it is still right."""
+    return {} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}

@@ -1,0 +1,156 @@
+"""Events of jobs, fanned out to open pages: one poller thread a process reads the database, subscribers get rows.
+
+Polling a cursor cannot lose an event, which LISTEN/NOTIFY and Redis pub/sub both may; one query a period serves every
+subscriber. A subscriber that stops reading is dropped and comes back with its Last-Event-ID.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+
+from server.database import events
+from server.database.sessions import Database
+from server.database.tables import Event, Job
+
+_log = logging.getLogger(__name__)
+_QUEUE_LIMIT = 1000
+
+
+@dataclass(eq=False)
+class _Subscriber:
+    job_id: str
+    loop: asyncio.AbstractEventLoop
+    rows: asyncio.Queue[Sequence[Event] | None] = field(default_factory=lambda: asyncio.Queue(_QUEUE_LIMIT))
+    closed: bool = False
+
+    def put(self, rows: Sequence[Event] | None) -> None:
+        """Runs on the loop. None ends the stream; so does a full queue, because a gap would be worse."""
+        if self.closed:
+            return
+        if rows is None or self.rows.full():
+            self.closed = True
+            while not self.rows.empty():
+                self.rows.get_nowait()
+            rows = None
+        self.rows.put_nowait(rows)
+
+
+class Broadcast:
+    """The poller and its subscribers."""
+
+    def __init__(self, database: Database, period_seconds: float = 0.25) -> None:
+        self._database = database
+        self._period = period_seconds
+        self._lock = threading.Lock()
+        self._subscribers: set[_Subscriber] = set()
+        self._seen: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the poller and every stream."""
+        self._stop.set()
+        with self._lock:
+            for subscriber in self._subscribers:
+                subscriber.loop.call_soon_threadsafe(subscriber.put, None)
+        self._thread.join()
+
+    async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | None]:
+        """Every event of a job with a number above `after`, in order: first those on record, then as they come.
+
+        None where nothing has happened for `idle_seconds`. Pages that follow one job get the same objects.
+        """
+        subscriber = _Subscriber(job_id, asyncio.get_running_loop())
+        with self._lock:
+            self._subscribers.add(subscriber)
+        cursor = after
+        try:
+            async for event in self._recorded(job_id, cursor):
+                yield event
+                cursor = event.sequence
+            while True:
+                try:
+                    async with asyncio.timeout(idle_seconds if math.isfinite(idle_seconds) else None):
+                        rows = await subscriber.rows.get()
+                except TimeoutError:
+                    yield None
+                    continue
+                if rows is None:
+                    return
+                # Numbers have no gaps: a jump is what was written between our reading and the poller's first look.
+                if rows[0].sequence > cursor + 1:
+                    async for event in self._recorded(job_id, cursor):
+                        yield event
+                        cursor = event.sequence
+                for event in rows:
+                    if event.sequence > cursor:
+                        yield event
+                        cursor = event.sequence
+        finally:
+            with self._lock:
+                self._subscribers.discard(subscriber)
+
+    async def _recorded(self, job_id: str, sequence: int) -> AsyncIterator[Event]:
+        """All events on record that follow a number, read some at a time."""
+        more = True
+        while more:
+            rows = await run_in_threadpool(self._after, job_id, sequence)
+            for event in rows:
+                yield event
+                sequence = event.sequence
+            more = len(rows) == events.AT_ONCE
+
+    def _after(self, job_id: str, sequence: int) -> Sequence[Event]:
+        with self._database.read() as session:
+            return events.after(session, job_id, sequence)
+
+    def _poll(self) -> None:
+        while not self._stop.wait(self._period):
+            with self._lock:
+                watched = {subscriber.job_id for subscriber in self._subscribers}
+            try:
+                self._publish(watched)
+            except Exception:  # noqa: BLE001 (a poller that has died would leave every page waiting, and telling that it is connected)
+                _log.warning("the events could not be read; open pages wait", exc_info=True)
+
+    def _publish(self, watched: set[str]) -> None:
+        for gone in self._seen.keys() - watched:
+            del self._seen[gone]
+        if not watched:
+            return
+        with self._database.read() as session:
+            numbers = session.execute(select(Job.id, Job.event_sequence).where(Job.id.in_(watched))).all()
+            for job_id, newest in numbers:
+                seen = self._seen.setdefault(job_id, max(0, newest - 1))
+                if newest > seen:
+                    self._send(job_id, events.after(session, job_id, seen))
+
+    def _send(self, job_id: str, rows: Sequence[Event]) -> None:
+        if not rows:
+            return
+        self._seen[job_id] = rows[-1].sequence
+        with self._lock:
+            subscribers = [subscriber for subscriber in self._subscribers if subscriber.job_id == job_id]
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Subscriber]] = {}
+        for subscriber in subscribers:
+            by_loop.setdefault(subscriber.loop, []).append(subscriber)
+        # A loop is woken once for all its pages: a thousand wakings, each a system call, would contend with the loop's own work.
+        for loop, those in by_loop.items():
+            loop.call_soon_threadsafe(_put, those, rows)
+
+
+def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event]) -> None:
+    for subscriber in subscribers:
+        subscriber.put(rows)

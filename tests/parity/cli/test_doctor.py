@@ -1,0 +1,39 @@
+"""`parity doctor`: what the workers of a server say of themselves."""
+
+import json
+
+import pytest
+
+from parity.cli import main as cli
+from parity.client.rest import Client
+
+DEVICE = {
+    "device_kind": "NVIDIA B200",
+    "device_class": "gpu:sm100",
+    "sm": "100",
+    "memory_bytes": 180 * 2**30,
+    "versions": {"jax": "0.10.2"},
+    "can_run": {
+        "emulated/nvfp4": {"ok": True, "reason": "exact codes"},
+        "maxtext/nvfp4": {"ok": False, "reason": "needs the package maxtext"},
+    },
+}
+WORKER = {"name": "gpu1:7", "capability": "sm100", "slots": 1, "live": True, "device": DEVICE}
+
+
+def _left(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    return int(left.value.code)
+
+
+@pytest.mark.parametrize(("workers", "code"), [([WORKER], 0), ([WORKER | {"live": False}], 4), ([], 4)])
+def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, workers, code):
+    monkeypatch.setattr(Client, "workers", lambda _client: workers)
+    assert _left(["doctor"]) == code
+    text = capsys.readouterr().out
+    if code == 0:
+        for part in ("gpu1:7", "SM 100", "180 GiB", "jax 0.10.2", "trains emulated/nvfp4", "not maxtext/nvfp4: needs the package maxtext"):
+            assert part in text
+    assert _left(["doctor", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == workers

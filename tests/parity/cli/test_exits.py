@@ -1,0 +1,38 @@
+"""Exit codes: one meaning each, and never Python's own 1 for an error of ours."""
+
+import pytest
+
+from parity.cli import main as cli
+from parity.cli.exits import EXIT_CODES, exit_code
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"), [(["pass"], 0), (["pass", "fail", "inconclusive"], 1), (["pass", "inconclusive"], 3), ([], 3)]
+)
+def test_several_verdicts_leave_with_the_worst(verdicts, code):
+    assert exit_code([{"verdict": verdict} for verdict in verdicts]) == code
+
+
+def test_every_code_means_one_thing():
+    assert sorted(EXIT_CODES.values()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_error_of_ours_is_no_fail_verdict(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "read_arms", lambda *_: 1 / 0)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["compare", "a.csv", "b.csv"])
+    assert ended.value.code == EXIT_CODES["infrastructure"]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_an_arm_that_is_named_like_a_stochastic_recipe_is_hinted_at(tmp_path, capsys):
+    for name in ("fp8", "nvfp4"):
+        rows = "\n".join(f"{step},{2.0 + 0.1 * (step % 7)}" for step in range(1500))
+        (tmp_path / f"{name}.csv").write_text(f"step,loss\n{rows}\n")
+    arguments = ["compare", str(tmp_path / "fp8.csv"), str(tmp_path / "nvfp4.csv"), "--planned-steps", "1500"]
+    hints = []
+    for more in ([], ["--recipe", "nvfp4=nvfp4"]):
+        with pytest.raises(SystemExit):
+            cli.main([*arguments, *more])
+        hints.append("recipe of arm nvfp4 is not stated" in capsys.readouterr().err)
+    assert hints == [True, False]

@@ -1,0 +1,206 @@
+"""Downstream accuracy from files to the report: both file kinds, both forms, and an error for everything else."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity import Curve, Verdict, criteria_from_mapping, judge
+from parity.cli.main import main
+from parity.judging.evidence import verify
+from parity.judging.secondary.downstream import compare_tasks
+from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
+from parity.readers.accuracy import read_accuracy
+from parity.readers.source import ReadError
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_all_forms_say_the_same(tmp_path: Path) -> None:
+    rows = written(tmp_path, "a.csv", "task,item,correct\narc,x,1\narc,y,false\narc,z,True\narc,w,0\n")
+    counts = written(tmp_path, "b.csv", "task,accuracy,n\narc,0.5,4\n")
+    correct = written(tmp_path, "c.csv", "task, correct, n\narc, 2, 4\n")
+    listed = written(tmp_path, "d.json", '{"arc": [1, false, true, 0]}')
+    mapped = written(tmp_path, "e.json", '{"arc": {"accuracy": 0.5, "n": 4}}')
+    objects = written(tmp_path, "f.json", '[{"task": "arc", "correct": 2, "n": 4}]')
+    for name in (rows, counts, correct, listed, mapped, objects):
+        found = read_accuracy(name)["arc"]
+        assert (found.correct, found.items) == (2, 4)
+    assert read_accuracy(rows)["arc"].by_item == {"x": True, "y": False, "z": True, "w": False}
+    assert not read_accuracy(counts)["arc"].by_item
+
+
+def test_items_are_paired_by_name_and_counts_are_two_proportions() -> None:
+    rng = np.random.default_rng(0)
+    base = {str(i): bool(v) for i, v in enumerate(rng.random(500) < 0.7)}
+    cand = {key: base[key] ^ bool(rng.random() < 0.05) for key in reversed(base)}
+    arms = [TaskResult(correct=sum(arm.values()), items=500, by_item=arm) for arm in (base, cand)]
+    (paired,) = compare_tasks({"arc": arms[0]}, {"arc": arms[1], "other": arms[1]}, 1.5, 0.95)
+    expected = paired_accuracy(list(base.values()), [cand[key] for key in base], 0.015)
+    assert (paired.lo_points, paired.hi_points) == pytest.approx((100 * expected.lo, 100 * expected.hi))
+    assert paired.paired
+    counts = TaskResult(correct=arms[1].correct, items=500)
+    (loose,) = compare_tasks({"arc": arms[0]}, {"arc": counts}, 1.5, 0.95)
+    wide = accuracy_gap((arms[0].correct, 500), (arms[1].correct, 500), 0.015)
+    assert (loose.lo_points, loose.hi_points) == pytest.approx((100 * wide.lo, 100 * wide.hi))
+    assert not loose.paired
+
+
+BAD = [
+    ("", "the file is empty"),
+    ("a,b\n1,2\n", "no task"),
+    ("task,correct\n", "no results"),
+    ("task,correct\narc,maybe\n", "correct is 'maybe'"),
+    ('task,correct\n"a,1\na,[0{\n', "correct is None"),  # found by fuzzing: a quoted name over several lines
+    ("task,accuracy\narc,0.7\n", "correct is None"),
+    ("task,accuracy,n\narc,71,100\n", "expected a share from 0 to 1"),
+    ("task,accuracy,n\narc,x,100\n", "accuracy is 'x'; expected a number"),
+    ("task,accuracy,n\narc,0.7,0\n", "n is 0"),
+    ("task,correct,n\narc,5,4\n", "5 correct of 4"),
+    ("task,accuracy,n\narc,0.7,10\narc,0.7,10\n", "a second row with counts"),
+    ("task,item,correct\narc,x,1\narc,x,0\n", "item 'x' is there twice"),
+    ("{not json", "no JSON"),
+    ('{"arc": 0.7}', "expected an object"),
+    ("[1, 2]", "expected an object"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BAD)
+def test_bad_files_are_one_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match=says.replace("(", r"\(")) as error:
+        read_accuracy(written(tmp_path, "bad.csv", text))
+    assert "bad.csv" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_in_common_is_an_error() -> None:
+    one, two = TaskResult(correct=1, items=1, by_item={"a": True}), TaskResult(correct=1, items=1, by_item={"b": True})
+    with pytest.raises(ValueError, match="no task in common: arc and mmlu"):
+        compare_tasks({"arc": one}, {"mmlu": one}, 1.0, 0.95)
+    with pytest.raises(ValueError, match="item 'a' is in one file only"):
+        compare_tasks({"arc": one}, {"arc": two}, 1.0, 0.95)
+
+
+def compare(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(["compare", *arguments])
+    out, err = capsys.readouterr()
+    return int(left.value.code or 0), out, err
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> list[str]:
+    """Two equally good runs of 1,500 steps."""
+    rng, t = np.random.default_rng(0), np.arange(1500)
+    batch, names = rng.normal(0, 0.06, 1500), []
+    for name in ("fp8", "nvfp4"):
+        loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + rng.normal(0, 0.01, 1500)
+        names.append(written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True))))
+    return [*names, "--planned-steps", "1500"]
+
+
+@pytest.fixture
+def evaluated(arms: list[str], tmp_path: Path) -> list[str]:
+    """The arms with a candidate that lost ten points of accuracy."""
+    base = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\nmmlu,0.50,10000\n")
+    cand = written(tmp_path, "cand.csv", "task,accuracy,n\narc,0.60,10000\nmmlu,0.50,10000\n")
+    return [*arms, "--evaluation", f"fp8={base}", "--evaluation", f"nvfp4={cand}"]
+
+
+def test_as_advice_it_is_reported_and_the_verdict_does_not_change(evaluated: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(capsys, *evaluated, "--json")
+    document = json.loads(out)["verdicts"][0]
+    assert (code, document["verdict"]) == (0, "pass")
+    assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == ("fail", 1.0)
+    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advice"]
+    assert "arc 60.0 % against 70.0 %: -10.0 points" in " ".join(compare(capsys, *evaluated)[1].split())
+
+
+@pytest.mark.parametrize(
+    ("points", "code", "first"),
+    [("1", 1, "ACCURACY_FAILS"), ("10", 3, "ACCURACY_OPEN"), ("20", 0, "WITHIN_MARGIN"), ("0.5", 1, "ACCURACY_FAILS")],
+)
+def test_as_a_gate_it_decides_and_the_bundle_proves_it(
+    points: str, code: int, first: str, evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = str(tmp_path / "out.zip")
+    found, out, _ = compare(capsys, *evaluated, "--gate", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
+    assert (found, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", bundle])
+    assert left.value.code == 0
+    policy = written(tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, gates: [loss, accuracy], accuracy_margin_points: {points}}}")
+    markdown = compare(capsys, *evaluated, "--criteria", policy, "--markdown")
+    assert (markdown[0], "gate accuracy" in markdown[1]) == (code, True)
+
+
+def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = tmp_path / "out.zip"
+    compare(capsys, *evaluated, "--bundle", str(bundle))
+    with zipfile.ZipFile(bundle) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files["evaluations.json"] = files["evaluations.json"].replace(b"6000", b"7000")
+    manifest = json.loads(files["manifest.json"])
+    manifest["sha256"]["evaluations.json"] = hashlib.sha256(files["evaluations.json"]).hexdigest()
+    files["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(bundle, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    assert any("downstream[0].candidate" in line for line in verify(str(bundle)))
+
+
+def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compare(capsys, *arms, "--gate", "accuracy", "--json")
+    assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "ACCURACY_OPEN")
+
+
+def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]})
+    arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
+
+    def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
+        options = {"planned_steps": 2000, "baseline_name": names[0], "evaluations": results}
+        return judge([make_run()], {names[1]: [make_run(seed=2)]}, policy, **options)[0]
+
+    assert judged({"b": arc, "c": worse}).codes[0] == "ACCURACY_FAILS"
+    assert judged({"b": worse, "c": arc}).verdict == "pass"
+    for results, names, says in (
+        ({"b": arc}, ("b", "c"), "expected b and at least one of c"),
+        ({"c": arc}, ("b", "c"), "expected b and at least one of c"),
+        ({"b": arc, "x": arc}, ("b", "c"), "an evaluation was given for 'x'; the arms are b, c"),
+        ({"b": arc, "c": {"mmlu": arc["arc"]}}, ("b", "c"), "evaluations of b and c: no task in common"),
+        ({"b": arc}, ("b", "b"), "both named 'b'"),
+    ):
+        with pytest.raises(EvaluationError, match=says):
+            judged(results, names)
+    with pytest.raises(EvaluationError, match="5 correct of 4"):
+        TaskResult(correct=5, items=4)
+    with pytest.raises(EvaluationError, match="say otherwise"):
+        TaskResult(correct=2, items=2, by_item={"x": True, "y": False})
+
+
+@pytest.mark.parametrize(
+    ("names", "extra", "says"),
+    [
+        (["fp8"], [], "expected fp8 and at least one of nvfp4"),
+        (["nvfp4"], [], "expected fp8 and at least one of nvfp4"),
+        (["fp8", "other"], [], "given for 'other'; the arms are fp8, nvfp4"),
+        (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "accuracy_margin_points: 0.0 is not usable"),
+        ([], ["--gate", "speed"], "criteria.gates: ['loss', 'speed'] is not usable"),
+    ],
+)
+def test_usage_errors(
+    names: list[str], extra: list[str], says: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\n")
+    options = [part for name in names for part in ("--evaluation", f"{name}={file}")]
+    code, out, err = compare(capsys, *arms, *options, *extra)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err

@@ -1,0 +1,113 @@
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+from parity.judging.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.evidence import Case, bundle_bytes, verify
+
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
+
+
+def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
+    m, late = verdict.measurements, verdict.measurements.late
+    runs = runs_that_decide(m, late)
+    assert runs is not None
+    distance = late.margin.nats - late.interval.mean
+    assert predicted(late.interval, late.floors, *runs, 1.0).half_width(0.95) < distance
+    total = sum(runs)
+    for base, cand in itertools.product(range(total), repeat=2):
+        if base + cand == total - 1:
+            assert predicted(late.interval, late.floors, base, cand, 1.0).half_width(0.95) >= distance
+
+
+def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.25) for seed in (1, 2))
+    gap = float((cand.loss - base.loss)[1600:].mean())
+    noisy = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - gap + 0.010))
+    assert noisy.codes[0] == "CI_STRADDLES_MARGIN"
+    assert steps_that_decide(noisy.measurements, noisy.measurements.late) is not None
+    assert "more steps" in noisy.document()["advice"]["sentences"][0]
+    runs = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
+    assert steps_that_decide(runs.measurements, runs.measurements.late) is None
+    assert "more steps won't help" in runs.document()["advice"]["sentences"][0]
+
+
+def test_a_gap_at_the_margin_is_not_promised_a_decision(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    base = make_run()
+    margin = judge_pair(base, make_run(seed=2)).margin.nats
+    found = judge_pair(base, curve_from_arrays(base.steps, base.loss + margin)).document()["advice"]
+    assert found["add_candidate_runs"] is None
+    assert "so near the margin" in found["sentences"][0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "policy", "has", "lacks"),
+    [
+        ("nvfp4", None, "mlp_only", "Hadamard"),
+        ("nvfp4", "mlp_only", "bf16 late", "mlp_only"),
+        ("nvfp4_no_rht", "all_linears", "Hadamard", "first step"),
+        ("mxfp8", None, "first step", "Hadamard"),
+    ],
+)
+def test_after_a_fail_the_next_experiments(
+    recipe: str, policy: str | None, has: str, lacks: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=0.3, recipe=recipe), layer_policy=policy)
+    (sentence,) = verdict.document()["advice"]["sentences"]
+    assert verdict.verdict == "fail"
+    assert has in sentence
+    assert lacks not in sentence
+
+
+def test_the_arms_without_reruns_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    verdict = judge_pair([make_run(), make_run(seed=3)], make_run(seed=2), baseline_name="FP8")
+    assert verdict.document()["advice"]["sentences"][0].startswith("Add a replicate of cand (")
+
+
+def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    cand = make_run(seed=2, gap=0.0205)
+    timed = curve_from_arrays(cand.steps, cand.loss, columns={"step_seconds": np.full(2000, 3.6)})
+    advice = judge_pair(make_run(), timed).document()["advice"]
+    assert f"(about {2 * advice['add_candidate_runs']} hours of training)" in advice["sentences"][0]
+
+
+SNR = {
+    ("block.3.mlp", "wgrad"): 9.14,
+    ("block.3.mlp", "fprop"): 17.0,
+    ("block.0.attn", "dgrad"): 12.0,
+    ("block.1.mlp", "fprop"): 11.0,
+    ("block.2.mlp", "fprop"): 16.0,
+    ("block.4.mlp", "fprop"): float("nan"),
+}
+
+
+def test_the_worst_layers_are_named_once_each_lowest_first() -> None:
+    (sentence,) = worst_layers(SNR)
+    assert sentence.endswith("block.3.mlp (wgrad, 9.1 dB), block.1.mlp (fprop, 11.0 dB), block.0.attn (dgrad, 12.0 dB).")
+    assert worst_layers({}) == ()
+    assert worst_layers({("a", "fprop"): float("nan")}) == ()
+
+
+def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: MakeRun, judge_pair: JudgePair, tmp_path: Path) -> None:
+    failed = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"cand": SNR})
+    assert "block.3.mlp (wgrad, 9.1 dB)" in failed.document()["advice"]["sentences"][1]
+    assert "dB" not in " ".join(judge_pair(make_run(), make_run(seed=2), layer_snr_db={"cand": SNR}).advice.sentences)
+    assert "dB" not in " ".join(judge_pair(make_run(), make_run(seed=2, gap=0.1)).advice.sentences)
+    other = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"another": SNR})
+    assert "dB" not in " ".join(other.advice.sentences)
+    case = Case(
+        baseline=[make_run()],
+        candidates={"cand": [make_run(seed=2, gap=0.1)]},
+        criteria=criteria_from_mapping({"margin": "1%"}),
+        planned_steps=2000,
+        layer_snr_db={"cand": SNR},
+    )
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(bundle_bytes(case, case.documents()))
+    assert verify(str(path)) == ()

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.judging.alignment import align, distinct, nonfinite, paired_by_seed, same_run
+from parity.judging.curve import Curve, curve_from_arrays
+
+rows = st.dictionaries(st.integers(0, 30), st.sampled_from([1.0, 2.0, float("nan"), float("inf")]), max_size=30)
+
+
+def curve(values: dict[int, float], **extra: object) -> Curve:
+    return curve_from_arrays(list(values), list(values.values()), **extra)  # type: ignore[arg-type]
+
+
+@given(rows, rows, rows, st.integers(0, 35))
+def test_inner_join_twin(a: dict[int, float], b: dict[int, float], c: dict[int, float], last: int) -> None:
+    expected = sorted(s for s in set(a) & set(b) & set(c) if s <= last and all(np.isfinite(run[s]) for run in (a, b, c)))
+    found = align([curve(a), curve(b)], [curve(c)], last)
+    assert found.steps.tolist() == expected
+    assert found.baseline.tolist() == [[run[s] for s in expected] for run in (a, b)]
+    assert found.candidate.tolist() == [[c[s] for s in expected]]
+
+
+def test_means_are_over_runs_of_a_seed_then_over_seeds() -> None:
+    base = [curve({0: value}, seed=seed) for value, seed in ((1.0, 0), (3.0, 0), (7.0, 5))]
+    cand = [curve({0: value}, seed=seed) for value, seed in ((2.0, 0), (9.0, 5))]
+    left, right = align(base, cand).arm_means()
+    assert left.tolist() == [(2.0 + 7.0) / 2]
+    assert right.tolist() == [(2.0 + 9.0) / 2]
+
+
+def test_equal_runs_are_one() -> None:
+    one, same, other = curve({0: 1.0, 1: 2.0}), curve({1: 2.0, 0: 1.0}), curve({0: 1.0, 1: 2.5})
+    assert distinct([one, same, other, one]) == ((one, other), 2)
+
+
+def test_copies_in_other_digits_or_thinned_are_one_run_and_reruns_are_not(reruns: tuple[Curve, ...]) -> None:
+    run, rerun = reruns[:2]
+
+    def copy(keep: slice = slice(None), change: float = 0.0) -> Curve:
+        loss = run.loss.astype(np.float32).astype(np.float64).round(4)
+        loss[-1] += change
+        return curve_from_arrays(run.steps[keep], loss[keep])
+
+    for other in (copy(), copy(slice(None, None, 5)), copy(slice(20, None))):
+        assert same_run(run, other)
+        assert same_run(other, run)
+    for other in (rerun, copy(change=1e-3), copy(change=float("nan")), copy(slice(0, 1700)), copy(slice(0, 50))):
+        assert not same_run(run, other)
+        assert not same_run(other, run)
+    assert distinct([run, copy(), rerun, copy(slice(None, None, 5))])[0] == (run, rerun)
+
+
+def test_runs_of_seeds_that_one_arm_lacks_are_left_out() -> None:
+    runs = [curve({0: 1.0}, seed=seed) for seed in (0, 1, 2)]
+    left, right, unpaired = paired_by_seed(runs, [curve({0: 2.0}, seed=seed) for seed in (1, 5)])
+    assert ([run.seed for run in left], [run.seed for run in right], unpaired) == ([1], [1], 3)
+
+
+@pytest.mark.parametrize(
+    ("bad", "count", "share", "first", "at_end"),
+    [([], 0, 0.0, None, False), ([5], 1, 0.01, 5, False), ([85, 86], 2, 0.1, 85, False), ([99], 1, 0.05, 99, True)],
+)
+def test_nonfinite_share_is_the_worse_of_run_and_window(bad: list[int], count: int, share: float, first: int | None, at_end: bool) -> None:
+    loss = np.ones(100)
+    loss[bad] = np.nan
+    found = nonfinite([curve_from_arrays(np.arange(100), loss)], 80, 99)
+    assert (found.count, found.worst_share, found.first_step, found.at_end) == (count, share, first, at_end)
+
+
+def test_nonfinite_steps_after_the_plan_do_not_count() -> None:
+    loss = np.append(np.ones(100), np.nan)
+    assert nonfinite([curve_from_arrays(np.arange(101), loss)], 80, 99).count == 0

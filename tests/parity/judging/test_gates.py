@@ -1,0 +1,99 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+from parity.report.text import headline
+
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
+
+
+def equipped(run: Curve, norm: float = 1.0, validation: float = 0.0, seconds: float = 1.0) -> Curve:
+    """The run with gradient norms, validation losses every 50 steps and step times."""
+    rng = np.random.default_rng(int(1000 * (norm + seconds)))
+    columns = {
+        "grad_norm": norm * np.exp(rng.normal(0, 0.1, len(run.steps))),
+        "validation_loss": np.where(run.steps % 50 == 0, run.loss + validation, np.nan),
+        "step_seconds": seconds * np.exp(rng.normal(0, 0.01, len(run.steps))),
+    }
+    return curve_from_arrays(run.steps, run.loss, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "code", "state"),
+    [
+        ("grad_norm", {"norm": 1.0}, "WITHIN_MARGIN", "pass"),
+        ("grad_norm", {"norm": 1.3}, "GRAD_NORM_FAILS", "fail"),
+        ("grad_norm", {"norm": 1.1}, "GRAD_NORM_OPEN", "inconclusive"),
+        ("validation_loss", {"validation": 0.0}, "WITHIN_MARGIN", "pass"),
+        ("validation_loss", {"validation": 0.1}, "VALIDATION_LOSS_FAILS", "fail"),
+        ("validation_loss", {"validation": 0.027}, "VALIDATION_LOSS_OPEN", "inconclusive"),
+        ("net_speedup", {"seconds": 0.6}, "WITHIN_MARGIN", "pass"),
+        ("net_speedup", {"seconds": 1.9}, "NET_SPEEDUP_FAILS", "fail"),
+        ("net_speedup", {"seconds": 1.0}, "NET_SPEEDUP_OPEN", "inconclusive"),
+    ],
+)
+def test_a_gate_decides_only_where_the_policy_names_it(
+    gate: str, changes: dict[str, float], code: str, state: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = equipped(make_run()), equipped(make_run(seed=2), **changes)
+    gated = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "gates": ["loss", gate]}))
+    assert (gated.codes[0], gated.verdict) == (code, state)
+    assert state.upper() in headline(gated.document())
+    advised = judge_pair(base, cand)
+    assert advised.verdict == "pass"
+    roles = {check["name"]: check["role"] for check in gated.document()["checks"]}
+    assert roles.pop(gate) == "gate"
+    assert set(roles.values()) == {"advice"}
+
+
+def spiking(run: Curve, starts: range) -> Curve:
+    loss = run.loss.copy()
+    for start in starts:
+        loss[start] += 1.0
+    return curve_from_arrays(run.steps, loss)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "code"),
+    [
+        (range(0), range(0), "WITHIN_MARGIN"),
+        (range(0), range(50, 1500, 400), "WITHIN_MARGIN"),
+        (range(0), range(50, 1500, 250), "SPIKES_OPEN"),
+        (range(0), range(50, 1500, 100), "SPIKES_FAILS"),
+        (range(70, 1500, 100), range(50, 1500, 100), "WITHIN_MARGIN"),
+        (range(50, 1500, 100), range(0), "WITHIN_MARGIN"),
+    ],
+)
+def test_spikes_over_the_whole_run_decide_where_the_policy_names_them(
+    baseline: range, candidate: range, code: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = spiking(make_run(), baseline), spiking(make_run(seed=2), candidate)
+    verdict = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "gates": ["loss", "spikes"]}))
+    assert verdict.codes[0] == code
+    counts = verdict.document()["run_spikes"]
+    assert (counts["baseline"], counts["candidate"]) == (len(baseline), len(candidate))
+    assert judge_pair(base, cand).verdict == "pass"
+
+
+def test_spikes_that_could_not_be_counted_leave_the_verdict_open(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "spikes"], "min_points": 20})
+    short = [curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))]
+    verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
+    assert verdict.codes[0] == "SPIKES_OPEN"
+    assert "fewer than 200 common steps" in headline(verdict.document())
+
+
+@pytest.mark.parametrize("gate", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])
+def test_a_gate_that_was_not_measured_leaves_the_verdict_open(gate: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", gate]})
+    verdict = judge_pair(make_run(), make_run(seed=2), policy)
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", f"{gate.upper()}_OPEN")
+
+
+def test_gates_never_save_a_fail(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "net_speedup"]})
+    verdict = judge_pair(equipped(make_run()), equipped(make_run(seed=2, gap=0.1), seconds=0.1), policy)
+    assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")

@@ -1,0 +1,54 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity import Curve
+from parity.judging.alignment import align
+from parity.judging.pairing import pair_correlation
+from parity.readers import read_runs
+
+
+def test_real_reruns_share_their_batches(reruns: tuple[Curve, ...]) -> None:
+    for a, b in itertools.combinations(reruns, 2):
+        assert pair_correlation(a.loss, b.loss) > 0.99
+
+
+def test_real_versions_with_another_data_order_do_not(data: Path) -> None:
+    runs = {run.label: run for run in read_runs(str(data / "megatron_15b_every_25th.npz"))}
+    for other, low, high in (("megatron_0.8.0", -0.1, 0.1), ("megatron_0.11.0", 0.99, 1.0)):
+        pair = align([runs["megatron_0.10.0"]], [runs[other]])
+        assert low < pair_correlation(pair.baseline[0], pair.candidate[0]) < high
+
+
+def test_twin_without_clipping() -> None:
+    rng = np.random.default_rng(0)
+    batch = rng.normal(0, 0.08, 400)
+    a, b = batch + rng.normal(0, 0.02, 400), batch + rng.normal(0, 0.02, 400)
+    half_a, half_b = a[200:], b[200:]
+    c_a = [half_a[i] - 2 * half_a[i + 1] + half_a[i + 2] for i in range(198)]
+    c_b = [half_b[i] - 2 * half_b[i + 1] + half_b[i + 2] for i in range(198)]
+    assert pair_correlation(a, b) == pytest.approx(np.corrcoef(c_a, c_b)[0, 1], abs=0.01)
+
+
+def test_a_spike_in_one_arm_does_not_hide_the_pairing() -> None:
+    rng = np.random.default_rng(0)
+    batch = rng.normal(0, 0.08, 2000)
+    spiked = batch + rng.normal(0, 0.004, 2000)
+    spiked[1500:1520] += 3.0
+    assert pair_correlation(batch, spiked) > 0.9
+
+
+def test_noiseless_curves_are_exempt_and_half_noiseless_ones_are_not() -> None:
+    smooth = 2.0 + np.arange(1.0, 1001.0) ** -0.5
+    noisy = smooth + np.random.default_rng(0).normal(0, 0.05, 1000)
+    assert pair_correlation(np.full(1000, 2.0), np.full(1000, 2.04)) is None
+    assert abs(pair_correlation(np.full(1000, 2.0), noisy)) < 0.3
+    assert pair_correlation(smooth[:10], smooth[:10]) is None
+
+
+def test_smooth_curves_that_differ_by_a_constant_are_not_called_unpaired() -> None:
+    smooth = 2.0 + np.arange(1.0, 2001.0) ** -0.5
+    found = pair_correlation(smooth, smooth + 0.04)
+    assert found is None or found > 0.9

@@ -1,0 +1,148 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.judging.criteria import Amount, criteria_from_mapping
+from parity.judging.interval import interval, t_quantile
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import (
+    Prior,
+    RunFloor,
+    prior_for,
+    rounds_stochastically,
+    run_floor,
+    run_term,
+    run_term_over_seeds,
+)
+
+PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
+NO_WITHIN = StandardError(value=0.0, df=12.0)
+
+
+def floor_of(means: list[float], prior: Prior = PRIOR, seeds: list[int] | None = None, controls: list[float] | None = None) -> RunFloor:
+    return run_floor(prior, np.array(means), seeds or [0] * len(means), np.array(controls) if controls else None)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stochastic"),
+    [
+        ("nvfp4", True),
+        ("nvfp4_no_rht", True),
+        ("te_nvfp4", True),
+        ("NVFP4", True),
+        ("mxfp4_sr", True),
+        ("mxfp4-sr", True),
+        ("mxfp4", False),
+        ("nvfp4_no_sr", False),
+        ("fp8_current", False),
+        ("mxfp8", False),
+        ("bf16", False),
+        (None, False),
+        ("", False),
+    ],
+)
+def test_which_recipes_round_stochastically(recipe: str | None, stochastic: bool) -> None:
+    assert rounds_stochastically(recipe) is stochastic
+
+
+def test_priors_by_recipe_and_by_policy() -> None:
+    policy = criteria_from_mapping({"margin": "1%"})
+    assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0016)
+    assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0016)
+    assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0060)
+    declared = criteria_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
+    found = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
+    assert found.tau == pytest.approx(0.002)
+    assert "8 reruns at 1 B" in found.basis
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=8))
+def test_shrinkage_twin(means: list[float]) -> None:
+    mean = sum(means) / len(means)
+    squares = sum((value - mean) ** 2 for value in means)
+    expected = math.sqrt((4 * PRIOR.tau**2 + squares) / (4 + len(means) - 1))
+    found = floor_of(means)
+    assert found.tau == pytest.approx(expected, rel=1e-9)
+    assert found.df == 4 + len(means) - 1
+    assert found.source == ("prior" if len(means) == 1 else "replicates")
+
+
+def test_controls_join_the_baselines_first_seed() -> None:
+    found = floor_of([1.0, 2.0, 5.0], seeds=[0, 0, 7], controls=[3.0])
+    assert found.measured_df == 2
+    assert found.measured == pytest.approx(1.0)
+    assert found.source == "replicates and controls"
+    assert floor_of([1.0], controls=[3.0]).source == "controls"
+    assert floor_of([1.0, 9.0], seeds=[0, 1]).source == "prior"
+
+
+def test_half_widths_of_the_specification() -> None:
+    """tau 0.08 % in both arms, no within-pair error: h/L = 0.314, 0.196, 0.151, 0.126, 0.084 % at K = 1, 2, 3, 4, 8, within 3 %."""
+    for runs, expected in ((1, 0.00314), (2, 0.00196), (3, 0.00151), (4, 0.00126), (8, 0.00084)):
+        spread = PRIOR.tau * math.sqrt((runs - 1) / runs) * np.array([1.0, -1.0] * 8)[:runs] if runs > 1 else np.zeros(1)
+        scale = PRIOR.tau / spread.std(ddof=1) if runs > 1 else 1.0
+        arm = floor_of((spread * scale).tolist())
+        assert arm.tau == pytest.approx(PRIOR.tau)
+        assert interval(0.0, NO_WITHIN, run_term(arm, arm)).half_width(0.95) == pytest.approx(expected, rel=0.03)
+
+
+def test_one_guess_used_twice_counts_once_and_two_guesses_are_welch() -> None:
+    same = run_term(floor_of([1.0]), floor_of([1.0]))
+    assert same.df == pytest.approx(4.0)
+    stochastic = floor_of([1.0], Prior(tau=0.0030, df=4.0, basis="assumed for stochastic rounding"))
+    different = run_term(floor_of([1.0]), stochastic)
+    a, b = 0.0008**2, 0.0030**2
+    assert different.df == pytest.approx((a + b) ** 2 / (a**2 / 4 + b**2 / 4))
+
+
+def test_nvidias_example() -> None:
+    """+0.026 at L = 3.9, prior only: +.014 to +.038 with two deterministic arms, -.006 to +.058 with NVFP4's own prior."""
+    fp8 = floor_of([3.9], Prior(tau=0.0008 * 3.9, df=4.0, basis="a"))
+    nvfp4 = floor_of([3.926], Prior(tau=0.0030 * 3.9, df=4.0, basis="b"))
+    assert interval(0.026, NO_WITHIN, run_term(fp8, fp8)).bounds(0.95) == pytest.approx((0.014, 0.038), abs=5e-4)
+    assert interval(0.026, NO_WITHIN, run_term(fp8, nvfp4)).bounds(0.95) == pytest.approx((-0.006, 0.058), abs=7e-4)
+
+
+def test_several_seeds_use_the_spread_of_their_gaps() -> None:
+    gaps = np.array([0.010, 0.014, 0.003])
+    arm = floor_of([1.0, 1.1, 1.2], seeds=[0, 1, 2])
+    found = run_term_over_seeds(gaps, arm, arm)
+    squares = float(((gaps - gaps.mean()) ** 2).sum())
+    assert found.df == 6
+    assert found.variance == pytest.approx((4 * 2 * PRIOR.tau**2 + squares) / 6 / 3)
+
+
+def test_df_joins_the_terms_by_satterthwaite() -> None:
+    run = run_term(floor_of([1.0]), floor_of([1.0]))
+    found = interval(0.1, StandardError(value=0.001, df=12.0), run)
+    v, w = run.variance, 0.001**2
+    assert found.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
+    assert found.half_width(0.95) == pytest.approx(t_quantile(0.95, found.df) * math.sqrt(v + w))
+
+
+def test_t_quantile_against_scipys_distribution() -> None:
+    from scipy.stats import t
+
+    for confidence in (0.9, 0.95):
+        for df in (4, 4.57, 12, 300):
+            assert t_quantile(confidence, df) == pytest.approx(t.ppf(0.5 + confidence / 2, df), rel=1e-10)
+
+
+def test_arms_without_any_noise_give_a_point() -> None:
+    still = Prior(tau=0.0, df=4.0, basis="declared")
+    found = interval(0.2, NO_WITHIN, run_term(floor_of([1.0], still), floor_of([1.0], still)))
+    assert found.bounds(0.95) == (0.2, 0.2)
+
+
+def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
+    """Also where the squares of the variances are below the smallest float."""
+    criteria = criteria_from_mapping({"margin": "1%"})
+    terms = []
+    for level in (1.0, 1e-134):
+        floors = [run_floor(prior_for(None, None, criteria, level), np.array([level]), [0]) for _ in range(2)]
+        terms.append(run_term(*floors))
+    assert terms[1].df == pytest.approx(terms[0].df)
+    assert terms[1].df > 0

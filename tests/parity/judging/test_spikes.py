@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.judging.spikes import (
+    binomial_upper,
+    diverged_late,
+    find_spikes,
+    interpolate,
+    spikes_over_run,
+    stretches,
+    widen,
+)
+
+
+def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0.0, 0.004, n)
+
+
+def test_no_spikes_in_quiet_noise() -> None:
+    found = find_spikes(quiet(), 3.0)
+    assert (found.baseline, found.candidate, found.masked_share) == (0, 0, 0.0)
+
+
+def test_spikes_are_masked_widened_and_attributed() -> None:
+    gap = quiet()
+    gap[100:103] += 1.0
+    gap[200:204] -= 1.0
+    gap[300] += 1.0
+    found = find_spikes(gap, 3.0)
+    assert (found.baseline, found.candidate) == (1, 2)
+    assert np.flatnonzero(found.mask).tolist() == [*range(95, 108), *range(195, 209), *range(295, 306)]
+    assert abs(found.masked_gap.mean()) < 0.001
+    assert found.masked_gap[100] == pytest.approx(np.interp(100, [94, 108], [gap[94], gap[108]]))
+
+
+def test_a_divergence_at_the_end_is_masked_for_the_mean_but_kept_for_the_divergence_rule() -> None:
+    gap = quiet()
+    gap[-30:] += np.linspace(0, 4, 30)
+    found = find_spikes(gap, 3.0)
+    assert found.divergence_gap[-1] == gap[-1]
+    assert found.masked_gap[-1] < 0.1
+    assert diverged_late(found.divergence_gap, 0.03)
+    assert not diverged_late(found.masked_gap, 0.03)
+
+
+def test_a_spike_that_recovers_is_no_divergence() -> None:
+    gap = quiet()
+    gap[365:385] += 2.0
+    assert not diverged_late(find_spikes(gap, 3.0).divergence_gap, 0.03)
+
+
+def test_equal_curves_with_rounding_dust_have_no_spikes() -> None:
+    gap = np.zeros(400)
+    gap[::7] = 1e-7
+    assert find_spikes(gap, 3.0).masked_share == 0.0
+    assert find_spikes(1e4 * gap, 3.0, quantum=1e-3).masked_share == 0.0
+    assert find_spikes(1e4 * gap, 3.0).masked_share > 0.5
+    assert find_spikes(np.empty(0), 3.0).masked_share == 0.0
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 6))
+def test_widen_twin(mask: list[bool], by: int) -> None:
+    expected = [any(mask[max(0, i - by) : i + by + 1]) for i in range(len(mask))]
+    assert widen(np.array(mask), by).tolist() == expected
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_stretches_cover_exactly_the_mask(mask: list[bool]) -> None:
+    again = np.zeros(len(mask), dtype=bool)
+    for a, b in zip(*stretches(np.array(mask)), strict=True):
+        assert b > a
+        again[a:b] = True
+    assert again.tolist() == mask
+
+
+def test_interpolation_holds_the_nearest_value_at_the_ends_and_gives_up_where_all_is_masked() -> None:
+    series = np.array([9.0, 1.0, 9.0, 3.0, 9.0])
+    assert interpolate(series, np.array([True, False, True, False, True])).tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]
+    assert interpolate(series, np.ones(5, dtype=bool)).tolist() == series.tolist()
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 0), (1, 1), (7, 7), (6, 7), (5, 12)])
+def test_binomial_twin(count: int, total: int) -> None:
+    from math import comb
+
+    assert binomial_upper(count, total) == pytest.approx(sum(comb(total, k) for k in range(count, total + 1)) / 2**total)
+
+
+def test_divergence_needs_both_conditions_and_enough_points() -> None:
+    assert not diverged_late(np.full(400, 0.2), 0.03)  # high from the start: a gap, not a divergence
+    assert not diverged_late(np.linspace(0, 0.08, 400), 0.03)  # below three margins
+    assert diverged_late(np.linspace(0, 0.3, 400), 0.03)
+    assert not diverged_late(np.linspace(0, 9, 10), 0.03)
+
+
+def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
+    """The gap's noise falls tenfold over the run: a jump of 0.15 is a spike late, and noise early; one scale for all would miss it."""
+    rng = np.random.default_rng(0)
+    gap = rng.normal(0.0, 1.0, 4000) * np.linspace(0.05, 0.005, 4000)
+    late = (2900, 3100, 3300, 3700, 3750, 3850, 3950)
+    for at in late:
+        gap[at] += 0.15
+    gap[3000] -= 0.15
+    found = spikes_over_run(gap, 10 * np.arange(4000), 3.0)
+    assert found is not None
+    assert (found.candidate, found.baseline, found.blocks) == (7, 1, 20)
+    assert found.p_candidate_more == pytest.approx(9 / 256)
+    assert found.steps == ((30_000,), tuple(10 * at for at in late))
+    assert find_spikes(gap, 3.0).candidate < 7
+    mirrored = spikes_over_run(-gap, np.arange(4000), 3.0)
+    assert mirrored is not None
+    assert (mirrored.candidate, mirrored.baseline) == (1, 7)
+    assert spikes_over_run(gap[:199], np.arange(199), 3.0) is None
+
+
+def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
+    from parity import curve_from_arrays
+    from parity.report.text import render_markdown
+
+    cand = make_run(seed=2)
+    loss = cand.loss.copy()
+    loss[500:1300:100] += 1.0
+    verdict = judge_pair(make_run(), curve_from_arrays(cand.steps, loss, label=cand.label))
+    document = verdict.document()
+    assert verdict.verdict == "pass"
+    assert (document["spikes"]["candidate"], document["run_spikes"]["candidate"], document["run_spikes"]["baseline"]) == (0, 8, 0)
+    assert "over the whole run 8 of cand and 0 of run1, more than chance gives (p 0.0039)" in render_markdown([document])

@@ -1,0 +1,122 @@
+"""TensorBoard and Parquet. The event file was written by TensorBoard's own writer: steps 0 to 59, then a restart at 50, NaN at 70."""
+
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.readers import ReadError, read_run
+
+SAMPLE = "events.out.tfevents.sample"
+
+
+def record(payload: bytes) -> bytes:
+    return struct.pack("<Q", len(payload)) + b"\0" * 4 + payload + b"\0" * 4
+
+
+def event(step: int, loss: float) -> bytes:
+    value = b"\x0a\x04loss" + b"\x15" + struct.pack("<f", loss)
+    summary = b"\x0a" + bytes([len(value)]) + value
+    number, varint = step, b""
+    while True:
+        varint += bytes([number & 127 | (128 if number > 127 else 0)])
+        number >>= 7
+        if not number:
+            break
+    return record(b"\x09" + b"\0" * 8 + b"\x10" + varint + b"\x2a" + bytes([len(summary)]) + summary)
+
+
+def test_tensorboards_own_file(data: Path) -> None:
+    run = read_run(str(data / SAMPLE))
+    assert run.completeness.duplicates == 10
+    assert run.steps.tolist() == list(range(80))
+    assert run.loss[20] == pytest.approx(2.3)
+    assert np.isnan(run.loss[70])
+    assert run.columns["grad_norm"].tolist() == [float(1 + step) for step in range(80)]
+    assert read_run(str(data / SAMPLE), columns={"learning_rate": "lr64"}).columns["learning_rate"][3] == 0.5
+
+
+def test_no_point_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(b"".join(event(step, 2.0) for step in range(25_000)))
+    assert read_run(str(path)).completeness.count == 25_000
+
+
+def test_a_file_that_is_still_written_gives_what_is_whole(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / SAMPLE
+    path.write_bytes((data / SAMPLE).read_bytes()[:-20])
+    run = read_run(str(path))
+    assert run.steps[-1] == 78
+    assert "the last record is cut short and left out" in run.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no scalar"),
+        (b"step,loss\n1,2\n" * 10, "expected a TensorBoard event file"),
+        (record(b"\x0b\x01"), "no Event message"),
+        (record(b"\x10" + b"\xff" * 12), "no Event message"),
+        (event(1, 2.0).replace(b"loss", b"lass"), "no loss column"),
+    ],
+)
+def test_files_that_are_none(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(content)
+    with pytest.raises(ReadError, match=says) as caught:
+        read_run(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, 8815), st.binary(min_size=1, max_size=8))
+def test_damaged_files_are_a_curve_or_one_line(at: int, damage: bytes) -> None:
+    import tempfile
+
+    whole = bytearray((Path(__file__).parents[2] / "data" / SAMPLE).read_bytes())
+    whole[at : at + len(damage)] = damage
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / SAMPLE
+        path.write_bytes(bytes(whole))
+        try:
+            said = str(len(read_run(str(path)).steps))
+        except ReadError as error:
+            said = str(error)
+    assert "\n" not in said
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = tmp_path / "run.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ReadError, match=r"needs pyarrow; install it with: pip install 'parity\[readers\]'"):
+        read_run(str(path))
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "run.parquet"
+    table = pyarrow.table(
+        {"step": [1, 2, 3], "train/loss": [2.5, float("nan"), None], "grad_norm": [1.0, None, 2.0], "note": ["a", "b", "c"]}
+    )
+    parquet.write_table(table, path)
+    run = read_run(str(path))
+    assert run.steps.tolist() == [1, 2]
+    assert np.isnan(run.loss[1])
+    assert run.columns["grad_norm"][0] == 1.0
+    assert "1 rows without a loss left out" in run.notes
+    with pytest.raises(ReadError, match="expected numbers in the loss column"):
+        read_run(str(path), columns={"loss": "note"})
+    with pytest.raises(ReadError, match="no column 'x'"):
+        read_run(str(path), columns={"loss": "x"})
+    shutil.copy(path, tmp_path / "cut.parquet")
+    (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ReadError, match="no readable Parquet"):
+        read_run(str(tmp_path / "cut.parquet"))

@@ -1,0 +1,85 @@
+"""Quantization SNR by layer: every form gives the same, and the advice after a fail names the worst."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.cli.main import main
+from parity.readers.layers import read_layer_snr
+from parity.readers.source import ReadError
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n",
+        "step,layer,operand,snr_db\n10,block.0,x,12.5\n10,block.1,w,9\n5,block.1,w,30\n",
+        '[{"layer": "block.0", "operand": "x", "snr_db": 12.5}, {"layer": "block.1", "operand": "w", "snr_db": 9.0}]',
+        '{"block.0": {"x": 12.5}, "block.1": {"w": 9}}',
+    ],
+)
+def test_all_forms_say_the_same(text: str, tmp_path: Path) -> None:
+    assert read_layer_snr(written(tmp_path, "snr.csv", text)) == {("block.0", "x"): 12.5, ("block.1", "w"): 9.0}
+
+
+def test_a_layer_without_operands(tmp_path: Path) -> None:
+    assert read_layer_snr(written(tmp_path, "a.csv", "layer,snr_db\n3,nan\n4,7\n"))["4", "all"] == 7.0
+    assert read_layer_snr(written(tmp_path, "a.json", '{"4": 7}')) == {("4", "all"): 7.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file is empty"),
+        ("layer,operand,snr_db\n", "no layer; expected the columns layer, operand, snr_db"),
+        ("a,b\n1,2\n", "row 2: no layer"),
+        ("layer,operand,snr_db\nblock.0,x,good\n", "row 2: snr_db is 'good'; expected a number"),
+        ('{"a": [1]}', "snr_db is .* expected a number"),
+        ("[1]", "row 1: 1; expected an object"),
+        ("{", "no JSON"),
+    ],
+)
+def test_bad_files_are_one_line(text: str, says: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "snr.csv", text)
+    with pytest.raises(ReadError, match=says) as caught:
+        read_layer_snr(file)
+    assert str(caught.value).startswith(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> list[str]:
+    """A baseline and two candidates that fail."""
+    rng, t = np.random.default_rng(0), np.arange(1500)
+    base = 1.38 + 3.5 * np.exp(-t / 80) + rng.normal(0, 0.06, 1500)
+    return [
+        written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, base + gap, strict=True)))
+        for name, gap in (("fp8", 0.0), ("nvfp4", 0.1), ("mxfp4", 0.1))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "prefix", "code", "says"),
+    [
+        (1, "", 1, "first to keep in bf16: block.1 (w, 9.0 dB), block.0 (x, 12.5 dB)"),
+        (2, "mxfp4=", 1, "first to keep in bf16: block.1 (w, 9.0 dB)"),
+        (2, "", 2, "expected NAME=FILE with one of nvfp4, mxfp4"),
+        (2, "fp8=", 2, "there is no candidate 'fp8'; the candidates are nvfp4, mxfp4"),
+    ],
+)
+def test_the_advice_after_a_fail_names_the_worst_layers(
+    candidates: int, prefix: str, code: int, says: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "snr.csv", "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n")
+    with pytest.raises(SystemExit) as left:
+        main(["compare", *arms[: 1 + candidates], "--planned-steps", "1500", "--layer-snr", prefix + file])
+    out, err = capsys.readouterr()
+    assert left.value.code == code
+    assert says in " ".join((out if code == 1 else err).split())
+    assert out.count("first to keep") == (code == 1)

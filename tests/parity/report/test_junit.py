@@ -1,0 +1,79 @@
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from parity import Criteria, Curve, curve_from_arrays, judge
+from parity.judging.criteria import GATES, criteria_from_mapping
+from parity.judging.decision import _TABLE, FAIL
+from parity.judging.secondary.evaluations import TaskResult
+from parity.report.junit import _FAILURES, CHECKS, render_junit
+from parity.report.text import REUSED
+
+MakeRun = Callable[..., Curve]
+
+
+@pytest.mark.parametrize(
+    ("name", "failures", "errors", "skipped", "check"),
+    [
+        ("good", 0, 0, 0, None),
+        ("worse", 1, 0, 0, "gap against margin"),
+        ("nan", 1, 1, 1, "finite losses"),
+        ("edge", 0, 1, 0, "gap against margin"),
+    ],
+)
+def test_cases(name: str, failures: int, errors: int, skipped: int, check: str | None, make_run: MakeRun, one_percent: Criteria) -> None:
+    runs = {
+        "good": make_run(seed=2),
+        "worse": make_run(seed=2, gap=0.1),
+        "nan": curve_from_arrays(np.arange(2000), np.full(2000, np.nan)),
+        "edge": make_run(seed=2, gap=0.0265),
+    }
+    (verdict,) = judge([make_run()], {f"{name}<\x00&>": [runs[name]]}, one_percent, planned_steps=2000)
+    root = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1])  # noqa: S314  (our own text)
+    suite = root.find("testsuite")
+    assert suite is not None
+    beside = len(GATES) - 1  # not recorded here: spikes alone are counted, where there is a window
+    unmeasured = beside if name == "nan" else beside - 1
+    expected = [len(CHECKS) + beside, failures, errors, skipped + unmeasured]
+    assert [int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")] == expected
+    assert root.get("tests") == suite.get("tests")
+    bad = {case.get("name"): case[0].tag for case in suite.findall("testcase") if len(case)}
+    if check:
+        assert check in bad
+    assert {item.get("name"): item.get("value") for item in suite.iter("property")}["verdict"] == verdict.verdict
+
+
+def test_every_code_of_the_table_belongs_to_one_check() -> None:
+    codes = [code for check in CHECKS.values() for code in check]
+    assert sorted(codes) == sorted({code for _, code, _ in _TABLE})
+    assert {code for state, code, _ in _TABLE if state == FAIL} <= _FAILURES
+
+
+@pytest.mark.parametrize(("gates", "tag"), [(["loss", "accuracy"], "failure"), (["loss"], "system-out")])
+def test_a_gate_fails_its_case_and_advice_is_told(gates: list[str], tag: str, make_run: MakeRun) -> None:
+    results = {"base": {"arc": TaskResult(correct=700, items=1000)}, "cand": {"arc": TaskResult(correct=500, items=1000)}}
+    policy = criteria_from_mapping({"margin": "1%", "gates": gates})
+    options = {"planned_steps": 2000, "baseline_name": "base", "evaluations": results}
+    (verdict,) = judge([make_run()], {"cand": [make_run(seed=2)]}, policy, **options)
+    suite = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1]).find("testsuite")  # noqa: S314
+    assert suite is not None
+    (case,) = (case for case in suite.findall("testcase") if case.get("name") == "beside the loss: accuracy")
+    assert case[0].tag == tag
+    assert "arc 50.0 % against 70.0 %" in (case[0].get("message") or case[0].text or "")
+    assert suite.get("failures") == ("1" if tag == "failure" else "0")
+    assert any(item.get("name") == "downstream.arc" for item in suite.iter("property"))
+
+
+def test_a_reused_baseline_and_where_the_verdict_comes_from_are_told(make_run: MakeRun, one_percent: Criteria) -> None:
+    note = f"{REUSED}trained as run r1 of job j1, ended 2026-11-01 10:00 UTC, 3.0 days before"
+    (verdict,) = judge([dataclasses.replace(make_run(), notes=(note,))], {"cand": [make_run(seed=2)]}, one_percent, planned_steps=2000)
+    facts = {"origin": "cached: job j2 concluded 3.2 hours ago", "url": None}
+    suite = ElementTree.fromstring(render_junit([verdict.document()], facts=facts).split("\n", 1)[1]).find("testsuite")  # noqa: S314
+    assert suite is not None
+    (case,) = (case for case in suite.findall("testcase") if case.get("name") == "same ground")
+    assert (case[0].tag, (case[0].text or "").endswith(note.removeprefix(REUSED))) == ("system-out", True)
+    told = {item.get("name"): item.get("value") for item in suite.iter("property")}
+    assert (told["origin"], "url" in told) == (facts["origin"], False)

@@ -1,0 +1,121 @@
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from parity import Criteria, Curve, Verdict, curve_from_arrays
+from parity.report.text import headline, render_json, render_markdown, render_text
+
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
+
+
+@pytest.fixture
+def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, dict]:
+    base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
+
+    def document(cand: list[Curve], **options: object) -> dict:
+        return judge_pair(base, cand, baseline_name="FP8", layer_policy="mlp_only", **options).document()
+
+    return {
+        "pass": document([make_run(seed=2), make_run(seed=3)]),
+        "fail": document([make_run(seed=2, gap=0.05), make_run(seed=3, gap=0.05)]),
+        "straddle": document([make_run(seed=2, gap=0.0265), make_run(seed=3, gap=0.0265)]),
+        "nan": document([curve_from_arrays(range(2000), [float("nan")] * 2000)]),
+        "assumed": document([make_run(seed=2)]),
+    }
+
+
+NUMBER = r"[+-]\d\.\d{3}"
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        (
+            "pass",
+            (
+                rf"^PASS: cand is within 1\.0 % of FP8: gap {NUMBER} nats \(95 % CI {NUMBER} to {NUMBER}; -?\d\.\d\d x step noise\), "
+                r"margin 0\.027\. 2 runs per arm, layer policy mlp_only\.$"
+            ),
+        ),
+        (
+            "fail",
+            (
+                rf"^FAIL: cand ends 0\.050 nats above FP8 \(95 % CI {NUMBER} to {NUMBER}; 0\.\d\d x step noise\), "
+                r"beyond the margin of 0\.027 \(1\.0 % of 2\.681\)\. 2 runs per arm, layer policy mlp_only\.$"
+            ),
+        ),
+        (
+            "straddle",
+            (
+                rf"^INCONCLUSIVE: cand against FP8: The interval \({NUMBER} to {NUMBER}\) straddles the margin of 0\.027 nats\. "
+                rf"Gap {NUMBER} nats \(.* x step noise\)\. Layer policy mlp_only\. "
+            ),
+        ),
+        ("nan", r"^FAIL: cand has 2,000 NaN or infinite losses from step 0 on, and a run ends in one\. Layer policy mlp_only\.$"),
+        ("assumed", r"Run noise was assumed \(0\.08 % of the loss for cand\), not measured"),
+    ],
+)
+def test_headlines(name: str, pattern: str, documents: dict[str, dict]) -> None:
+    assert re.search(pattern, headline(documents[name])), headline(documents[name])
+
+
+def test_a_headline_survives_the_network(documents: dict[str, dict]) -> None:
+    for document in documents.values():
+        assert headline(json.loads(json.dumps(document))) == headline(document)
+
+
+def test_json_is_canonical_and_safe(documents: dict[str, dict]) -> None:
+    text = render_json(list(documents.values()))
+    assert text == render_json([json.loads(json.dumps(document)) for document in documents.values()])
+    report = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert set(report) == {"schema", "engine_version", "verdicts"}
+    assert len(report["verdicts"]) == len(documents)
+    for key in (
+        "verdict",
+        "codes",
+        "margin",
+        "gap",
+        "profile",
+        "se_parts",
+        "tau",
+        "noise",
+        "window",
+        "convergence",
+        "drift",
+        "spikes",
+        "inputs",
+    ):
+        assert key in report["verdicts"][0]
+
+
+def test_text_has_80_columns_and_every_reason(documents: dict[str, dict]) -> None:
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(render_text(list(documents.values())))
+    console.file.close()
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    for document in documents.values():
+        for reason in document["reasons"]:
+            assert reason["code"] in text
+
+
+def test_markdown_is_a_table_that_names_cannot_break(make_run: MakeRun, one_percent: Criteria) -> None:
+    from parity import judge
+
+    (verdict,) = judge([make_run()], {"a|b<script>\nc": [make_run(seed=2)]}, one_percent, planned_steps=2000)
+    text = render_markdown([verdict.document()])
+    assert "<script>" not in text
+    row = next(line for line in text.splitlines() if line.startswith("| a"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7
+    assert text.startswith("● **PASS**:")
+
+
+def test_nothing_measured_is_reported_as_such(judge_pair: JudgePair, make_run: MakeRun) -> None:
+    document = judge_pair(make_run(), curve_from_arrays([], [])).document()
+    assert headline(document).startswith("INCONCLUSIVE: cand against run1: Run 1 of cand has no steps.")
+    assert document["gap"] is None
+    assert "none" in render_markdown([document])

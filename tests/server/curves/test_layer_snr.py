@@ -1,0 +1,48 @@
+"""From the statistics by layer to the layers that advice names."""
+
+import math
+
+import numpy as np
+import pytest
+
+from server.curves import layer_snr
+from server.database import store
+from server.database.tables import Job
+from server.jobs import submit as jobs
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def watched(database, recorded):
+    """A job whose candidate fails, with two layers watched every 25 steps; returns its id."""
+    job_id = recorded({"nvfp4": 0.2})
+    at = np.arange(0, 1500, 25)
+    noise = np.where(at < 1200, 40.0, 11.0)
+    columns = {
+        "0.up/x/snr_db": noise,
+        "0.up/grad/snr_db": np.full(len(at), math.inf),
+        "0.down/x/snr_db": np.full(len(at), 25.0),
+        "0.down/grad/snr_db": np.full(len(at), math.nan),
+        "0.down/x/amax": np.full(len(at), 3.0),
+    }
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            if run.arm.name == "nvfp4":
+                store.append(session, run.id, "layers", 1, at, columns)
+    return job_id
+
+
+def test_the_late_ratio_counts_and_what_is_not_quantized_is_left_out(database, watched):
+    with database.read() as session:
+        baseline, candidate = session.get_one(Job, watched).arms
+        assert layer_snr.snr_db(session, candidate) == {("0.up", "x"): 11.0, ("0.down", "x"): 25.0}
+        assert layer_snr.snr_db(session, baseline) == {}
+
+
+def test_the_advice_after_a_fail_names_the_worst_layer(database, watched):
+    with database.read() as session:
+        outcome = jobs.decide(session, watched)
+    ((document, text),) = outcome.verdicts
+    assert document["verdict"] == "fail"
+    assert "0.up" in text

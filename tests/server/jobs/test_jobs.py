@@ -1,0 +1,108 @@
+"""The use cases: how a job ends, and that it ends once."""
+
+import pytest
+
+from parity import Criteria
+from server.database import events
+from server.database.tables import Job, Run
+from server.jobs import submit as jobs
+from training.spec import Arm, JobSpec
+from training.switches import Switches
+
+pytestmark = pytest.mark.both_databases
+
+
+def _conclude(database, job_id):
+    with database.read() as session:
+        outcome = jobs.decide(session, job_id)
+    with database.write() as session:
+        return jobs.conclude(session, job_id, outcome)
+
+
+def test_a_pass_beside_a_fail(database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    assert _conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "concluded"
+        assert {verdict.candidate: verdict.outcome for verdict in job.verdicts} == {"nvfp4": "fail", "mxfp8": "pass"}
+        assert [event.kind for event in events.after(session, job_id, 0)] == ["status", "verdict", "status"]
+
+
+def test_a_second_conclusion_changes_nothing(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    assert _conclude(database, job_id)
+    assert not _conclude(database, job_id)
+    with database.read() as session:
+        assert len(session.get_one(Job, job_id).verdicts) == 1
+
+
+def test_runs_that_stopped_early_never_pass(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=900)
+    _conclude(database, job_id)
+    with database.read() as session:
+        (verdict,) = session.get_one(Job, job_id).verdicts
+        assert verdict.outcome == "inconclusive"
+        assert "INCOMPLETE" in verdict.document
+
+
+def test_an_arm_that_failed_ends_the_job_with_its_reason(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            if run.arm.name == "nvfp4":
+                run.state, run.code, run.message = "failed", "DATA_NOT_FOUND", "there is no /corpus"
+    _conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert (job.status, job.code) == ("failed", "DATA_NOT_FOUND")
+        assert "there is no /corpus" in job.message
+
+
+def test_one_failed_replicate_of_two_leaves_a_verdict(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == job_id).first()
+        run.state, run.code, run.message = "failed", "WORKER_CRASHED", "out of memory"
+    _conclude(database, job_id)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).status == "concluded"
+
+
+def test_arms_that_differ_in_more_than_the_recipe_are_confounded(database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            if run.arm.name == "nvfp4":
+                run.manifest = {**run.manifest, "device_class": "gpu"}
+    _conclude(database, job_id)
+    with database.read() as session:
+        (verdict,) = session.get_one(Job, job_id).verdicts
+        assert verdict.outcome == "inconclusive"
+        assert "CONFOUNDED" in verdict.document
+
+
+@pytest.mark.parametrize("state", ["finished", "running"])
+def test_cancel_ends_what_has_not_ended(database, recorded, state):
+    job_id = recorded({"nvfp4": 0.0}, done=10, state=state)
+    with database.write() as session:
+        assert jobs.cancel(session, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "cancelled"
+        assert {run.state for run in job.runs} == {"finished" if state == "finished" else "cancelled"}
+    assert not _conclude(database, job_id)
+
+
+def test_the_judge_reads_the_switches_in_the_recipe(database):
+    stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
+    spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
+    with database.write() as session:
+        job_id = jobs.submit(session, spec, Criteria(margin="1%")).id
+    with database.read() as session:
+        arms = session.get_one(Job, job_id).arms
+        assert {arm.name: arm.stated_recipe for arm in arms} == {
+            "fp8_current": "fp8_current",
+            "mxfp4.stochastic_rounding": "mxfp4+stochastic_rounding",
+            "nvfp4": "nvfp4",
+        }

@@ -1,0 +1,168 @@
+"""Which job answers a gate's question: the one that was trained already, or a new one once anything that decides has changed."""
+
+import dataclasses
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from server.database.tables import Job
+
+both = pytest.mark.both_databases
+
+
+@pytest.fixture
+def trained(judged):
+    return judged({"nvfp4": 0.0})
+
+
+def _gate(api, request, **more):
+    answer = api.post("/api/v1/jobs:gate", json={**request, **more})
+    assert answer.status_code in (200, 202), answer.text
+    document = answer.json()
+    assert answer.status_code == (202 if document["found"] == "new" else 200)
+    assert answer.headers["Location"] == document["job"]["links"]["self"]
+    return document
+
+
+@both
+def test_a_concluded_job_answers_the_same_question(api, trained, register):
+    register()
+    job_id, request = trained
+    found = _gate(api, request)
+    assert (found["found"], found["job"]["id"]) == ("concluded", job_id)
+    assert 0 <= found["age_seconds"] < 600
+    assert found["expires_at"] > found["job"]["finished_at"]
+    (listed,) = api.get("/api/v1/jobs", params={"config_hash": found["job"]["config_hash"]}).json()["items"]
+    assert listed["id"] == job_id
+    assert api.get("/api/v1/jobs", params={"config_hash": "0" * 64}).json()["items"] == []
+    assert api.get("/api/v1/jobs", params={"config_hash": "x"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"revision": "b7c1"}, "nobody asked this before"),
+        ({"max_age_days": 0}, "days old"),
+        ({"fresh": True}, "afresh"),
+        ({"criteria": {"margin": "2%"}}, "nobody asked"),
+    ],
+)
+def test_another_question_is_trained_once(api, trained, register, more, reason):
+    register()
+    job_id, request = trained
+    first = _gate(api, request, **more)
+    assert (first["found"], first["job"]["status"]) == ("new", "queued")
+    assert reason in first["reason"]
+    assert first["job"]["id"] != job_id
+    if not more.get("fresh"):
+        again = _gate(api, request, **more)
+        assert (again["found"], again["job"]["id"], again["age_seconds"]) == ("running", first["job"]["id"], None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"code_sha256": "b" * 64}, "code_sha256 is bbbbbbbbbbbb… on w, was aaaaaaaaaaaa…"),
+        ({"version.jax": "0.12"}, "version.jax is 0.12"),
+        ({"env.NVTE_X": "1"}, "env.NVTE_X is 1 on w, was not stated"),
+        ({"env.JAX_PLATFORMS": None}, "env.JAX_PLATFORMS is not stated"),
+        (dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")), "does not say what it trains with"),
+    ],
+)
+def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, changes, reason):
+    register()  # as good as the job's, beside one that is not
+    register(**changes)
+    found = _gate(api, trained[1])
+    assert found["found"] == "new"
+    assert reason in found["reason"]
+
+
+def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, register):
+    first = _gate(api, trained[1])
+    assert "no worker is known" in first["reason"]
+    api.post(f"/api/v1/jobs/{first['job']['id']}:cancel")
+    register(age=9999, code_sha256="old")
+    register(age=9999)
+    assert _gate(api, trained[1])["job"]["id"] == trained[0]
+
+
+@both
+def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, database, trained, register):
+    register()
+    job_id, request = trained
+    with database.read() as session:
+        manifest = session.get_one(Job, job_id).runs[0].manifest
+    request["job"]["data"] |= {"source": "text", "path": "/corpus"}
+    first = _gate(api, request)["job"]["id"]
+
+    def finish(job_id, digest):
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.status, job.finished_at = "concluded", time.time()
+            for run in job.runs:
+                run.state, run.finished_at, run.manifest = "finished", time.time(), manifest | {"data_digest": digest}
+
+    finish(first, "d1")
+    assert _gate(api, request)["job"]["id"] == first
+    finish(_gate(api, request, revision="other")["job"]["id"], "d2")
+    again = _gate(api, request)
+    assert again["found"] == "new"
+    assert "the data at /corpus changed" in again["reason"]
+
+
+@both
+def test_two_who_ask_at_once_get_one_job(api, request_body):
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: _gate(api, request_body), range(4)))
+    assert len({answer["job"]["id"] for answer in found}) == 1
+    assert sorted(answer["found"] for answer in found) == ["new", "running", "running", "running"]
+
+
+def test_a_fresh_call_may_be_repeated_under_its_key(api, request_body):
+    ids = set()
+    for _ in range(2):
+        answer = api.post("/api/v1/jobs:gate", json={**request_body, "fresh": True}, headers={"Idempotency-Key": "k"})
+        ids.add(answer.json()["job"]["id"])
+    assert len(ids) == 1
+
+
+def test_the_name_of_a_field_is_closed(api, request_body):
+    assert api.post("/api/v1/jobs:gate", json={**request_body, "revison": "x"}).status_code == 422
+    for revision in ("x" * 201, "\x00", "a\nb"):
+        assert api.post("/api/v1/jobs:gate", json={**request_body, "revision": revision}).status_code == 422
+
+
+def test_every_field_of_the_specification_is_asked(make_job):
+    from parity import criteria_from_mapping
+    from server.jobs.submit import config_hash
+
+    criteria, spec = criteria_from_mapping({"margin": "1%"}), make_job()
+    hashes = {
+        config_hash(dataclasses.replace(spec, **change), criteria, "") for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})
+    }
+    assert len(hashes) == 4
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
+def test_a_repeated_submission_gets_its_job_whatever_became_of_the_baseline(api, judged, path):
+    """The answer was lost, and before it is asked for again the name means another version, or none."""
+
+    def promote():
+        job, request = judged({"nvfp4": 0.0}, verdict=False)
+        assert api.post("/api/v1/baselines", json={"name": "fp8", "job": job, "reason": "r"}).status_code == 201
+        return request
+
+    def submitted(**baseline):
+        answer = api.post(path, json={**body, "baseline": {"name": "fp8", **baseline}}, headers={"Idempotency-Key": "k"})
+        document = answer.json()
+        return answer.status_code, document.get("job", document).get("id")
+
+    body = promote() | ({"fresh": True} if "gate" in path else {})
+    status, job = submitted()
+    assert status == 202
+    promote()
+    assert submitted()[1] == job
+    assert api.post("/api/v1/baselines/fp8/versions/2:expire", json={"reason": "r"}).status_code == 200
+    assert submitted()[1] == job
+    assert submitted(version=1)[0] == 422

@@ -1,0 +1,84 @@
+"""What a job waits for, in words: every sentence, and each agrees with what a worker's claim does."""
+
+import time
+
+import pytest
+
+from parity import criteria_from_mapping
+from server.database.tables import Job, Worker
+from server.jobs import submit as jobs
+from server.jobs.workers import can_take, why_waiting
+from server.web import auth
+from training.spec import Arm
+
+
+@pytest.fixture
+def waiting(database, make_job):
+    """A function that gives a queued job's sentence, and whether a worker with this device takes it."""
+
+    def ask(device=None, *, capability="cpu", bound=None, engine="emulated"):
+        with database.write() as session:
+            spec = make_job(engine=engine, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+            job_id = jobs.submit(session, spec, criteria_from_mapping({"margin": "1%"})).id
+        now = time.time()
+        registered = [] if device is None else [_worker("w-one", capability, device, now)]
+        with database.read() as session:
+            job = session.get_one(Job, job_id)
+            job.device_class = bound
+            slots = sum(worker.slots for worker in registered if can_take(worker, job))
+            return why_waiting(job, slots, registered), bool(slots)
+
+    return ask
+
+
+def _worker(name, capability, device, now):
+    told = {"device_class": "cpu:x", "threads_per_run": 1, **device}
+    return Worker(id=name, name=name, capability=capability, slots=1, device=told, started_at=now, heartbeat_at=now)
+
+
+def _can(**recipes):
+    return {"can_run": {f"emulated/{name}": {"ok": reason == "", "reason": reason} for name, reason in recipes.items()}}
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "sentence"),
+    [
+        (None, {}, "Waiting for a worker that trains on processors: none is registered. Start one"),
+        ({}, {"capability": "sm90"}, "Waiting for a worker that trains on processors: none is registered. Start one"),
+        (
+            {},
+            {"bound": "cpu:other"},
+            "Waiting for a worker that trains on processors of device class cpu:other, on which its first run began: none is registered.",
+        ),
+        (_can(fp8_current="", nvfp4="too old a processor"), {}, "Waiting for another worker: w-one can't run it (too old a processor)."),
+        (_can(fp8_current=""), {}, "Waiting for another worker: w-one can't run it (it is of a version that does not know recipe nvfp4"),
+        (None, {"engine": "external"}, "Waiting for the data of 2 of 2 runs, the first of them r"),
+    ],
+)
+def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, device, more, sentence):
+    said, taken = waiting(device, **more)
+    assert said.startswith(sentence), said
+    assert not taken
+
+
+@pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
+def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
+    assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
+    said, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
+    assert said.endswith("processors of device class cpu:other, on which its first run began.")
+
+
+def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
+    with database.write() as session:
+        token, _ = auth.create_token(session, "ci", ["submit"], None, 4)
+        session.flush()
+        token_id = token.id
+    training = recorded({"nvfp4": 0.0}, done=0, state="running")
+    with database.write() as session:
+        session.get_one(Job, training).submitted_by = token_id
+        job = jobs.submit(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
+        session.flush()
+        assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: it may train 4 at once, and 4 train."
+        assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on processors: none is registered")
+        session.get_one(Job, training).runs[0].state = "finished"
+        assert why_waiting(job, 1, []).startswith("Waiting for a free slot")

@@ -1,0 +1,98 @@
+"""Around every request: headers, ids, one line in the log, and no writes of other sites' pages."""
+
+import logging
+
+import pytest
+from fastapi.testclient import TestClient
+
+from server.app import create_app
+
+HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/healthz", 200),
+        ("GET", "/jobs", 200),
+        ("GET", "/static/base.css", None),
+        ("GET", "/static/../settings.py", 404),
+        ("GET", "/static/%2e%2e/%2e%2e/settings.py", 404),
+        ("GET", "/static/..%2f..%2fsettings.py", 404),
+        ("GET", "/static//etc/passwd", 404),
+        ("GET", "/nowhere", 404),
+        ("GET", "/api/v1/jobs/../../etc", 404),
+        ("PATCH", "/api/v1/jobs", 405),
+        ("POST", "/api/v1/jobs", 422),
+        ("GET", "/metrics", 200),
+    ],
+)
+def test_every_answer_has_the_headers(api, method, path, status):
+    answer = api.request(method, path)
+    assert status is None or answer.status_code == status
+    assert all(answer.headers.get(name) for name in HEADERS)
+
+
+def test_an_error_of_ours_is_a_problem_with_its_id_and_without_its_inside(api, request_body, monkeypatch, caplog):
+    def broken(*_args, **_options):
+        raise RuntimeError("the secret inside")
+
+    monkeypatch.setattr("server.routes.jobs.job_summary", broken)
+    api.post(
+        "/api/v1/jobs",
+        json={"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1%"}},
+    )
+    answer = api.get("/api/v1/jobs", headers={"X-Request-ID": "mine-1"})
+    assert answer.status_code == 500
+    assert answer.json()["request_id"] == answer.headers["X-Request-ID"] == "mine-1"
+    assert "secret inside" not in answer.text
+    assert "secret inside" in caplog.text
+    assert all(answer.headers.get(name) for name in HEADERS)
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 101, 'evil" level="error', "ä"])
+def test_an_id_that_could_forge_a_line_is_replaced(api, given):
+    made = api.get("/healthz", headers={"X-Request-ID": given.encode()}).headers["X-Request-ID"]
+    assert len(made) == 16
+    assert made != given
+
+
+def test_a_request_is_one_line_without_its_query_and_headers(api, caplog):
+    with caplog.at_level(logging.INFO, logger="server.web.middleware"):
+        api.get("/api/v1/jobs?cursor=secret-in-query", headers={"Authorization": "Bearer secret-in-header"})
+        api.get("/healthz")
+    (line,) = [record for record in caplog.records if record.name == "server.web.middleware"]
+    assert (line.method, line.path, line.status) == ("GET", "/api/v1/jobs", 422)
+    assert "secret" not in str(vars(line))
+
+
+@pytest.mark.parametrize(
+    "name_and_value", ["Origin: https://elsewhere.example", "Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"]
+)
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/login", "/logout"])
+def test_another_sites_page_changes_nothing(api, path, name_and_value):
+    headers = dict([name_and_value.split(": ")])
+    assert api.post(path, headers=headers).status_code == 403
+    assert api.get("/jobs", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("reached", "status"), [("10.0.0.7", 403), ("::", 403), ("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)]
+)
+def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(settings, database, reached, status):
+    """`uvicorn --host 0.0.0.0` without PARITY_HOST; the Host header is the caller's to choose."""
+    app = create_app(settings)
+
+    async def reached_at(scope, receive, send):
+        await app(scope | ({"server": (reached, 8321)} if scope["type"] == "http" else {}), receive, send)
+
+    with TestClient(reached_at, base_url="http://localhost") as client:
+        answer = client.get("/api/v1/jobs")
+    assert answer.status_code == status
+    if status == 403:
+        assert f"it was reached at {reached}" in answer.json()["detail"]
+
+
+def test_405_names_the_methods_of_the_address(api):
+    assert api.patch("/api/v1/jobs").headers["Allow"] == "GET, POST"
+    assert api.get("/api/v1/evaluations").headers["Allow"] == "POST"

@@ -1,0 +1,116 @@
+"""The statistics of a layer against plain numpy, and that looking at a step does not change it."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.arithmetic.formats import E2M1, E4M3, values
+from training.arithmetic.layer_statistics import OPERANDS, STATISTICS, gradient_norms, statistics
+from training.arithmetic.linear import linear, quiet_channel
+from training.arithmetic.quantize import Quantizer, dequantize, quantize, to_bfloat16
+from training.arithmetic.recipes import linear_recipe
+
+NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
+FP8 = Quantizer(format=E4M3, scaling="tensor")
+DELAYED = replace(FP8, delayed=True)
+MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def look(x, axis, quantizer, scale=None):
+    ours = quantize(x, axis, quantizer, None, scale)
+    return statistics(x, to_bfloat16(x, axis, quantizer, None, scale), axis, quantizer, scale), ours, dequantize(ours, axis, quantizer)
+
+
+def twin(x, axis, quantizer, ours, value):
+    """The same numbers from codes and scale bytes, in float64."""
+    x, value = np.asarray(x, np.float64), np.asarray(value, np.float64)
+    unit = np.full((1, 1), float(ours.scale_inv))
+    if quantizer.scaling == "nvfp4":
+        unit = values(E4M3)[np.asarray(ours.scales)].astype(np.float64) * unit
+    elif quantizer.scaling == "mx":
+        unit = np.where(np.asarray(ours.scales) > 0, np.exp2(np.asarray(ours.scales).astype(float) - 127), 0)
+    whole = unit
+    for dimension in (0, 1):
+        whole = np.repeat(whole, x.shape[dimension] // unit.shape[dimension], axis=dimension)
+    with np.errstate(divide="ignore"):
+        octave = np.minimum(np.floor(np.log2(unit.max())) - np.floor(np.log2(unit.ravel())), 15)
+    return [
+        np.abs(x).max(),
+        np.sum((x != 0) & (value == 0)) / max(np.sum(x != 0), 1),
+        np.mean(np.abs(x) > quantizer.format.largest * whole * (1 + 2.0**-20)),
+        10 * np.log10(np.sum(x**2) / np.sum((x - value) ** 2)),
+        *(np.quantile(octave, share, method="inverted_cdf") for share in (0.1, 0.5, 0.9)),
+        np.mean(unit == 0),
+        0,
+    ]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("quantizer", "scale"),
+    [(NVFP4, None), (replace(NVFP4, two_dimensional=True), None), (MXFP8, None), (FP8, None), (DELAYED, 300.0)],
+    ids=["nvfp4", "nvfp4_2d", "mxfp8", "fp8", "fp8_delayed"],
+)
+def test_equals_plain_numpy(quantizer, scale, axis):
+    random = np.random.default_rng(4)
+    x = jnp.asarray(random.standard_normal((64, 96)) * np.exp2(random.integers(-9, 4, (64, 96))), jnp.bfloat16)
+    x = x.at[:32, :32].multiply(2.0**-30)  # blocks whose scale is 0 in NVFP4
+    found, ours, value = look(x, axis, quantizer, None if scale is None else jnp.float32(scale))
+    np.testing.assert_allclose(np.asarray(found), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7)
+
+
+def named(x: np.ndarray) -> dict[str, float]:
+    return dict(zip(STATISTICS, np.asarray(look(jnp.asarray(x, jnp.bfloat16), 1, NVFP4)[0]).tolist(), strict=True))
+
+
+def test_nothing_lost_nothing_there_and_nothing_finite():
+    exact = named(np.full((16, 32), 6.0))
+    assert exact["snr_db"] > 140
+    assert (exact["underflow_share"], exact["saturation_share"]) == (0, 0)
+    silent = named(np.zeros((16, 32)))
+    assert (silent["amax"], silent["underflow_share"], silent["snr_db"], silent["zero_scale_share"]) == (0, 0, np.inf, 1)
+    sick = np.ones((16, 32))
+    sick[3, 3], sick[4, 4] = np.nan, np.inf
+    assert named(sick)["nonfinite"] == 2
+    assert np.isnan(named(sick)["amax"])
+
+
+def test_a_layer_says_its_statistics_when_asked_and_zeros_when_not():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    x, w, g = (
+        jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
+    )
+
+    @partial(jax.jit, static_argnums=0)
+    def layer(watched):
+        asked = replace(recipe, watched=watched)
+        y, pull = jax.vjp(lambda x, w, c: linear(asked, x, w, jnp.uint32(1), c), x, w, quiet_channel())
+        dx, dw, said = pull(g)
+        return (y, dx, dw), said.statistics
+
+    products, silent = layer(False)
+    watched_products, said = layer(True)
+    jax.tree.map(np.testing.assert_array_equal, products, watched_products)
+    assert said.shape == (len(OPERANDS), len(STATISTICS))
+    assert not np.any(np.asarray(silent))
+    for row, tensor, quantizer, axis in ((0, x, recipe.fprop_x, 1), (1, w, recipe.fprop_w, 0)):
+        np.testing.assert_allclose(np.asarray(said[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
+    snr = STATISTICS.index("snr_db")
+    assert float(said[2, snr]) < float(look(g, 1, replace(recipe.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
+
+
+def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
+    recipe = linear_recipe("bf16", fast_bf16=True)
+    x = jnp.ones((16, 16), jnp.bfloat16)
+    said = jax.vjp(lambda c: linear(recipe, x, x, jnp.uint32(0), c), quiet_channel())[1](x)[0].statistics
+    assert np.all(np.isnan(np.asarray(said)))
+
+
+def test_norm_of_a_gradient():
+    g = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    np.testing.assert_allclose(float(gradient_norms(jnp.asarray(g))), np.linalg.norm(g), rtol=1e-6)

@@ -1,0 +1,152 @@
+"""The linear layer: against Transformer Engine's results, against a plain float64 formula, and its side channels."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.arithmetic.hadamard import rotate
+from training.arithmetic.linear import linear, quiet_channel, transposed
+from training.arithmetic.quantize import to_bfloat16
+from training.arithmetic.recipes import linear_recipe
+
+# 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
+X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))
+
+
+@partial(jax.jit, static_argnums=0)
+def compiled(recipe, x, w, g, seed):
+    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, seed, channel), x, w, quiet_channel())
+    dx, dw, channel = pull(g)
+    return y, dx, dw, channel.report
+
+
+def run(recipe, x=X, w=W, g=G, seed=0):
+    """y, dx, dw and the count of non-finite values, from arrays that are rounded to the recipe's type first."""
+    return compiled(recipe, *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)), jnp.uint32(seed))
+
+
+def as_float64(x):
+    return np.asarray(x, np.float64)
+
+
+narrow = jax.jit(to_bfloat16, static_argnums=(1, 2))
+
+
+def operand(quantizer, x, axis):
+    """What a quantizer makes of a bfloat16 operand, as float64, with the rotation left in."""
+    x = jnp.asarray(x, jnp.bfloat16)
+    if quantizer is None:
+        return as_float64(x)
+    value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False), None, jnp.float32(1) if quantizer.delayed else None)
+    return as_float64(value) * float(factor)
+
+
+@pytest.mark.parametrize(
+    ("name", "fast"), [*((name, True) for name in ("bf16", "fp8_current", "fp8_delayed", "mxfp8", "nvfp4", "mxfp4")), ("nvfp4", False)]
+)
+def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
+    recipe = linear_recipe(name, fast_bf16=fast)
+    if recipe.dgrad_g is not None and recipe.dgrad_g.stochastic:
+        still = {side: replace(getattr(recipe, side), stochastic=False) for side in ("dgrad_g", "wgrad_g")}
+        recipe = replace(recipe, **still)
+    y, dx, dw, report = run(recipe)
+    expected = (
+        operand(recipe.fprop_x, X, 1) @ operand(recipe.fprop_w, W, 0),
+        operand(recipe.dgrad_g, G, 1) @ operand(recipe.dgrad_w, W, 1).T,
+        operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, G, 0),
+    )
+    for ours, plain in zip((y, dx, dw), expected, strict=True):
+        assert ours.dtype == jnp.bfloat16
+        np.testing.assert_allclose(as_float64(ours), plain, rtol=2.0**-8, atol=1e-4)
+    amaxes = [float(np.max(np.abs(as_float64(jnp.asarray(part, jnp.bfloat16))))) for part in (X, W, G)] if recipe.quantized else [0, 0, 0]
+    assert np.asarray(report).tolist() == [*amaxes, 0]
+
+
+def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed():
+    recipe = linear_recipe("fp8_current", fast_bf16=True)
+    w, g = np.ascontiguousarray(W[:, :16]), np.ascontiguousarray(G[:, :16])  # fewer outputs than inputs: g is
+    expected = operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, g, 0)
+    np.testing.assert_allclose(as_float64(run(recipe, X, w, g)[2]), expected, rtol=2.0**-8, atol=1e-4)
+
+
+def test_f32_is_plain_float32():
+    y, dx, dw, _ = run(linear_recipe("f32", fast_bf16=True))
+    for ours, plain in zip((y, dx, dw), (X @ W, G @ W.T, X.T @ G), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_rotation_cancels_where_nothing_is_quantized():
+    x, g = (jnp.asarray(part) for part in (X, G))
+    np.testing.assert_allclose(np.asarray(rotate(x)).T @ np.asarray(rotate(g)), X.T @ G, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    first, same, other = run(recipe, seed=1), run(recipe, seed=1), run(recipe, seed=2)
+    for a, b in zip(first, same, strict=True):
+        np.testing.assert_array_equal(as_float64(a), as_float64(b))
+    np.testing.assert_array_equal(as_float64(first[0]), as_float64(other[0]))
+    for a, b in zip(first[1:3], other[1:3], strict=True):
+        assert np.mean(as_float64(a) != as_float64(b)) > 0.5
+
+
+def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
+    recipe = linear_recipe("nvfp4_no_rht", fast_bf16=True)
+    g = np.full((16, 16), 1.0, np.float32)
+    g[0, 0] = 1.9  # rounds up or down at random, in dgrad's copy and in wgrad's
+    eye = np.eye(16, dtype=np.float32)
+    rounds_up = []
+    for seed in range(64):
+        _, dx, dw, _ = run(recipe, eye, eye, g, seed)
+        rounds_up.append((float(dx[0, 1]) > 1, float(dw[0, 1]) > 1))
+    assert {(True, False), (False, True)} <= set(rounds_up)
+
+
+@pytest.mark.parametrize("name", ["fp8_current", "mxfp8", "nvfp4"])
+def test_nonfinite_inputs_are_counted_in_all_three_tensors(name):
+    x, w, g = X.copy(), W.copy(), G.copy()
+    x[0, 0], w[1, 1], g[2, 2], g[3, 3] = np.nan, np.inf, np.nan, -np.inf
+    assert float(run(linear_recipe(name, fast_bf16=True), x, w, g)[3][3]) == 4
+
+
+def test_two_dimensional_weights_are_the_same_in_fprop_and_dgrad():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    np.testing.assert_array_equal(operand(recipe.fprop_w, W, 0), operand(recipe.dgrad_w, W, 1))
+
+
+@pytest.mark.parametrize("shape", [(32, 5), (20, 3)])
+def test_transposition_in_panels_is_a_transposition(shape):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(np.asarray(transposed(jnp.asarray(x))), x.T)
+
+
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(ValueError, match="recipe is 'fp3'"):
+        linear_recipe("fp3", fast_bf16=True)
+
+
+def test_the_layer_is_the_same_under_scan_and_vmap():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    x, w, g = (jnp.asarray(part, jnp.bfloat16) for part in (X, W, G))
+
+    def layer(_, each):
+        x, w, g = each
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(7), quiet_channel()), x, w)
+        return 0, (y, *pull(g))
+
+    twice = tuple(jnp.stack([part[::-1], part]) for part in (x, w, g))
+    for many in (jax.lax.scan(layer, 0, twice)[1], jax.jit(jax.vmap(layer, (None, 0)))(0, twice)[1]):
+        for ours, one in zip(many, run(recipe, seed=7), strict=False):
+            np.testing.assert_array_equal(as_float64(ours[1]), as_float64(one))
+
+
+def test_two_dimensional_weights_and_their_transpose_make_the_same_layer():
+    """x w and x' w' with w' = w^T: fprop of one is the dgrad of the other, for one quantization of the weight."""
+    recipe = linear_recipe("nvfp4_no_sr", fast_bf16=True)
+    _, dx, _, _ = run(recipe)
+    y, _, _, _ = run(recipe, G, np.ascontiguousarray(W.T), X)
+    np.testing.assert_array_equal(as_float64(dx), as_float64(y))

@@ -1,0 +1,129 @@
+"""The table of recipes, entry by entry."""
+
+import pytest
+
+from parity.judging import run_floor
+from training.arithmetic.formats import E2M1, E4M3, E5M2
+from training.arithmetic.recipes import forward_in_bf16, linear_recipe
+from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
+from training.switches import Switches, label, not_te_parity, rounds_stochastically
+
+SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")
+
+
+def operands(name, **switches):
+    recipe = linear_recipe(name, Switches(**switches), fast_bf16=True)
+    return {side: getattr(recipe, side) for side in SIDES}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_stochastic_rounding_meets_gradients_only_and_both_of_them(name):
+    stochastic = {side for side, quantizer in operands(name).items() if quantizer is not None and quantizer.stochastic}
+    assert stochastic == ({"dgrad_g", "wgrad_g"} if rounds_stochastically(name) else set())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_rotation_meets_both_operands_of_wgrad_or_none(name):
+    rotated = {side for side, quantizer in operands(name).items() if quantizer is not None and quantizer.rotated}
+    expected = {"wgrad_x", "wgrad_g"} if name in ("nvfp4", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4_rht_sr") else set()
+    assert rotated == expected
+
+
+def test_formats_and_scales_are_those_of_the_table():
+    assert set(operands("f32").values()) == set(operands("bf16").values()) == {None}
+    fp8 = operands("fp8_current")
+    assert [fp8[side].format for side in SIDES] == [E4M3, E4M3, E5M2, E4M3, E4M3, E5M2]
+    late = operands("fp8_delayed")
+    assert [late[side].format for side in SIDES] == [fp8[side].format for side in SIDES]
+    assert all(q.delayed for q in late.values())
+    assert {(q.format, q.scaling, q.block) for q in operands("mxfp8").values()} == {(E4M3, "mx", 32)}
+    assert {(q.format, q.scaling, q.block) for q in operands("mxfp4").values()} == {(E2M1, "mx", 32)}
+    assert {(q.format, q.scaling, q.block) for q in operands("nvfp4").values()} == {(E2M1, "nvfp4", 16)}
+    assert [operands("nvfp4")[side].two_dimensional for side in SIDES] == [False, True, False, True, False, False]
+    assert not any(q.two_dimensional for q in operands("nvfp4_1d_weights").values())
+
+
+def test_products_follow_the_processor_and_f32_is_float32_throughout():
+    assert linear_recipe("nvfp4", fast_bf16=False).products == "float32"
+    assert linear_recipe("nvfp4", fast_bf16=False).activations == "bfloat16"
+    assert linear_recipe("f32", fast_bf16=True).products == linear_recipe("f32", fast_bf16=True).activations == "float32"
+
+
+@pytest.mark.parametrize("name", sorted(NOT_TE_PARITY))
+def test_what_only_we_run_is_refused_on_a_real_engine(name):
+    assert refusal("emulated", name, "all_linears") is None
+    assert not_te_parity(name) == NOT_TE_PARITY[name]
+    for engine in ("transformer_engine", "maxtext"):
+        assert NOT_TE_PARITY[name] in refusal(engine, name, "all_linears")
+
+
+@pytest.mark.parametrize(
+    ("switches", "variant"),
+    [({"rht": False}, "nvfp4_no_rht"), ({"stochastic_rounding": False}, "nvfp4_no_sr"), ({"weight_scaling": "1d"}, "nvfp4_1d_weights")],
+)
+def test_a_named_variant_is_its_switch(switches, variant):
+    assert operands("nvfp4", **switches) == operands(variant)
+    assert not_te_parity("nvfp4", Switches(**switches)) == not_te_parity(variant)
+
+
+def test_switches_compose_on_any_block_scaled_recipe():
+    assert operands("mxfp4", rht=True, stochastic_rounding=True) == operands("mxfp4_rht_sr")
+    every = operands("mxfp8", rht=True, stochastic_rounding=True, weight_scaling="2d", block_size=64)
+    assert {(q.format, q.scaling, q.block) for q in every.values()} == {(E4M3, "mx", 64)}
+    assert [q.rotated for q in every.values()] == [False, False, False, False, True, True]
+    assert [q.stochastic for q in every.values()] == [False, False, True, False, False, True]
+    assert [q.two_dimensional for q in every.values()] == [False, True, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "switches", "reason"),
+    [
+        ("nvfp4", {}, None),
+        ("nvfp4", {"rht": False, "stochastic_rounding": False}, None),
+        ("nvfp4", {"rht": False, "weight_scaling": "1d"}, None),
+        ("nvfp4", {"weight_scaling": "1d"}, "refuses 1D weight scales"),
+        ("nvfp4_1d_weights", {"rht": False}, None),
+        ("nvfp4", {"block_size": 32}, "NVFP4 in blocks of 16, not of 32"),
+        ("mxfp8", {"block_size": 16}, "MXFP8 in blocks of 32, not of 16"),
+        ("mxfp8", {"stochastic_rounding": True}, "neither rotation nor stochastic"),
+        ("mxfp4", {"rht": True}, "no MXFP4"),
+        ("fp8_current", {}, None),
+    ],
+)
+def test_what_transformer_engine_has_not_is_said_with_the_reason(recipe, switches, reason):
+    found = not_te_parity(recipe, Switches(**switches))
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize("recipe", ["f32", "bf16", "fp8_current", "fp8_delayed"])
+def test_a_recipe_without_blocks_has_no_switches(recipe):
+    with pytest.raises(SpecError, match=r"switches.rht is False, expected no switch on recipe"):
+        linear_recipe(recipe, Switches(rht=False), fast_bf16=True)
+
+
+@pytest.mark.parametrize("wrong", [{"block_size": 8}, {"weight_scaling": "3d"}])
+def test_a_switch_that_cannot_be_is_refused(wrong):
+    with pytest.raises(SpecError, match="expected"):
+        Switches(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "switches", "name"),
+    [
+        ("nvfp4_no_rht", {}, "nvfp4_no_rht"),
+        ("nvfp4", {"stochastic_rounding": False, "block_size": 32}, "nvfp4+no_sr+block_size=32"),
+        ("nvfp4_no_sr", {"stochastic_rounding": True}, "nvfp4"),
+        ("mxfp4", {"stochastic_rounding": True, "rht": True}, "mxfp4+stochastic_rounding+rht"),
+        ("nvfp4", {"rht": False, "weight_scaling": "1d"}, "nvfp4+no_rht+weight_scaling=1d"),
+    ],
+)
+def test_the_label_tells_the_judge_whether_rounding_is_stochastic(recipe, switches, name):
+    assert label(recipe, Switches(**switches)) == name
+    assert run_floor.rounds_stochastically(name) == rounds_stochastically(recipe, Switches(**switches))
+
+
+def test_forward_in_bf16_leaves_the_backward_products_quantized():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    late = forward_in_bf16(recipe)
+    assert late.operands == (None, None, *recipe.operands[2:])
+    assert forward_in_bf16(linear_recipe("fp8_delayed", fast_bf16=True)).delayed

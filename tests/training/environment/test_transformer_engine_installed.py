@@ -1,0 +1,77 @@
+"""The probe of Transformer Engine where it is missing, broken, or has no driver: a sentence, never a crash."""
+
+import functools
+import importlib.util
+
+import pytest
+
+from training.engines import transformer_engine
+from training.environment import transformer_engine_installed
+from training.environment.transformer_engine_installed import can_run, driver, sm_refusal
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """A function that probes anew, with a version that is installed and an import that fails."""
+
+    def ask(version, error=None):
+        def refuse(_name):
+            raise error
+
+        monkeypatch.setattr(transformer_engine_installed, "versions", lambda: {"transformer_engine": version} if version else {})
+        monkeypatch.setattr(transformer_engine_installed, "_module", refuse)
+        monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
+        return can_run("fp8_current", {})
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "says"),
+    [
+        (None, None, "which is not installed on this worker"),
+        ("2.3.0", None, "Transformer Engine 2.3.0 is installed, expected 2.20 or later"),
+        ("2.20.2", OSError("libcuda.so.1: cannot open shared object file"), "OSError: libcuda.so.1: cannot open"),
+        ("2.20.2", FileNotFoundError("Could not find shared object file"), "FileNotFoundError: Could not find"),
+        ("2.20.2", ImportError("No module named 'flax'"), "ImportError: No module named 'flax'"),
+        ("2.20.2", RuntimeError("Found empty `transformer-engine` meta package"), "RuntimeError: Found empty"),
+        ("2.21.0.dev0+abc", AssertionError("version mismatch"), "AssertionError: version mismatch"),
+    ],
+)
+def test_a_transformer_engine_that_does_not_start_is_a_reason(version, error, says, probe):
+    ok, reason = probe(version, error)
+    assert not ok
+    assert says in reason
+    with pytest.raises(ImportError), transformer_engine.kernels():
+        pass
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformer_engine_jax") is not None, reason="this machine has the compiled part")
+def test_its_python_code_without_its_compiled_part_is_told_as_such(monkeypatch):
+    monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
+    ok, reason = can_run("nvfp4", {})
+    assert not ok
+    assert "RuntimeError: Found empty `transformer-engine` meta package" in reason or "is not installed on this worker" in reason
+
+
+@pytest.mark.parametrize(
+    ("recipe", "able", "unable"),
+    [
+        ("bf16", (80, 90, 120), (75,)),
+        ("fp8_current", (89, 90, 100, 120), (80, 86)),
+        ("mxfp8", (100, 103, 110), (89, 90, 120, 121)),
+        ("nvfp4", (100, 103), (90, 101, 110, 120)),
+        ("nvfp4_no_sr", (100, 103), (120,)),
+    ],
+)
+def test_compute_capabilities(recipe, able, unable):
+    assert [sm_refusal(recipe, sm) for sm in able] == [None] * len(able)
+    for sm in unable:
+        assert f"this GPU is SM {sm / 10:.1f}" in sm_refusal(recipe, sm)
+
+
+def test_the_driver_is_read_from_the_kernel(tmp_path):
+    file = tmp_path / "version"
+    assert driver(file) == "unknown"
+    file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build\nGCC version:  gcc 12.2.0\n")
+    assert driver(file) == "580.82.07"

@@ -1,0 +1,215 @@
+"""A run that is killed goes on to the bit; what a crash tears is found; what another run made is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from training.spec import Data, Model, RunSpec, Schedule
+from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
+from training.trainer.data import Corpus
+from training.trainer.loop import train
+
+ROOT = Path(__file__).parents[3]
+SPEC = RunSpec(
+    recipe="nvfp4",
+    engine="emulated",
+    model=Model(vocab_size=16, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    data=Data(source="text", path="given", sequence_length=16, batch_size=2),
+    schedule=Schedule(steps=200, warmup_steps=2, learning_rate=1e-2),
+    layer_policy="mlp_only",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
+CHILD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from pathlib import Path
+from test_checkpoint import SPEC, corpus
+from training.checkpoint import Checkpointing
+from training.loop import train
+recipe, folder, recorded, pause = sys.argv[2:]
+plan = Checkpointing(folder=Path(folder), every_seconds=None, every_steps=3, resume_at_most=int(recorded))
+for step in train(replace(SPEC, recipe=recipe), corpus(), checkpointing=plan):
+    print(step.step, step.loss.hex(), step.param_norm.hex(), flush=True)
+    time.sleep(float(pause))
+"""
+STATE = {"w": jnp.arange(4096, dtype=jnp.float32), "moments": (jnp.int32(7), jnp.full((3, 5), jnp.nan)), "none": jnp.zeros((2, 0))}
+IDENTITY = {"recipe": "nvfp4", "threads": "1"}
+
+
+def corpus() -> Corpus:
+    tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
+    return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
+
+
+def said(step) -> list[str]:
+    return [str(step.step), step.loss.hex(), step.param_norm.hex()]
+
+
+def attempt(recipe: str, folder: Path, recorded: int, cache: Path, kill_after: int | None) -> list[list[str]]:
+    """What one process said of its steps before it ended or, after so many of them and its first checkpoint, was killed."""
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    arguments = [str(Path(__file__).parent), recipe, str(folder), str(recorded), "0.03" if kill_after else "0"]
+    with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        lines = []
+        for line in child.stdout:
+            lines.append(line.split())
+            if kill_after and len(lines) >= kill_after and list(folder.glob("*/complete.json")):
+                child.send_signal(signal.SIGKILL)
+                break
+        lines += [line.split() for line in child.stdout if line.endswith("\n")]
+    assert child.returncode == (-signal.SIGKILL if kill_after else 0)
+    return lines
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """A folder of compiled programs that this process shares with its children."""
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    yield tmp_path / "programs"
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1)
+    compilation_cache.reset_cache()
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(("recipe", "kills"), [("fp8_delayed", 1), ("nvfp4", 2)])
+def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills, programs, tmp_path):
+    uninterrupted = [said(step) for step in train(replace(SPEC, recipe=recipe), corpus())]
+    recorded: list[list[str]] = []
+    starts = []
+    for kill_after in (*np.random.default_rng(kills).integers(10, 30, kills), None):
+        lines = attempt(recipe, tmp_path / "run", len(recorded), programs, kill_after)
+        start = int(lines[0][0])
+        starts.append(start)
+        assert start <= len(recorded)
+        assert lines == uninterrupted[start : start + len(lines)]
+        recorded = recorded[:start] + lines
+    assert recorded == uninterrupted
+    assert starts[0] == 0 < starts[1]
+    with pytest.raises(CheckpointRefusedError, match=r"recipe is mxfp8 and was .*, seed is 3 and was 0"):
+        next(train(replace(SPEC, recipe="mxfp8", seed=3), corpus(), checkpointing=Checkpointing(folder=tmp_path / "run")))
+
+
+def saved(folder: Path, *steps: int) -> None:
+    checkpoints = Checkpoints(Checkpointing(folder=folder), IDENTITY)
+    for step in steps:
+        checkpoints.save(step, jax.tree.map(lambda x, step=step: x + x.dtype.type(step), STATE))
+    checkpoints.close()
+
+
+def resumed(folder: Path, **plan):
+    checkpoints = Checkpoints(Checkpointing(folder=folder, **plan), IDENTITY)
+    step, state = checkpoints.resume(STATE)
+    checkpoints.close()
+    return step, state
+
+
+def test_the_newest_three_are_kept_and_hold_every_bit(tmp_path):
+    saved(tmp_path, 10, 20, 30, 40)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step:012d}" for step in (20, 30, 40)]
+    step, state = resumed(tmp_path)
+    assert step == 40
+    np.testing.assert_array_equal(state["w"], STATE["w"] + 40)
+    assert state["moments"][0].dtype == jnp.int32
+    assert int(state["moments"][0]) == 47
+    assert np.isnan(state["moments"][1]).all()
+    assert state["none"].shape == (2, 0)
+
+
+def test_without_a_checkpoint_a_run_starts_at_its_beginning(tmp_path):
+    assert resumed(tmp_path / "new") == (0, STATE)
+
+
+def test_what_is_newer_than_the_record_is_not_used_and_not_kept(tmp_path):
+    saved(tmp_path, 10, 20, 30)
+    step, state = resumed(tmp_path, resume_at_most=29)
+    assert step == 20
+    np.testing.assert_array_equal(state["w"], STATE["w"] + 20)
+    assert resumed(tmp_path)[0] == 20
+    assert resumed(tmp_path, resume_at_most=5) == (0, STATE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_whatever_file_is_torn_no_other_numbers_come_back(tmp_path):
+    """Every file of the newest checkpoint deleted, cut short or with one bit turned: the one before is used."""
+    saved(tmp_path / "whole", 10, 20)
+    files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole" / f"step-{20:012d}").rglob("*") if path.is_file())
+    for number, name in enumerate(files):
+        for how in ("delete", "truncate", "turn"):
+            folder = tmp_path / f"{number}-{how}"
+            subprocess.run(["cp", "-r", tmp_path / "whole", folder], check=True)
+            content = bytearray((folder / name).read_bytes())
+            if how == "delete":
+                (folder / name).unlink()
+            elif how == "truncate":
+                (folder / name).write_bytes(content[: len(content) // 2])
+            elif content:
+                content[len(content) // 2] ^= 1
+                (folder / name).write_bytes(content)
+            step, state = resumed(folder)
+            assert step == (20 if how == "turn" and not content else 10)
+            np.testing.assert_array_equal(state["w"], STATE["w"] + step)
+            assert int(state["moments"][0]) == 7 + step
+
+
+def test_a_folder_half_written_is_no_checkpoint(tmp_path):
+    saved(tmp_path, 10)
+    (tmp_path / f"step-{20:012d}.orbax-checkpoint-tmp").mkdir()
+    (tmp_path / f"step-{30:012d}").mkdir()
+    assert resumed(tmp_path)[0] == 10
+    assert [path.name for path in tmp_path.iterdir()] == [f"step-{10:012d}"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    saved(tmp_path, 10)
+    checkpoints = Checkpoints(Checkpointing(folder=tmp_path), IDENTITY | {"threads": "2", "code_sha256": "abc"})
+    with pytest.raises(CheckpointRefusedError, match=r"step 10 .* code_sha256 is abc and was None, threads is 2 and was 1;") as raised:
+        checkpoints.resume(STATE)
+    assert raised.value.code == "CHECKPOINT_REFUSED"
+    checkpoints.close()
+    assert resumed(tmp_path)[0] == 10  # and it is still there
+
+
+def test_time_decides_too(tmp_path, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("training.trainer.checkpoint.time.monotonic", lambda: now)
+    checkpoints = Checkpoints(Checkpointing(folder=tmp_path, every_seconds=60), IDENTITY)
+    assert not checkpoints.due(1000)
+    now = 160.0
+    assert checkpoints.due(1001)
+    checkpoints.save(1001, STATE)
+    assert not checkpoints.due(1002)
+    checkpoints.close()
+    never = Checkpoints(Checkpointing(folder=tmp_path, every_seconds=None), IDENTITY)
+    now = 1e9
+    assert not never.due(1002)
+
+
+def test_a_disk_that_is_full_does_not_end_the_run(tmp_path, caplog):
+    checkpoints = Checkpoints(Checkpointing(folder=tmp_path / "run"), IDENTITY)
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").write_text("a file where the folder was")
+    checkpoints.save(5, STATE)
+    checkpoints.close()
+    assert "the checkpoint of step 5 was not written" in caplog.text
+
+
+def test_a_plan_checks_itself(tmp_path):
+    with pytest.raises(ValueError, match=r"checkpointing\.every_steps is 0, expected a number above 0"):
+        Checkpointing(folder=tmp_path, every_steps=0)
+    assert json.dumps(Checkpointing(folder=tmp_path).every_seconds) == "60.0"

@@ -1,0 +1,239 @@
+"""Whole runs of a tiny model: repeatability, pairing, replicates, divergence, cancelling, the manifest."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import jax
+import numpy as np
+import pytest
+
+from training.arithmetic.layer_statistics import OPERANDS, STATISTICS
+from training.spec import Data, Model, RunSpec, Schedule
+from training.statistics import PROJECTIONS, layer_names
+from training.switches import Switches
+from training.trainer import loop, model, run, step
+from training.trainer.data import Corpus, VocabularyTooSmallError
+from training.trainer.fingerprint import manifest
+from training.trainer.loop import DevicesMissingError, DivergedError, OutOfMemoryError, RecipeRefusedError, train
+from training.trainer.run import Run, rounding_salt
+
+SPEC = RunSpec(
+    recipe="nvfp4",
+    engine="emulated",
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    data=Data(source="text", path="given", sequence_length=16, batch_size=2),
+    schedule=Schedule(steps=12, warmup_steps=2, learning_rate=1e-2, validation_every=5),
+    layer_policy="mlp_only",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
+TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
+CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return list(train(SPEC, CORPUS))
+
+
+def test_every_step_is_reported_once_and_in_order(steps):
+    assert [step.step for step in steps] == list(range(12))
+    assert [step.tokens for step in steps] == [32 * (n + 1) for n in range(12)]
+    assert all(step.step_seconds > 0 for step in steps)
+    assert steps[-1].lm_loss < steps[0].lm_loss
+    assert steps[0].lm_loss == pytest.approx(math.log(32), abs=1)
+    assert all(step.loss > step.lm_loss for step in steps)
+    assert all(step.clipped_grad_norm <= 1.0001 for step in steps)
+    assert all(step.nonfinite_inputs == 0 for step in steps)
+    assert all(step.data_wait_seconds >= 0 for step in steps)
+    assert steps[1].learning_rate == pytest.approx(1e-2)
+
+
+def test_validation_comes_when_it_is_due_and_after_the_last_step(steps):
+    assert [step.step for step in steps if step.validation_loss is not None] == [4, 9, 11]
+    assert steps[11].validation_loss < steps[4].validation_loss
+
+
+def test_gradient_norms_by_layer_are_those_of_their_matrices(steps):
+    """The layers' norms and what is left of the whole: embedding and gains."""
+    names = layer_names(SPEC.model.n_layers)
+    assert names == tuple(f"0.{projection}" for projection in PROJECTIONS)
+    for told in steps:
+        assert len(told.layer_grad_norms) == len(names)
+        assert min(told.layer_grad_norms) > 0
+        assert 0 < sum(norm**2 for norm in told.layer_grad_norms) < told.grad_norm**2
+        assert told.layers is None
+
+
+def test_layers_are_watched_when_it_is_due_and_no_bit_moves(steps):
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, statistics_every=4))
+    watched = list(train(spec, CORPUS))
+    assert [step.step for step in watched if step.layers is not None] == [0, 4, 8]
+    table = np.array(watched[4].layers)
+    assert table.shape == (len(PROJECTIONS), len(OPERANDS), len(STATISTICS))
+    quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
+    assert np.isnan(table[~quantized]).all()
+    snr = table[quantized][:, :, STATISTICS.index("snr_db")]
+    assert ((snr > 8) & (snr < 30)).all()
+    assert [step.loss for step in watched] == [step.loss for step in steps]
+
+
+def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
+    monkeypatch.setattr(run, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
+    again = list(train(SPEC, CORPUS))
+    for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "validation_loss"):
+        assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
+
+
+def test_replicates_share_data_and_differ_in_salt_and_a_millionth(steps):
+    other = [step.lm_loss for step in train(replace(SPEC, replicate=1), CORPUS)]
+    assert 0 < abs(other[0] - steps[0].lm_loss) < 1e-2
+    assert rounding_salt(0, 0) != rounding_salt(0, 1) != rounding_salt(1, 0)
+    seeded = [step.lm_loss for step in train(replace(SPEC, seed=1), CORPUS)]
+    assert seeded[0] != steps[0].lm_loss
+
+
+def test_arms_start_from_the_same_point_and_see_the_same_tokens():
+    """At step 0 the recipes see one batch through one set of weights: the loss differs by rounding only."""
+    first = {recipe: next(train(replace(SPEC, recipe=recipe), CORPUS)).lm_loss for recipe in ("f32", "bf16")}
+    assert abs(first["bf16"] - first["f32"]) < 0.01
+    first_again = next(train(replace(SPEC, recipe="bf16", schedule=replace(SPEC.schedule, learning_rate=0.5)), CORPUS)).lm_loss
+    assert first_again == first["bf16"]  # the schedule is an argument, not part of the first loss
+
+
+def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
+    monkeypatch.setattr(run, "rounding_salt", lambda *_: 12345)
+    other = list(islice(train(SPEC, CORPUS), 3))
+    assert other[0].loss == steps[0].loss  # the forward pass and the first weights are the same
+    assert other[0].grad_norm != steps[0].grad_norm
+    assert other[2].loss != steps[2].loss
+
+
+def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
+    switched = list(train(replace(SPEC, bf16_from_step=7), CORPUS))
+    assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
+    assert switched[7].loss != steps[7].loss  # the same weights, another arithmetic
+    assert switched[7].lm_loss == pytest.approx(steps[7].lm_loss, abs=0.3)
+    assert len(switched) == 12
+
+
+def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
+    trained = Run(replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0)), CORPUS, fast_bf16=True)
+    first = list(trained.steps())
+    assert first[-1].lm_loss < first[0].lm_loss
+    scale = np.asarray(trained._state.scales.scale)[0]
+    quantized = [PROJECTIONS.index(name) for name in ("gate", "up", "down")]
+    assert np.all(scale[quantized] != 1)
+    assert np.all(np.delete(scale, quantized, axis=0) == 1)  # the attention projections are not quantized
+    again = Run(trained._spec, CORPUS, fast_bf16=True)
+    assert [step.loss for step in again.steps()] == [step.loss for step in first]
+
+
+def test_pieces_of_a_batch_are_a_batch():
+    """The mean gradient of two pieces is that of the batch, their largest amax is its own; the first piece is watched."""
+    schedule = replace(SPEC.schedule, steps=2, warmup_steps=0, statistics_every=2, validation_every=0)
+    spec = replace(SPEC, recipe="fp8_delayed", model=replace(SPEC.model, tied_embeddings=False), schedule=schedule)
+    whole, halves = (Run(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True) for pieces in (1, 2))
+    (expected, _), (first, _) = list(whole.steps()), list(halves.steps())
+    for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm"):
+        assert getattr(first, name) == pytest.approx(getattr(expected, name), rel=1e-2)
+    gate = PROJECTIONS.index("gate")
+    amax = np.asarray(whole._state.scales.history)[0, gate, 0, -2:]
+    np.testing.assert_allclose(np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02)
+    assert 0 < first.layers[gate][0][0] <= expected.layers[gate][0][0]
+
+
+def test_seeds_salts_and_schedules_share_one_program(steps):
+    before = step.block._cache_size()
+    list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
+    assert step.block._cache_size() == before
+
+
+def test_a_run_is_cancelled_by_not_pulling():
+    steps = train(SPEC, CORPUS)
+    next(steps)
+    steps.close()
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
+def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
+    sick = model.initial_parameters(SPEC.model, 0, 0)
+    sick["blocks"][0]["gate"][0, :3] = np.nan
+    monkeypatch.setattr(model, "initial_parameters", lambda *_: sick)
+    steps = train(SPEC, CORPUS)
+    first = next(steps)
+    assert math.isnan(first.loss)
+    assert first.nonfinite_inputs >= 3
+    with pytest.raises(DivergedError, match="loss of step 0 is not finite") as raised:
+        next(steps)
+    assert (raised.value.step, raised.value.code) == (0, "DIVERGED")
+
+
+def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
+    def exhausted(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
+
+    monkeypatch.setattr(step, "block", exhausted)
+    with pytest.raises(OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size.*raise gradient_acc") as raised:
+        next(train(SPEC, CORPUS))
+    assert raised.value.code == "OUT_OF_MEMORY"
+    large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
+    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* at the least [0-9.]+\); reduce .*the model, or raise"):
+        next(train(large, CORPUS))
+    batches = replace(SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16))
+    with pytest.raises(OutOfMemoryError, match=r"1,048,576 tokens a step do not fit"):
+        next(train(batches, CORPUS))
+
+
+def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
+    found = []
+
+    def measured(*arguments):
+        found.append(block.lower(*arguments).compile().memory_analysis())
+        raise MemoryError
+
+    block = step.block
+    monkeypatch.setattr(step, "block", measured)
+    wide = Model(d_model=64, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=192)
+    spec = replace(SPEC, model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
+    with pytest.raises(OutOfMemoryError):
+        next(train(spec, CORPUS))
+    taken = found[0].temp_size_in_bytes + found[0].argument_size_in_bytes
+    assert taken / 6 < loop._least_bytes(spec) < taken
+
+
+def test_what_cannot_run_is_refused_before_the_first_step():
+    with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
+        next(train(replace(SPEC, engine="transformer_engine", model=replace(SPEC.model)), CORPUS))
+    assert raised.value.code == "RECIPE_REFUSED"
+    with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1: this process sees no more of cpu"):
+        next(train(replace(SPEC, devices=2, data=replace(SPEC.data, batch_size=4)), CORPUS))
+    with pytest.raises(VocabularyTooSmallError):
+        next(train(replace(SPEC, model=replace(SPEC.model, vocab_size=16)), CORPUS))
+
+
+def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
+    monkeypatch.setenv("NVTE_ANSWER", "42")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "somewhere")
+    facts = manifest(SPEC, CORPUS)
+    assert facts == manifest(replace(SPEC, recipe="fp8_current", bf16_from_step=3, seed=4, replicate=3), CORPUS)
+    assert all(isinstance(value, str) for value in facts.values())
+    assert facts["env.NVTE_ANSWER"] == "42"
+    assert "env.JAX_COMPILATION_CACHE_DIR" not in facts
+    assert facts["data_digest"] == "d1"
+    assert len(facts["code_sha256"]) == 64
+    assert not [name for name in facts if name.startswith("not_te_parity")]
+    ours_alone = manifest(replace(SPEC, switches=Switches(weight_scaling="1d")), CORPUS)
+    assert ours_alone["not_te_parity.nvfp4+weight_scaling=1d"].startswith("Transformer Engine refuses 1D weight scales")
+    longer = manifest(replace(SPEC, schedule=replace(SPEC.schedule, steps=13)), CORPUS)
+    assert {name for name in facts if facts[name] != longer[name]} == {"spec_sha256"}

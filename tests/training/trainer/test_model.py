@@ -1,0 +1,171 @@
+"""The decoder against a plain numpy forward pass, and what a policy and a replicate change."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.arithmetic.linear import quiet_channel
+from training.spec import Model, Projections
+from training.statistics import PROJECTIONS
+from training.trainer.model import decoder, initial_parameters, loss_and_lm_loss, matmul
+
+SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
+TOKENS = np.random.default_rng(0).integers(0, 64, (2, 9)).astype(np.int32)
+
+
+def plain_loss(shape, parameters, tokens):
+    """Mean cross entropy and mean squared log-sum-exp in float64, one head and one position at a time."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), parameters)
+
+    def norm(x, gain):
+        return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-5) * gain
+
+    def turn(v, position):
+        half = len(v) // 2
+        angle = position * shape.rope_theta ** (-np.arange(half) / half)
+        left, right = v[:half], v[half:]
+        return np.concatenate([left * np.cos(angle) - right * np.sin(angle), right * np.cos(angle) + left * np.sin(angle)])
+
+    losses, squares = [], []
+    size, ratio = shape.head_dim, shape.n_heads // shape.n_kv_heads
+    for row in tokens:
+        x = p["embed"][row[:-1]]
+        for block in p["blocks"]:
+            n = norm(x, block["attention_norm"])
+            q, k, v = n @ block["query"], n @ block["key"], n @ block["value"]
+            mixed = np.zeros_like(q)
+            for head in range(shape.n_heads):
+                mine, theirs = np.s_[head * size : (head + 1) * size], np.s_[head // ratio * size : (head // ratio + 1) * size]
+                for t in range(len(x)):
+                    scores = np.array([turn(q[t, mine], t) @ turn(k[s, theirs], s) / np.sqrt(size) for s in range(t + 1)])
+                    weights = np.exp(scores - scores.max())
+                    mixed[t, mine] = weights / weights.sum() @ v[: t + 1, theirs]
+            x = x + mixed @ block["out"]
+            n = norm(x, block["mlp_norm"])
+            gate = n @ block["gate"]
+            x = x + (gate / (1 + np.exp(-gate)) * (n @ block["up"])) @ block["down"]
+        logits = norm(x, p["final_norm"]) @ p["embed" if shape.tied_embeddings else "unembed"].T
+        lse = np.log(np.exp(logits).sum(-1))
+        losses += list(lse - logits[np.arange(len(logits)), row[1:]])
+        squares += list(lse**2)
+    return np.mean(losses), np.mean(squares)
+
+
+def loss(model, parameters, z=0.0):
+    channels = quiet_channel(model.shape.n_layers, len(PROJECTIONS))
+    return loss_and_lm_loss(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), channels, jnp.float32(z))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_f32_forward_equals_the_plain_formula(tied):
+    shape = replace(SHAPE, tied_embeddings=tied)
+    parameters = initial_parameters(shape, 1, 0)
+    expected, square = plain_loss(shape, parameters, TOKENS)
+    total, lm_loss = loss(decoder(shape, "f32", "mlp_only", fast_bf16=True), jax.device_put(parameters), 0.5)
+    assert float(lm_loss) == pytest.approx(expected, rel=1e-5)
+    assert float(total) == pytest.approx(expected + 0.5 * square, rel=1e-5)
+
+
+def test_low_precision_is_near_f32_in_the_order_of_its_bits():
+    shape = replace(SHAPE, d_ff=64)
+    parameters = jax.device_put(initial_parameters(shape, 1, 0))
+
+    @jax.jit
+    def losses(parameters):
+        recipes = ("f32", "bf16", "fp8_current", "nvfp4")
+        return [loss(decoder(shape, recipe, "all_linears", fast_bf16=True), parameters)[1] for recipe in recipes]
+
+    exact, bf16, fp8, nvfp4 = (float(value) for value in losses(parameters))
+    assert 0 < abs(bf16 - exact) < 0.01
+    assert 0 < abs(fp8 - exact) < 0.05
+    assert 0 < abs(nvfp4 - exact) < 0.5
+
+
+def test_a_gradient_step_of_f32_follows_the_difference_quotient():
+    model = decoder(SHAPE, "f32", "mlp_only", fast_bf16=True)
+    parameters = jax.device_put(initial_parameters(SHAPE, 2, 0))
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: loss(model, p, 1e-2)[0]))(parameters)
+    size = 1e-2 / float(jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient))))
+
+    @jax.jit
+    def moved(signed):
+        return loss(model, jax.tree.map(lambda p, g: p + signed * g, parameters, gradient), 1e-2)[0]
+
+    ahead, behind = moved(size), moved(-size)
+    slope = (float(ahead) - float(behind)) / (2 * size)
+    assert slope == pytest.approx(float(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient))), rel=5e-3)
+    assert np.isfinite(float(value))
+
+
+def test_policy_and_kept_blocks_decide_which_layers_are_quantized():
+    def quantized(policy, **kept):
+        model = decoder(replace(SHAPE, n_layers=4), "nvfp4", policy, fast_bf16=True, **kept)
+        return {(block, name) for block in range(4) for name in ("query", "out", "gate", "down") if model.recipe_of(block, name).quantized}
+
+    assert quantized("mlp_only") == {(block, name) for block in range(4) for name in ("gate", "down")}
+    assert len(quantized("all_linears")) == 16
+    assert {block for block, _ in quantized("all_linears", keep_first=1, keep_last=2)} == {1}
+    assert decoder(SHAPE, "f32", "mlp_only", fast_bf16=True).recipe_of(0, "query").activations == "float32"
+
+
+def test_replicates_start_a_millionth_apart_and_seeds_elsewhere():
+    first, again, moved, other = (initial_parameters(SHAPE, *key) for key in ((3, 0), (3, 0), (3, 1), (4, 0)))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    for name in ("query", "down"):
+        ratio = moved["blocks"][1][name].astype(np.float64) / first["blocks"][1][name]
+        assert 0.5e-6 < np.std(ratio) < 1.5e-6
+        assert abs(np.corrcoef(first["blocks"][1][name].ravel(), other["blocks"][1][name].ravel())[0, 1]) < 0.2
+    assert first["embed"].std() == pytest.approx(SHAPE.d_model**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, tied_embeddings=False)])
+def test_number_of_parameters_is_what_the_specification_says(shape):
+    leaves = jax.tree.leaves(initial_parameters(shape, 0, 0))
+    assert sum(leaf.size for leaf in leaves) == shape.parameters
+    assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+
+
+def test_remat_computes_the_same_twice():
+    """Blocks are computed again in the backward pass: a quarter more operations, the same gradient."""
+    parameters = jax.device_put(initial_parameters(SHAPE, 1, 0))
+    results, operations = [], []
+    for remat in (False, True):
+        model = decoder(SHAPE, "f32", "mlp_only", fast_bf16=True, remat=remat)
+        program = jax.jit(jax.grad(lambda p, model=model: loss(model, p)[0])).lower(parameters).compile()
+        operations.append(program.cost_analysis()["flops"])
+        results.append(program(parameters))
+    assert 1.15 < operations[1] / operations[0] < 1.4
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *results)
+
+
+def test_bfloat16_matmul_has_bfloat16_operands_in_both_directions():
+    a, b = (jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((2, 4, 8), (2, 8, 6))))
+    y, pull = jax.vjp(lambda a, b: matmul("bfloat16", a, b), a, b)
+    assert y.dtype == jnp.float32
+    np.testing.assert_allclose(np.asarray(y), np.matmul(np.asarray(a, np.float32), np.asarray(b, np.float32)), rtol=1e-6, atol=1e-6)
+    g = jnp.ones_like(y) * 1.001  # rounds to 1 in bfloat16
+    da, db = pull(g)
+    assert da.dtype == db.dtype == jnp.bfloat16
+    expected = np.broadcast_to(np.asarray(b, np.float32).sum(-1)[:, None], da.shape)
+    np.testing.assert_allclose(np.asarray(da, np.float32), expected, rtol=2**-7)
+
+
+def test_projections_and_the_late_forward_pass_decide_which_products_are_quantized():
+    model = decoder(SHAPE, "nvfp4", "mlp_only", fast_bf16=True, projections=Projections(out="quantized", down="bf16"), keep_last=1)
+    quantized = {name for name in PROJECTIONS if model.recipe_of(0, name).quantized}
+    assert quantized == {"out", "gate", "up"}
+    assert not any(model.recipe_of(1, name).quantized for name in PROJECTIONS)
+    parameters = jax.device_put(initial_parameters(replace(SHAPE, d_ff=64), 1, 0))
+    bf16, late = (
+        decoder(replace(SHAPE, d_ff=64), recipe, "all_linears", fast_bf16=True, bf16_forward=recipe == "nvfp4")
+        for recipe in ("bf16", "nvfp4")
+    )
+    (plain, plain_gradient), (forward, gradient) = (
+        jax.jit(jax.value_and_grad(lambda p, model=model: loss(model, p)[0]))(parameters) for model in (bf16, late)
+    )
+    assert float(plain) == float(forward)
+    assert np.any(np.asarray(plain_gradient["blocks"][0]["down"]) != np.asarray(gradient["blocks"][0]["down"]))

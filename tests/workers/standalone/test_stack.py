@@ -1,0 +1,232 @@
+"""The whole stack as a process: up, a job over REST to its verdict, down; and what it refuses."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from parity.client.rest import Client, ClientError
+from server.settings import CHECKOUT, Settings
+from workers.standalone import demo
+from workers.standalone import stack as standalone
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _environment(state: Path, port: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
+    return kept | {"PARITY_STATE_DIR": str(state), "PARITY_PORT": str(port), "PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+
+
+def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "workers.standalone", what],
+        cwd=CHECKOUT,
+        env=_environment(state, port) | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _refused(what: str, state: Path, port: int) -> str:
+    process = _standalone(what, state, port)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, out
+    return out
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """A stack in a folder of its own: (state folder, port)."""
+    state, port = tmp_path_factory.mktemp("s"), _free_port()
+    process = _standalone("serve", state, port)
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while not client.ready():
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    yield state, port
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, out
+    # Nothing is left behind: the port is free and Redis took its socket along.
+    assert not (state / "redis.sock").exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _parity(*arguments: str, port: int) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "parity", *arguments, "--server", f"http://127.0.0.1:{port}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "80"},
+    )
+
+
+JOB = {
+    "name": "journey",
+    "layer_policy": "mlp_only",
+    "model": {"d_model": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "d_ff": 32},
+    "data": {"sequence_length": 32, "batch_size": 2},
+    "schedule": {"steps": 1200, "warmup_steps": 10},
+    "baseline": {"recipe": "fp8_current"},
+    "candidates": [{"recipe": "mxfp8"}],
+}
+
+
+def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB, "criteria": {"margin": "20 %"}}))
+    submitted = _parity("submit", str(job_file), "--watch", port=port)
+    assert submitted.returncode in (0, 1, 3), submitted.stderr
+    assert "mxfp8" in submitted.stdout
+    assert any(word in submitted.stdout.splitlines()[0] for word in ("PASS: ", "FAIL: ", "INCONCLUSIVE: "))
+    with Client(f"http://127.0.0.1:{port}") as client:
+        (job,) = client.jobs()["items"]
+        (verdict,) = client.verdict(job["id"])["verdicts"]
+        assert verdict["window"]["n"] == 240
+    reported = _parity("report", job["id"], "--markdown", port=port)
+    assert reported.returncode == submitted.returncode
+    assert "mxfp8" in reported.stdout
+    assert job["id"] in _parity("status", port=port).stdout
+
+
+def test_cancel_while_it_trains(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    submitted = _parity("submit", str(job_file), port=port)
+    assert submitted.returncode == 0, submitted.stderr
+    job_id = submitted.stdout.split()[0]
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while client.job(job_id)["share_done"] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert _parity("cancel", job_id, port=port).returncode == 0
+        assert client.job(job_id)["status"] == "cancelled"
+
+
+def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
+    _, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"stepz": 1}, "criteria": {"margin": "1 %"}}))
+    refused = _parity("submit", str(job_file), port=port)
+    assert refused.returncode == 2
+    assert "stepz" in refused.stderr
+    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="no job 'j-none'"):
+        client.job("j-none")
+
+
+def test_a_second_stack_on_the_same_folder_is_refused(stack):
+    state, _ = stack
+    assert "running on" in _refused("demo", state, _free_port())
+
+
+def test_a_taken_port_is_refused(stack, tmp_path):
+    _, port = stack
+    assert f"port {port}" in _refused("serve", tmp_path, port)
+    assert not (tmp_path / "parity.db").exists()
+
+
+def test_a_folder_too_deep_for_a_socket_is_refused(tmp_path):
+    assert "too long for a unix socket" in _refused("serve", tmp_path / ("x" * 100), _free_port())
+
+
+def test_no_server_is_infrastructure(tmp_path):
+    assert _parity("status", port=_free_port()).returncode == 4
+
+
+def test_a_full_disk_is_refused(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
+    with (
+        pytest.raises(standalone.RefusedError, match="10 MiB free, at least 200 MiB are needed"),
+        standalone.running(Settings(state_dir=tmp_path), Console()),
+    ):
+        pytest.fail("the stack started on a full disk")
+    assert not (tmp_path / "parity.db").exists()
+
+
+def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
+    _, port = stack
+    data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
+    job_file = tmp_path / "demo.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "criteria": {"margin": "20 %"}}))
+    assert not demo.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, job_file)
+    assert "/no/such/corpus" in capsys.readouterr().err
+
+
+def test_a_worker_that_dies_ends_the_demo_with_its_log(tmp_path):
+    port = _free_port()
+    process = _standalone("demo", tmp_path, port)
+    with Client(f"http://127.0.0.1:{port}") as client:
+        deadline = time.monotonic() + 60
+        while not (client.ready() and client.workers() and client.jobs()["items"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        worker = int(client.workers()[0]["name"].rsplit(":", 1)[1])
+    os.kill(worker, signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == standalone.INFRASTRUCTURE, out
+    assert "worker ended with status -9" in out
+
+
+def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
+    """As the README says: the first token is made on the machine itself."""
+    port = _free_port()
+    process = _standalone("serve", tmp_path, port, PARITY_REQUIRE_TOKENS="true")
+    try:
+        for line in process.stdout:
+            if "parity is up" in line:
+                break
+        else:
+            pytest.fail(f"it ended with {process.wait(10)}")
+        made = subprocess.run(
+            [sys.executable, "-m", "server.tokens", "first", "--scope", "view"],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=CHECKOUT,
+            env=_environment(tmp_path, port),
+        )
+        with Client(f"http://127.0.0.1:{port}", made.stdout.strip()) as client:
+            assert client.jobs()["items"] == []
+        with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
+            stranger.jobs()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "workers.standalone", "serve"],
+        check=False,
+        cwd=CHECKOUT,
+        env=_environment(tmp_path, 1) | {"PARITY_PORT": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 2
+    assert "PARITY_PORT is 'abc'" in process.stderr
+    assert "Traceback" not in process.stderr

@@ -1,0 +1,57 @@
+"""Delayed scaling: an FP8 tensor is scaled by what its predecessors of the last steps looked like.
+
+What it answers: by which number is x of this layer multiplied at step t, and what is remembered for step t + 1?
+
+    quantize with the scale S(t), saturating;   history[0] = amax(t);   A = max(history)
+    S(t + 1) = largest / A, kept as it is where A is 0 or not finite;   history rolls by one and history[0] = 0
+
+So step t is scaled by the steps before it, and step 0 by 1. The scale is known before the tensor is, which saves a pass over
+it in hardware; the assumption that can fail is that a tensor's size changes slowly: what outgrows its history saturates.
+
+The state lies in two arrays for the whole model, (block, projection, operand) and with a last axis of history, beside the
+parameters: it is no parameter, so no optimizer, clipping or averaging touches it.
+
+Source: Transformer Engine 2.20.2, DelayedScaling with its defaults (margin 0, history of 1024, "max").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.arithmetic.formats import E4M3, E5M2, Format
+from training.arithmetic.quantize import tensor_scale
+
+HISTORY_LENGTH = 1024
+OPERANDS = ("x", "kernel", "grad")
+FORMATS = (E4M3, E4M3, E5M2)
+
+
+class Scales(NamedTuple):
+    """Encode scales (blocks, projections, 3) and amax histories (blocks, projections, 3, length), float32."""
+
+    scale: jax.Array
+    history: jax.Array
+
+
+def initial_scales(blocks: int, projections: int, length: int) -> Scales:
+    """Scale 1 and an empty history; a length of 0 keeps every scale at 1 for good."""
+    shape = (blocks, projections, len(OPERANDS))
+    return Scales(jnp.ones(shape, jnp.float32), jnp.zeros((*shape, length), jnp.float32))
+
+
+def update(scales: Scales, amax: jax.Array, formats: tuple[Format, ...] = FORMATS, *, most_recent: bool = False) -> Scales:
+    """The state after a step whose tensors had these amaxes (..., operands); one format for each operand.
+
+    `most_recent` looks at the last amax alone, Transformer Engine's other algorithm.
+    """
+    if not scales.history.shape[-1]:
+        return scales
+    history = scales.history.at[..., 0].set(amax)
+    largest_seen = amax if most_recent else jnp.max(history, axis=-1)
+    known = (largest_seen > 0) & jnp.isfinite(largest_seen)
+    fresh = jnp.stack([tensor_scale(largest_seen[..., i], fmt) for i, fmt in enumerate(formats)], axis=-1)
+    return Scales(jnp.where(known, fresh, scales.scale), jnp.roll(history, -1, axis=-1).at[..., 0].set(np.float32(0)))

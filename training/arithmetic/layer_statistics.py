@@ -1,0 +1,130 @@
+"""What quantization does to the tensors of every linear layer, watched on sampled steps.
+
+What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and from which step on?
+
+A layer that misbehaves shows here before the loss does. Three tensors a layer are watched, as they enter its products:
+x (the copy of fprop), kernel (the copy of fprop) and grad (the copy of dgrad, with the very random numbers of the step).
+wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
+
+    amax                     largest magnitude
+    underflow_share          share of the values other than zero that become zero
+    saturation_share         share of the values beyond the largest that their scale can say
+    snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
+    scale_octaves_{10,50,90} so many percent of the block scales lie at most so many octaves below the tensor's largest block scale
+    zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
+    nonfinite                how many values are NaN or infinite
+
+How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.linear), zeros of shape
+(layers..., 3, 9), is this table for every layer. Watched steps are a program of their own: a condition inside the one program
+kept XLA from fusing the quantizers with their neighbours, and cost every step, watched or not, some 15 % (decision 22).
+Which steps are watched is a function of their number alone, so a run that goes on from a checkpoint repeats its bits.
+
+The assumption that can fail: sums of squares are taken in float32 relative to amax: values 2^-63 below amax add nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.arithmetic import formats
+from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, watched
+
+OPERANDS = ("x", "kernel", "grad")
+STATISTICS = (
+    "amax",
+    "underflow_share",
+    "saturation_share",
+    "snr_db",
+    "scale_octaves_10",
+    "scale_octaves_50",
+    "scale_octaves_90",
+    "zero_scale_share",
+    "nonfinite",
+)
+OCTAVES = 16
+"""The histogram of block scales has this many bins of one octave; the last one holds everything smaller, and zero."""
+_QUANTILES = (0.1, 0.5, 0.9)
+_TERMS = 64
+_BEYOND = 1 + 2.0**-20  # a scaled amax may miss the largest value by a rounding error
+
+
+def quiet_statistics(*layers: int) -> jax.Array:
+    """Zeros of the shape of the statistics of layers (layers..., operands, statistics)."""
+    return jnp.zeros((*layers, len(OPERANDS), len(STATISTICS)), jnp.float32)
+
+
+def layer_statistics(
+    wanted: bool, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
+) -> jax.Array:
+    """The nine statistics (float32) of one operand of a watched layer, else zeros; NaN for an operand that is not quantized.
+
+    x_MK: the original; operand: what `quantize.to_bfloat16` made of it along `axis`; scale: the scale that was used if scaling
+    is delayed.
+    """
+    if quantizer is None:
+        return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
+    if not wanted:
+        return jnp.zeros(len(STATISTICS), jnp.float32)
+    return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
+
+
+def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:
+    """The nine statistics (float32, in the order of STATISTICS) of one quantized operand; arguments as above.
+
+    Zeros that pad a matrix to whole blocks count only as elements, and in the scales of the blocks they fill.
+    """
+    amax = operand.amax
+    seen = watched(x_MK, operand, axis, quantizer, scale)
+    whole = jnp.where((amax > 0) & jnp.isfinite(amax), 1 / amax, jnp.float32(1))
+    signal = jnp.sum(_sums(jnp.square(seen.x * whole)))
+    noise = jnp.sum(_sums(jnp.square((seen.x - seen.value) * whole)))
+    nonzero, lost, saturated = _counts(
+        seen.x != 0, (seen.x != 0) & (seen.value == 0), jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND)
+    )
+    (unscaled,) = _counts(seen.unit == 0)
+    return jnp.stack(
+        [
+            amax,
+            lost / jnp.maximum(nonzero, 1.0),
+            saturated / np.float32(seen.x.size),
+            jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise)),
+            *_scale_octaves(seen.unit),
+            unscaled / np.float32(seen.unit.size),
+            count_nonfinite(x_MK, amax),
+        ]
+    )
+
+
+def _sums(x: jax.Array) -> jax.Array:
+    """Sums of up to 64 elements that together hold every element of x, by a product with ones: on CPUs twice as fast as XLA's sum."""
+    terms = math.gcd(x.size, _TERMS)
+    return jnp.ones((1, terms), jnp.float32) @ x.reshape(terms, -1)
+
+
+def _counts(*which: jax.Array) -> list[jax.Array]:
+    """How many elements of each of up to three arrays are true (float32), in one pass: 64 counts to a base of 256 fit a float32."""
+    digits = [jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)]
+    sums, counts = _sums(sum(digits[1:], digits[0])), []
+    for _ in which:
+        rest = jnp.floor(sums / 256)
+        counts.append(jnp.sum(sums - 256 * rest))
+        sums = rest
+    return counts
+
+
+def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
+    """How many octaves below the largest scale one has to go to find 10, 50 and 90 % of them; from a histogram of whole octaves."""
+    exponent = formats.bits_of(scale.ravel()) >> 23
+    octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
+    near_enough = octave[None, :] <= jnp.arange(OCTAVES)[:, None]
+    within = jnp.where(near_enough, jnp.float32(1), jnp.float32(0)) @ jnp.ones(exponent.size, jnp.float32) / np.float32(exponent.size)
+    return [jnp.argmax(within >= share).astype(jnp.float32) for share in _QUANTILES]
+
+
+def gradient_norms(gradient: jax.Array) -> jax.Array:
+    """The l2 norm of one layer's gradient (float32 scalar), for a norm per layer at every step."""
+    return jnp.sqrt(jnp.sum(jnp.square(gradient)))

@@ -1,0 +1,162 @@
+"""The quantized linear layer: three GEMMs whose operands are quantized as a recipe says.
+
+What it answers: what are y, dx and dw of one linear layer under a recipe?
+
+    y  = Q(x) Q(w)        fprop          x_MK, w_KN, y_MN; M tokens, K inputs, N outputs
+    dx = Q(g) Q(w)^T      dgrad          g_MN is the gradient of y
+    dw = Q(x)^T Q(g)      wgrad
+
+x and w are quantized in the forward pass, for fprop and already for the backward products; g in the backward pass. The
+products accumulate in float32, are multiplied by the two tensor factors and rounded once to the type of x.
+
+The assumption that can fail: float32 accumulation in any order. A matrix unit that accumulates in fewer bits (as FP8
+tensor cores with their fast accumulator do) gives other last bits.
+
+Layouts decide the speed on a CPU with bfloat16 units: the fast kernels take A B and A B^T, not A^T B, so wgrad's x is
+transposed by hand, in panels of sixteen rows, because XLA folds a plain transpose back into the slow product.
+
+Source: Transformer Engine 2.20.2, jax/dense.py. docs/numerics.md gives the comparison with its vectors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from training.arithmetic import formats, random_bits
+from training.arithmetic.layer_statistics import layer_statistics, quiet_statistics
+from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
+from training.arithmetic.recipes import LinearRecipe
+
+_PANEL = 16
+_DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers
+
+
+class Channel(NamedTuple):
+    """What goes into a layer and comes out of it beside numbers of the model.
+
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9): zeros
+    that change nothing; their gradients are what the layer has to say. The report: amax of x, w and g (0 where one is not
+    quantized) and how many of their values are NaN or infinite. The statistics: `training.layer_statistics`, zeros unless the
+    recipe is watched.
+    """
+
+    scale: jax.Array
+    report: jax.Array
+    statistics: jax.Array
+
+
+def quiet_channel(*shape: int) -> Channel:
+    """A channel for layers of the given shape that delays no scale."""
+    return Channel(
+        scale=jnp.ones((*shape, 3), jnp.float32),
+        report=jnp.zeros((*shape, 4), jnp.float32),
+        statistics=quiet_statistics(*shape),
+    )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
+    """y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
+
+    seed: uint32 scalar, other for every layer and step (stochastic rounding of g). channel: delayed scales in, amaxes and
+    the count of non-finite values out, so that no such value stays hidden.
+    """
+    y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
+    return y_MN
+
+
+def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
+    x_scale, w_scale, g_scale = channel.scale
+    x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
+    y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
+    saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    if recipe.fprop_x is None:  # the forward product may be left unquantized alone: then the backward copies speak
+        amaxes = saved_x.amax, saved_w.amax
+        nonfinite = _nonfinite(recipe.wgrad_x, x_MK, saved_x) + _nonfinite(recipe.dgrad_w, w_KN, saved_w)
+    else:
+        amaxes = x.amax, w.amax
+        nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
+    seen = (
+        layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale),
+        layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale),
+    )
+    return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, seen)
+
+
+def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
+    (x, w), amaxes, seed, channel, nonfinite, seen = saved
+    scale = channel.scale
+    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
+    seen = jnp.stack([*seen, layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)])
+    dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
+    report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
+    narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
+    apart = narrow and not recipe.watched and jax.default_backend() == "cpu"  # on a GPU a branch waits for the host
+    g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
+    if narrow:  # write out the narrower of the two
+        dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
+    else:
+        dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
+    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, seen)
+
+
+linear.defvjp(_forward, _backward)
+
+
+def _operand(
+    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
+) -> Operand:
+    """One operand in the type of the products; unquantized, it has factor 1 and amax 0."""
+    dtype = jnp.dtype(recipe.products)
+    if quantizer is None:
+        return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
+    quantized = to_bfloat16(x, axis, quantizer, seed, scale if quantizer.delayed else None)
+    return quantized._replace(value=quantized.value.astype(dtype))
+
+
+def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.Array, apart: bool, amax: jax.Array) -> Operand:
+    """wgrad's copy of g; `apart` from what reads it, where that is the writing of its transpose.
+
+    XLA would round inside the loop that transposes, which takes three times as long as one after the other. It can't fuse into
+    a branch, nor know that this one is always taken.
+    """
+
+    def rounded(g_MN: jax.Array, seed: jax.Array) -> Operand:
+        return _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, seed)
+
+    def nothing(g_MN: jax.Array, seed: jax.Array) -> Operand:
+        return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, seed)))
+
+    if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
+        return rounded(g_MN, seed)
+    found: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
+    return found
+
+
+def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
+    """How many non-finite values reached the quantizer."""
+    return count_nonfinite(x, operand.amax) if quantizer is not None else jnp.float32(0)
+
+
+def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
+    """The float32 product times the tensor factors, rounded once to `dtype`."""
+    acc = acc * (a.factor * b.factor)
+    return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
+
+
+def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Array:
+    """a b, or a b^T, of two matrices, accumulated and returned in float32."""
+    dimensions = (((1,), (1 if transpose_b else 0,)), ((), ()))
+    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
+
+
+def transposed(x_MK: jax.Array) -> jax.Array:
+    """x^T (K, M), written out in panels of sixteen rows so that XLA does not fold it into a slower product."""
+    rows, columns = x_MK.shape
+    if rows % _PANEL:
+        return x_MK.T
+    return jnp.moveaxis(x_MK.reshape(rows // _PANEL, _PANEL, columns), 2, 0).reshape(columns, rows)

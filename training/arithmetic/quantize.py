@@ -1,0 +1,258 @@
+"""Quantizers: a matrix becomes codes of a small format with scales that say what the codes are worth.
+
+What it answers: which code and which scale does Transformer Engine give every element, and which bfloat16 number carries
+the same value into a matrix product?
+
+    tensor (FP8)  one scale a tensor     value = code / S                  S = largest / amax
+    mx     (MX)   32 share an E8M0       value = code * 2^(byte - 127)     byte = round up(amax of block / largest)
+    nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block * S / 6), S = 2688 / amax
+                  the tensor a float32   (2688 = 448 * 6; the division is a product with float32(1/2688), as XLA would
+                                         make it in some programs and not in others)
+
+Two readings of one computation: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
+code * block scale as bfloat16 and the tensor's float32 factor beside it. That product is exact: E2M1 has 2 significant
+bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4 and a power of two none. So a product of
+bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
+
+The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of every
+tensor of normal numbers are right all the same; an element that is itself subnormal counts as zero; and the value of a tensor
+with amax below 3.2e-35 (NVFP4), or of an MX block below 2.7e-36, becomes zero in the product.
+
+Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which a block lies. A size that is no
+multiple of the block is padded with zeros and cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
+pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py, common/recipe/__init__.py; the order of the
+multiplications in the block scale is that of its CUDA kernels since 2.14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.arithmetic import formats, hadamard, random_bits
+from training.arithmetic.formats import E4M3, Format
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_BFLOAT16_MAX = 3.3895313892515355e38
+_SIXTH = float(np.float32(1) / np.float32(6))
+_LIFTED, _LIFT = 2.0**100, 2.0**32  # beyond this encode scale 1 / scale is taken 2^32 times as large, out of the subnormals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizer:
+    """How one operand of one GEMM is quantized. Hashable, so that it can steer a jitted function."""
+
+    format: Format
+    scaling: Literal["tensor", "mx", "nvfp4"]
+    block: int = 1
+    two_dimensional: bool = False
+    stochastic: bool = False
+    rotated: bool = False
+    delayed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scaling != "tensor" and self.block < 2:
+            raise ValueError(f"quantizer.block is {self.block}, expected at least 2 for {self.scaling} scaling; 16 for NVFP4, 32 for MX")
+        if self.delayed and self.scaling != "tensor":
+            raise ValueError(f"quantizer.delayed is True, expected False for {self.scaling} scaling: only a tensor's scale is delayed")
+        if self.rotated and self.two_dimensional:
+            raise ValueError("quantizer.rotated is True, expected False for two-dimensional blocks: a weight is never rotated")
+
+
+class Quantized(NamedTuple):
+    """Codes (M, K) uint8; block scale bytes, blocks in place of elements (E4M3 or E8M0); amax and scale_inv float32 scalars."""
+
+    codes: jax.Array
+    scales: jax.Array
+    amax: jax.Array
+    scale_inv: jax.Array
+
+
+class _Scales(NamedTuple):
+    """Scales in a shape that broadcasts to the blocked view: x * encode is rounded to a code, code * block * factor is its value.
+
+    byte: the block scale as it is stored. factor and amax are scalars of the tensor.
+    """
+
+    encode: jax.Array
+    block: jax.Array
+    byte: jax.Array
+    factor: jax.Array
+    amax: jax.Array
+
+
+class Operand(NamedTuple):
+    """Exact bfloat16 numbers (M, K), the float32 scalar they must be multiplied by, and the amax of what was quantized."""
+
+    value: jax.Array
+    factor: jax.Array
+    amax: jax.Array
+
+
+def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Operand:
+    """Quantized x, ready for a matrix product.
+
+    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic;
+    scale: float32 scalar, needed where scaling is delayed (`training.delayed`).
+    """
+    rows, columns = x_MK.shape
+    x = _prepared(x_MK, axis, quantizer)
+    code, scales = _round(x, axis, quantizer, seed, scale)
+    value = code if quantizer.scaling == "tensor" else code * scales.block
+    return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], scales.factor, scales.amax)
+
+
+def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
+    """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
+    rows, columns = x_MK.shape
+    x = _prepared(x_MK, axis, quantizer)
+    code, scales = _round(x, axis, quantizer, seed, scale)
+    codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
+    count = [1, 1]
+    if quantizer.scaling != "tensor":
+        count = [size // width for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
+    return Quantized(codes, scales.byte.reshape(count), scales.amax, scales.factor)
+
+
+def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
+    """The float32 values (M, K) that codes and scales stand for; a rotated tensor stays rotated."""
+    value = formats.decode(x.codes, quantizer.format)
+    if quantizer.scaling == "tensor":
+        return value * x.scale_inv
+    scale = formats.decode(x.scales, E4M3) if quantizer.scaling == "nvfp4" else formats.e8m0_value(x.scales.astype(jnp.int32))
+    for dimension, width in enumerate(_widths(axis, quantizer)):
+        scale = jnp.repeat(scale, width, axis=dimension)
+    return value * scale[: value.shape[0], : value.shape[1]] * x.scale_inv
+
+
+class Watched(NamedTuple):
+    """An operand beside its original, in the blocked view: x, its quantized value and what one unit of a code is worth (float32)."""
+
+    x: jax.Array
+    value: jax.Array
+    unit: jax.Array
+
+
+def watched(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> Watched:
+    """What `layer_statistics` looks at: x_MK and what `to_bfloat16` made of it, without rounding again. Not for a rotated copy."""
+    if quantizer.rotated:
+        raise ValueError("quantizer.rotated is True, expected False: a rotated copy cannot be compared with its original")
+    x = _prepared(x_MK, axis, quantizer)
+    view, scales = _scaled(x, axis, quantizer, scale)
+    value = _prepared(operand.value, axis, quantizer).reshape(view.shape)
+    return Watched(view.astype(jnp.float32), value.astype(jnp.float32) * operand.factor, scales.block * scales.factor)
+
+
+def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
+    view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
+    return jnp.squeeze(formats.largest_magnitude(view, within), within)
+
+
+def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
+    """How many elements of x are NaN or infinite (float32 scalar). Where its largest magnitude is finite nothing is counted."""
+    finite = jnp.isfinite(amax)
+    count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
+    return count
+
+
+def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
+    """Rows and columns that one block scale covers."""
+    if quantizer.two_dimensional:
+        return quantizer.block, quantizer.block
+    return (quantizer.block, 1) if axis == 0 else (1, quantizer.block)
+
+
+def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """x padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
+    x = x_MK
+    if quantizer.scaling != "tensor":
+        widths = _widths(axis, quantizer)
+        padding = [(0, -size % width) for size, width in zip(x.shape, widths, strict=True)]
+        if any(after for _, after in padding):
+            x = jnp.pad(x, padding)
+    if quantizer.rotated:
+        x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
+    return x
+
+
+def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
+    """x seen as (block, element of block) along the blocked axes, and which axes of the view count elements."""
+    rows, columns = x.shape
+    size = quantizer.block
+    if quantizer.two_dimensional:
+        return x.reshape(rows // size, size, columns // size, size), (1, 3)
+    if axis == 0:
+        return x.reshape(rows // size, size, columns), (1,)
+    return x.reshape(rows, columns // size, size), (2,)
+
+
+def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
+    """Values of the format (the codes, as float32) in the blocked view, and their scales."""
+    noise = None
+    if quantizer.stochastic:
+        if seed is None:
+            raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
+        noise = random_bits.centred_uniform(seed, x.shape)
+    view, scales = _scaled(x, axis, quantizer, scale)
+    scaled = view.astype(jnp.float32) * scales.encode
+    if noise is None:
+        return formats.nearest(scaled, quantizer.format), scales
+    return formats.stochastic(scaled, quantizer.format, noise.reshape(view.shape)), scales
+
+
+def _scaled(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
+    """The blocked view of x and its scales."""
+    if (scale is None) == quantizer.delayed:
+        raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
+    if quantizer.scaling == "tensor":
+        return x, _tensor_scales(x, quantizer, scale)
+    view, within = _blocked(x, axis, quantizer)
+    largest = formats.largest_magnitude(view, within)
+    return view, _mx_scales(largest, quantizer) if quantizer.scaling == "mx" else _nvfp4_scales(largest, quantizer)
+
+
+def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) -> _Scales:
+    amax = _tensor_amax(x)
+    scale = tensor_scale(amax, quantizer.format) if scale is None else scale
+    return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), formats.reciprocal(scale), amax)
+
+
+def _tensor_amax(x: jax.Array) -> jax.Array:
+    """max |x| (scalar), in two rounds where that is faster: over groups of sixteen rows, then over the rest."""
+    if x.shape[0] % 16 == 0:
+        x = formats.largest_magnitude(x.reshape(-1, 16, x.size // x.shape[0]), (1,))
+    return formats.largest_magnitude(x)
+
+
+def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
+    """The encode scale largest / amax; 1 where amax says nothing (0, NaN, infinity), the largest bfloat16 on overflow."""
+    scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
+    return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
+
+
+def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
+    byte = formats.e8m0_round_up(largest, quantizer.format)
+    return _Scales(formats.e8m0_reciprocal(byte), formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
+
+
+def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
+    amax = _tensor_amax(largest)
+    both = E4M3.largest * quantizer.format.largest
+    encode = jnp.minimum(both / amax, _FLOAT32_MAX)
+    encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
+    lift = jnp.where(encode > _LIFTED, np.float32(_LIFT), np.float32(1))
+    decode, sixth, factor = formats.materialized(_on_float32_grid(lift / encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+    scale = formats.nearest(largest * sixth, E4M3)
+    reciprocal = jnp.minimum(lift / _on_float32_grid(scale * decode, lift), _FLOAT32_MAX)
+    return _Scales(reciprocal, scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
+    """x * lift, rounded as float32 would have rounded x: below 2^-126 the grid of float32 is 2^-149, and XLA on CPUs would say 0."""
+    magic = lift * np.float32(1.5 * 2.0**-126)
+    return jnp.where(lifted < lift * np.float32(2.0**-126), (lifted + magic) - magic, lifted)

@@ -1,0 +1,126 @@
+"""Recipes: which quantizer meets which operand of which GEMM of a linear layer.
+
+What it answers: what does "nvfp4" do to x, w and the output gradient g in each of the three products?
+
+    fprop  y  = x  w      contracts K: x along its rows, w along its columns
+    dgrad  dx = g  w^T    contracts N: g along its rows, w along its rows
+    wgrad  dw = x^T g     contracts M (tokens): x and g along their columns
+
+    | recipe       | x, fprop   | w, both      | g, dgrad       | x, wgrad        | g, wgrad                  |
+    | ------------ | ---------- | ------------ | -------------- | --------------- | ------------------------- |
+    | fp8_current  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
+    | fp8_delayed  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
+    | mxfp8        | E4M3 1x32  | E4M3 1x32    | E4M3 1x32      | E4M3 1x32       | E4M3 1x32                 |
+    | nvfp4        | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16, RHT  | E2M1 1x16, RHT, SR        |
+    | nvfp4_no_rht | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16       | E2M1 1x16, SR             |
+    | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32                 |
+
+`nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
+its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`rules.NOT_TE_PARITY`).
+
+`fp8_delayed` scales by the amaxes of earlier steps (`training.delayed`), `fp8_current` by the tensor's own.
+(SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
+quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
+
+The assumption that can fail: that a user's framework does the same. The table is that of Transformer Engine's JAX classes;
+its PyTorch classes or other versions may differ, so a run records its recipe and versions.
+
+Source: Transformer Engine 2.20.2, common/recipe/__init__.py and jax/quantize/helper.py (read, not run on a GPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from training.arithmetic.formats import E2M1, E4M3, E5M2
+from training.arithmetic.quantize import Quantizer
+from training.rules import RECIPES, Recipe
+from training.switches import NO_SWITCHES, Features, Switches, features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearRecipe:
+    """The six operands of one linear layer's three GEMMs; None leaves an operand unquantized.
+
+    `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
+    unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
+    A `watched` layer says the statistics of its quantization too; it is a program of its own, so that the others pay nothing.
+    """
+
+    name: Recipe
+    activations: Literal["bfloat16", "float32"] = "bfloat16"
+    products: Literal["bfloat16", "float32"] = "bfloat16"
+    fprop_x: Quantizer | None = None
+    fprop_w: Quantizer | None = None
+    dgrad_g: Quantizer | None = None
+    dgrad_w: Quantizer | None = None
+    wgrad_x: Quantizer | None = None
+    wgrad_g: Quantizer | None = None
+    watched: bool = False
+
+    @property
+    def operands(self) -> tuple[Quantizer | None, ...]:
+        """The six operands, GEMM by GEMM."""
+        return (self.fprop_x, self.fprop_w, self.dgrad_g, self.dgrad_w, self.wgrad_x, self.wgrad_g)
+
+    @property
+    def delayed(self) -> bool:
+        """Whether the recipe needs the amaxes of earlier steps."""
+        return any(operand is not None and operand.delayed for operand in self.operands)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any operand is quantized."""
+        return any(operand is not None for operand in self.operands)
+
+
+_FP8_FORWARD = Quantizer(format=E4M3, scaling="tensor")
+_FP8_BACKWARD = Quantizer(format=E5M2, scaling="tensor")
+_BLOCKS: Mapping[str, Quantizer] = {
+    "mxfp8": Quantizer(format=E4M3, scaling="mx", block=32),
+    "nvfp4": Quantizer(format=E2M1, scaling="nvfp4", block=16),
+    "mxfp4": Quantizer(format=E2M1, scaling="mx", block=32),
+}
+
+
+def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: bool) -> LinearRecipe:
+    """The recipe of that name with its switches. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
+    products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
+    plain = LinearRecipe(name=name, products=products)
+    found = features(name, switches)
+    if found is not None:
+        return _blocks(plain, found)
+    if name == "f32":
+        return replace(plain, activations="float32", products="float32")
+    if name == "bf16":
+        return plain
+    if name in ("fp8_current", "fp8_delayed"):
+        delayed = name == "fp8_delayed"
+        return _same_everywhere(plain, replace(_FP8_FORWARD, delayed=delayed), replace(_FP8_BACKWARD, delayed=delayed))
+    raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
+
+
+def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:
+    """The recipe with fprop unquantized, as in the last part of a precision schedule; the backward products stay as they are."""
+    return replace(recipe, fprop_x=None, fprop_w=None)
+
+
+def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantizer) -> LinearRecipe:
+    return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
+
+
+def _blocks(plain: LinearRecipe, found: Features) -> LinearRecipe:
+    data = replace(_BLOCKS[found.family], block=found.block_size)
+    weight = replace(data, two_dimensional=found.weight_scaling == "2d")
+    gradient = replace(data, stochastic=found.stochastic_rounding)
+    return replace(
+        plain,
+        fprop_x=data,
+        fprop_w=weight,
+        dgrad_g=gradient,
+        dgrad_w=weight,
+        wgrad_x=replace(data, rotated=found.rht),
+        wgrad_g=replace(gradient, rotated=found.rht),
+    )

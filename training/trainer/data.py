@@ -1,0 +1,225 @@
+"""Tokens: a corpus of bytes or token ids, and batches that are a pure function of (seed, step).
+
+What it answers: which tokens does step t of seed s see? The same in every arm, process and resume:
+
+    sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
+
+Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
+of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.markov`, whose entropy is known).
+There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
+stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
+
+The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
+versions, so the digest of the bytes is in the record of every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from training.arithmetic import random_bits
+from training.spec import Data
+from training.trainer import markov
+
+_NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+_VALIDATION_SEQUENCES = 256
+_CHUNK = 1 << 24  # tokens that are looked at together
+
+
+class DataNotFoundError(Exception):
+    """The data of a specification is not on this machine."""
+
+    code = "DATA_NOT_FOUND"
+
+
+class DataNotTokensError(Exception):
+    """A file of token ids holds something else."""
+
+    code = "DATA_NOT_TOKENS"
+
+
+class DataTooLargeError(Exception):
+    """The data holds more tokens than a 32-bit offset reaches."""
+
+    code = "DATA_TOO_LARGE"
+
+
+class DataTooSmallError(Exception):
+    """The data of a specification holds fewer tokens than training needs."""
+
+    code = "DATA_TOO_SMALL"
+
+
+class VocabularyTooSmallError(Exception):
+    """The data holds a token that the model has no embedding for."""
+
+    code = "VOCABULARY_TOO_SMALL"
+
+
+Tokens = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Tokens (integers) of a training and a validation part, the largest of them, the digest of all, and a sentence for the reader.
+
+    The digest is that of the ids in the narrowest unsigned type that holds the largest, whatever type the file has.
+    """
+
+    train: Tokens
+    validation: Tokens
+    largest: int
+    digest: str
+    description: str
+
+
+def load(data: Data) -> Corpus:
+    """The corpus that `data` names: the last `validation_fraction` of the tokens is held out.
+
+    Raises DataNotFoundError where the path is not there or holds no text, DataNotTokensError where a token array is none,
+    DataTooLargeError from 2^32 tokens on, and DataTooSmallError where a part that is needed is shorter than one sequence and its
+    last target.
+    """
+    tokens, what = _tokens(data)
+    smallest, largest = _extremes(tokens)
+    if smallest < 0:
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {smallest}")
+    if len(tokens) >= 2**32:
+        raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; name a file of a part of them")
+    held_out = int(len(tokens) * data.validation_fraction)
+    train, validation = tokens[: len(tokens) - held_out], tokens[len(tokens) - held_out :]
+    _check_length(data, "training", train)
+    if held_out:
+        _check_length(data, "validation", validation)
+    kind = "byte tokens" if data.source in ("text", "python_stdlib") else "tokens"
+    description = f"{what}: {len(tokens):,} {kind}, of which the last {held_out:,} are held out"
+    return Corpus(train=train, validation=validation, largest=largest, digest=_digest(tokens, largest), description=description)
+
+
+def _chunks(tokens: Tokens) -> Iterator[Tokens]:
+    return (tokens[start : start + _CHUNK] for start in range(0, len(tokens), _CHUNK))
+
+
+def _extremes(tokens: Tokens) -> tuple[int, int]:
+    """The smallest and the largest token; zeros of an empty array."""
+    found = [(int(chunk.min()), int(chunk.max())) for chunk in _chunks(tokens)]
+    return min((low for low, _ in found), default=0), max((high for _, high in found), default=0)
+
+
+def _digest(tokens: Tokens, largest: int) -> str:
+    narrowest = np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32
+    digest = hashlib.sha256()
+    for chunk in _chunks(tokens):
+        digest.update(chunk.astype(narrowest).tobytes())
+    return digest.hexdigest()
+
+
+def _tokens(data: Data) -> tuple[Tokens, str]:
+    """All tokens of a source, and what they are in words."""
+    if data.source == "markov":
+        return markov.tokens(), f"a Markov chain of order 2 with {markov.entropy_rate():.5f} nats a token"
+    if data.source == "tokens":
+        return _token_array(data), f"token ids in {data.path}"
+    if data.source == "python_stdlib":
+        root = Path(sysconfig.get_path("stdlib"))
+        files = list(_library_files(root))
+        what = f"the standard library of this Python, {len(files)} files"
+    else:
+        files = _text_files(data)
+        what = f"text in {data.path}, {len(files)} files" if len(files) != 1 else f"text in {files[0]}"
+    return np.frombuffer(b"".join(path.read_bytes() for path in files), np.uint8), what
+
+
+def _token_array(data: Data) -> Tokens:
+    """One-dimensional ids of a file, which stays where it is and is mapped into memory."""
+    path = Path(data.path or "").expanduser()
+    if not path.is_file():
+        raise DataNotFoundError(_missing(data, "a file of token ids"))
+    if path.suffix not in (".npy", ".bin"):
+        raise DataNotTokensError(
+            f"data.path is {data.path!r}, expected the name of an .npy or .bin file of token ids; there is no tokenizer here: "
+            "write the ids with yours, or read the text byte by byte with data.source: text"
+        )
+    try:
+        ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
+    except (ValueError, EOFError) as error:
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian uint16: {error}") from error
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        found = f"{ids.dtype} of shape {ids.shape}"
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {found}")
+    return ids
+
+
+def _missing(data: Data, what: str) -> str:
+    return (
+        f"data.path is {data.path!r}, expected {what} on the machine that trains; "
+        "there is none of that name there: copy the data there, or correct the path"
+    )
+
+
+def _library_files(root: Path) -> Iterator[Path]:
+    """The library's sources in the order of their relative paths, tests and installed packages left out."""
+    found: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NOT_LIBRARY]
+        found += [Path(folder, name) for name in names if name.endswith(".py")]
+    yield from sorted(found, key=lambda path: path.relative_to(root).as_posix())
+
+
+def _text_files(data: Data) -> list[Path]:
+    path = Path(data.path or "").expanduser()
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataNotFoundError(_missing(data, "a file or a folder"))
+    files = sorted((found for found in path.rglob("*") if found.is_file()), key=lambda found: found.relative_to(path).as_posix())
+    if not files:
+        raise DataNotFoundError(f"data.path is {data.path!r}, expected a folder with text files in it; it is empty: put the text there")
+    return files
+
+
+def _check_length(data: Data, part: str, tokens: Tokens) -> None:
+    needed = data.sequence_length + 2
+    if len(tokens) < needed:
+        raise DataTooSmallError(
+            f"the {part} part has {len(tokens)} tokens, expected at least {needed} (data.sequence_length is {data.sequence_length}); "
+            "give more text, or a shorter data.sequence_length" + (", or data.validation_fraction: 0" if part == "validation" else "")
+        )
+
+
+def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
+    """Raises VocabularyTooSmallError where a token of the corpus is not below `vocab_size`."""
+    if corpus.largest >= vocab_size:
+        raise VocabularyTooSmallError(
+            f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest token of {corpus.description}; "
+            f"set model.vocab_size: {corpus.largest + 1} or more"
+        )
+
+
+def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> npt.NDArray[np.int32]:
+    """int32 tokens (count, batch_size, sequence_length + 1) of `count` steps from step `first`: inputs and, shifted by one, targets.
+
+    seed: the uint32 that the data order of a run starts from.
+    """
+    keys = np.array([random_bits.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32)
+    starts = random_bits.host_bits(keys, data.batch_size) % np.uint32(len(tokens) - data.sequence_length)
+    offsets = np.arange(data.sequence_length + 1)
+    cut: npt.NDArray[np.int32] = tokens[starts[..., None] + offsets].astype(np.int32)
+    return cut
+
+
+def validation_batches(corpus: Corpus, data: Data) -> npt.NDArray[np.int32]:
+    """int32 tokens (batches, batch_size, sequence_length + 1): up to 256 sequences at even distances, always the same."""
+    last = len(corpus.validation) - data.sequence_length - 1
+    sequences = max(data.batch_size, min(_VALIDATION_SEQUENCES, last // data.sequence_length) // data.batch_size * data.batch_size)
+    starts = np.linspace(0, last, sequences).astype(np.int64)
+    rows = np.stack([corpus.validation[start : start + data.sequence_length + 1] for start in starts])
+    return rows.astype(np.int32).reshape(-1, data.batch_size, data.sequence_length + 1)

@@ -1,0 +1,51 @@
+"""What decides the bits of a run, beside the seed: its specification, data, code, libraries, machine and environment.
+
+What it answers: may these two runs be paired, and may this run go on from that checkpoint?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+
+from training import device as device_module
+from training.environment import transformer_engine_installed
+from training.provenance import trainer_facts
+from training.spec import RunSpec
+from training.switches import label, not_te_parity
+from training.trainer.data import Corpus
+
+_ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "replicate")  # what may differ between the runs of a pair
+
+
+def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
+    """What a run's fingerprint holds beside recipe (and its switch), seed and replicate: equal manifests may be paired."""
+    device = device_module.describe()
+    shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
+    facts = trainer_facts(os.environ) | {
+        "data_digest": corpus.digest,
+        "device_class": device.device_class,
+        "engine": spec.engine,
+        "fast_bf16": str(device.fast_bf16).lower(),
+        "layer_policy": spec.layer_policy,
+        "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
+        "threads": str(device.threads),
+    }
+    if spec.engine == "transformer_engine":
+        facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine_installed.facts().items()}
+    reason = not_te_parity(spec.recipe, spec.switches)
+    if reason is not None:  # a key of the recipe's own: what only one arm says can't confound a pair
+        facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason
+    return dict(sorted(facts.items()))
+
+
+def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
+    """Everything that decides the bits of a run, flat: its specification and its manifest."""
+    facts = manifest(spec, corpus)
+    del facts["spec_sha256"]  # said below, field by field
+    for name, value in dataclasses.asdict(spec).items():
+        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
+        facts |= {part: str(each) for part, each in parts.items()}
+    return facts

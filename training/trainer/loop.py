@@ -1,0 +1,103 @@
+"""Training as a generator: the caller pulls steps, and stops a run by stopping to pull.
+
+What it answers: what did every step of this run do? And where it cannot be trained: why not, and what would help?
+
+The same thread count gives the same bits in every process; `training.run` says how the steps are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import jax
+
+from training import device as device_module
+from training.device import Device
+from training.engines import transformer_engine
+from training.spec import RunSpec
+from training.statistics import StepStats
+from training.trainer import data
+from training.trainer.checkpoint import Checkpointing, Checkpoints
+from training.trainer.data import Corpus
+from training.trainer.fingerprint import identity
+from training.trainer.run import DivergedError, Run
+
+__all__ = ["DevicesMissingError", "DivergedError", "OutOfMemoryError", "RecipeRefusedError", "train"]
+_BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
+_BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32
+
+
+class RecipeRefusedError(Exception):
+    """This machine or this trainer cannot run the recipe; the message says why. Nothing else is run instead."""
+
+    code = "RECIPE_REFUSED"
+
+
+class DevicesMissingError(Exception):
+    """The run asks for more devices than this process sees."""
+
+    code = "DEVICES_MISSING"
+
+
+class OutOfMemoryError(Exception):
+    """The device has not enough memory for the run."""
+
+    code = "OUT_OF_MEMORY"
+
+
+def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
+    """Train the run step by step; stop iterating to cancel it.
+
+    With `checkpointing` the run goes on from the newest intact checkpoint that it allows: the first step that is yielded says
+    from where, and every later one is to the bit what the uninterrupted run would have yielded.
+
+    Raises before the first step RecipeRefusedError where the machine cannot run the recipe, DevicesMissingError where it has
+    too few devices, the errors of `training.data.load` where the data cannot be read and CheckpointRefusedError where another
+    run made the checkpoint; OutOfMemoryError where the device is too small; DivergedError after the first step whose loss is
+    not finite.
+    """
+    device = device_module.describe()
+    ok, reason = device_module.can_run(spec.engine, spec.recipe, device)
+    if not ok:
+        raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
+    if spec.devices > jax.device_count():
+        raise DevicesMissingError(
+            f"devices is {spec.devices}, expected at most {jax.device_count()}: this process sees no more of {device.device_class}"
+        )
+    if _least_bytes(spec) > device.memory_bytes:
+        raise _out_of_memory(spec, device)
+    corpus = data.load(spec.data) if corpus is None else corpus
+    data.check_vocabulary(corpus, spec.model.vocab_size)
+    checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
+    try:
+        with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
+            yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps(checkpoints)
+    except MemoryError as error:
+        raise _out_of_memory(spec, device) from error
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise _out_of_memory(spec, device) from error
+    finally:
+        if checkpoints is not None:
+            checkpoints.close()
+
+
+def _least_bytes(spec: RunSpec) -> int:
+    """What a device needs at the least. XLA on a CPU was seen to take 1.8 to 3.5 times as much."""
+    model, length = spec.model, spec.data.sequence_length
+    tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
+    # What a block keeps for its backward pass, a token: its bfloat16 activations and a row of attention weights for every head.
+    kept = 0 if spec.remat else 2 * (4 * model.d_model + 3 * model.d_ff) + 4 * model.n_heads * length
+    return _BYTES_PER_PARAMETER * model.parameters + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
+
+
+def _out_of_memory(spec: RunSpec, device: Device) -> OutOfMemoryError:
+    remat = ", set remat: true" if device.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
+    return OutOfMemoryError(
+        f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
+        f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations take at the least "
+        f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
+        f"{remat}, or raise gradient_accumulation"
+    )

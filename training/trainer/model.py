@@ -1,0 +1,279 @@
+"""A Llama-shaped decoder whose linear layers are quantized as a recipe says.
+
+What it answers: what is the loss of these parameters on these tokens under this recipe and layer policy?
+
+    x = embed[tokens]
+    per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
+               x += down(silu(gate(n)) * up(n))
+    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
+
+What a recipe never touches: embedding, logits, norms, rotary positions, softmax and the two products inside attention run
+in bfloat16 products with float32 sums (all float32 under recipe f32). `mlp_only` leaves the four attention projections in
+bfloat16 too; `all_linears` quantizes all seven; the first `keep_first` and the last `keep_last` blocks stay out of either.
+Master weights and the residual stream are float32; what enters and leaves a linear layer is bfloat16. With `remat` the
+backward pass computes a block again from its input instead of keeping what it needs. XLA's compiler for CPUs orders those
+operations so that no memory is saved (jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); on a GPU it has not been tried.
+
+Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
+F d_ff, V vocabulary, M = B T tokens.
+
+Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for what stays in bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from training.arithmetic import formats, random_bits
+from training.arithmetic.linear import Channel, linear
+from training.arithmetic.recipes import LinearRecipe, forward_in_bf16, linear_recipe
+from training.rules import LayerPolicy, Recipe
+from training.spec import NO_OVERRIDES, Model, Projections
+from training.statistics import PROJECTIONS
+from training.switches import NO_SWITCHES, Switches
+
+Parameters = dict[str, Any]
+Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.Array]
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
+
+    `layer` computes the quantized linear layers; those that are left unquantized are ours under every engine.
+    """
+
+    shape: Model
+    quantized: LinearRecipe
+    plain: LinearRecipe
+    quantized_layers: frozenset[str]
+    keep_first: int = 0
+    keep_last: int = 0
+    remat: bool = False
+    layer: Layer = linear
+
+    @property
+    def dtype(self) -> Any:
+        """The type that enters and leaves the linear layers."""
+        return jnp.dtype(self.plain.activations)
+
+    @property
+    def products(self) -> str:
+        """The type that carries operands into the products inside attention and into the logits."""
+        return self.plain.products
+
+    def recipe_of(self, block: int, name: str) -> LinearRecipe:
+        """The recipe of one linear layer of one block: the policy leaves projections out, the kept blocks all of theirs."""
+        kept = not self.keep_first <= block < self.shape.n_layers - self.keep_last
+        return self.plain if kept or name not in self.quantized_layers else self.quantized
+
+
+def decoder(
+    shape: Model,
+    recipe: Recipe,
+    layer_policy: LayerPolicy,
+    *,
+    fast_bf16: bool,
+    switches: Switches = NO_SWITCHES,
+    keep_first: int = 0,
+    keep_last: int = 0,
+    projections: Projections = NO_OVERRIDES,
+    bf16_forward: bool = False,
+    remat: bool = False,
+    layer: Layer = linear,
+) -> Decoder:
+    """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32).
+
+    bf16_forward: the forward products are left unquantized, as in the last part of a precision schedule.
+    """
+    quantized = linear_recipe(recipe, switches, fast_bf16=fast_bf16)
+    return Decoder(
+        shape=shape,
+        quantized=forward_in_bf16(quantized) if bf16_forward else quantized,
+        plain=linear_recipe("f32" if recipe == "f32" else "bf16", fast_bf16=fast_bf16),
+        quantized_layers=projections.quantized(layer_policy),
+        keep_first=keep_first,
+        keep_last=keep_last,
+        remat=remat,
+        layer=layer,
+    )
+
+
+def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
+    """(inputs, outputs) of the linear layers of one block."""
+    keys = shape.n_kv_heads * shape.head_dim
+    return {
+        "query": (shape.d_model, shape.d_model),
+        "key": (shape.d_model, keys),
+        "value": (shape.d_model, keys),
+        "out": (shape.d_model, shape.d_model),
+        "gate": (shape.d_model, shape.d_ff),
+        "up": (shape.d_model, shape.d_ff),
+        "down": (shape.d_ff, shape.d_model),
+    }
+
+
+def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
+    """Float32 parameters (numpy). Replicate r > 0 is the same point moved by one part in a million, at random.
+
+    Normal with standard deviation 1 / sqrt(inputs); the two layers that write to the residual stream are smaller by
+    sqrt(2 n_layers); the embedding has 1 / sqrt(d_model), so that logits start near 1 (at 0.02 the demo model ends 0.11 nats
+    higher). The same (seed, replicate) gives the same values under every recipe.
+    """
+
+    def normal(name: str, size: tuple[int, ...], deviation: float) -> npt.NDArray[np.float32]:
+        path = [*name.encode()]
+        value = np.random.default_rng([seed, *path]).standard_normal(size, np.float32) * np.float32(deviation)
+        if replicate:
+            noise = np.random.default_rng([seed, replicate, *path]).standard_normal(size, np.float32)
+            value = value * (1 + np.float32(1e-6) * noise)
+        return value
+
+    blocks: list[Parameters] = []
+    for index in range(shape.n_layers):
+        block: Parameters = {"attention_norm": np.ones(shape.d_model, np.float32), "mlp_norm": np.ones(shape.d_model, np.float32)}
+        for name, size in linear_shapes(shape).items():
+            narrower = np.sqrt(2 * shape.n_layers) if name in ("out", "down") else 1.0
+            block[name] = normal(f"{index}/{name}", size, float(1 / (np.sqrt(size[0]) * narrower)))
+        blocks.append(block)
+    table, deviation = (shape.vocab_size, shape.d_model), float(shape.d_model**-0.5)
+    parameters = {"embed": normal("embed", table, deviation), "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
+    return parameters if shape.tied_embeddings else {**parameters, "unembed": normal("unembed", table, deviation)}
+
+
+def loss_and_lm_loss(
+    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel, z_loss: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Mean loss and mean cross entropy in nats per token, of predicting tokens 1..T from tokens 0..T-1.
+
+    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. channels: those of every linear
+    layer, (blocks, projections, ...); their gradient is the layers' report.
+    """
+    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, channels)
+    lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
+    target_M = tokens_BT[:, 1:].reshape(-1)
+    picked_M = jnp.take_along_axis(logits_MV, target_M[:, None], axis=-1)[:, 0]
+    lm_loss = jnp.mean(lse_M - picked_M)
+    return lm_loss + z_loss * jnp.mean(jnp.square(lse_M)), lm_loss
+
+
+def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel) -> jax.Array:
+    batch, length = tokens_BT.shape
+    angles = _rotary_angles(model.shape, length)
+    x_MD = parameters["embed"][tokens_BT.reshape(-1)]
+    for index, weights in enumerate(parameters["blocks"]):
+        block = partial(_block, model, index, angles, batch)
+        run = jax.checkpoint(block) if model.remat else block
+        x_MD = run(weights, x_MD, random_bits.fold(seed, index), channels)
+    n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
+    embedding = parameters["embed" if model.shape.tied_embeddings else "unembed"]
+    return matmul(model.products, n_MD, _narrow(embedding, model.dtype).T)
+
+
+def _block(
+    model: Decoder,
+    index: int,
+    angles: tuple[Any, Any],
+    batch: int,
+    weights: Parameters,
+    x_MD: jax.Array,
+    seed: jax.Array,
+    channels: Channel,
+) -> jax.Array:
+    """One block: what attention and the MLP add to the residual stream."""
+    layer = partial(_projection, model, index, weights, seed, channels)
+    n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
+    mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
+    x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
+    n_MD = _rms_norm(x_MD, weights["mlp_norm"], model.dtype)
+    return x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
+
+
+def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:
+    number = PROJECTIONS.index(name)
+    channel = Channel(*(part[index, number] for part in channels))
+    w = _narrow(block[name], model.dtype)
+    recipe = model.recipe_of(index, name)
+    layer = model.layer if recipe.quantized else linear
+    return layer(recipe, x, w, random_bits.fold(seed, number), channel)
+
+
+def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
+    """x in the type of the linear layers, rounded exactly once."""
+    return formats.to_bfloat16(x) if dtype == jnp.bfloat16 and x.dtype != dtype else x
+
+
+def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(x_MD), axis=-1, keepdims=True) + _EPSILON)
+    return _narrow(x_MD * scale * gain_D[None, :], dtype)
+
+
+def _swiglu(gate: jax.Array, up: jax.Array) -> jax.Array:
+    return _narrow(jax.nn.silu(gate.astype(jnp.float32)) * up.astype(jnp.float32), gate.dtype)
+
+
+def _rotary_angles(shape: Model, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Cosine and sine, (T, 1, E / 2) each, of position times frequency theta^(-2 i / E)."""
+    half = shape.head_dim // 2
+    angle = np.arange(length)[:, None] * shape.rope_theta ** (-np.arange(half) / half)
+    return np.cos(angle).astype(np.float32)[:, None], np.sin(angle).astype(np.float32)[:, None]
+
+
+def _rotate(x_BTHE: jax.Array, angles: tuple[Any, Any]) -> jax.Array:
+    """Rotary positions: the pair (i, i + E / 2) of every head turns by its angle."""
+    cos, sin = (jnp.asarray(part)[None] for part in angles)
+    left, right = jnp.split(x_BTHE.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+
+def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Array, angles: tuple[Any, Any], batch: int) -> jax.Array:
+    """Causal grouped-query attention, (M, H E) to (M, H E). The G heads that share a key lie stacked as rows of one product."""
+    shape = model.shape
+    heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_dim
+    length = query.shape[0] // batch
+    q = _rotate(query.reshape(batch, length, heads, size), angles) / np.float32(np.sqrt(size))
+    k = _rotate(key.reshape(batch, length, groups, size), angles)
+    q = q.reshape(batch, length, groups, heads // groups, size).transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, size)
+    k = k.transpose(0, 2, 1, 3)
+    v = value.reshape(batch, length, groups, size).transpose(0, 2, 1, 3)
+    scores = matmul(model.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
+    scores = scores.reshape(batch, groups, heads // groups, length, length)
+    causal = np.tril(np.ones((1, 1, 1, length, length), bool))
+    weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(batch, groups, -1, length)
+    mixed = matmul(model.products, _narrow(weights, model.dtype), v)
+    mixed = mixed.reshape(batch, groups, heads // groups, length, size).transpose(0, 3, 1, 2, 4)
+    return _narrow(mixed.reshape(batch * length, heads * size), model.dtype)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """a b over the last two axes in float32 sums; its gradient enters the products rounded to the type of a and b."""
+    return _matmul(products, a, b)
+
+
+def _matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a.astype(products), b.astype(products), preferred_element_type=jnp.float32)
+
+
+def _matmul_forward(products: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _matmul(products, a, b), (a, b)
+
+
+def _matmul_backward(products: str, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    a, b = saved
+    narrow = _narrow(g, a.dtype)
+    da = _matmul(products, narrow, b.swapaxes(-1, -2))
+    db = _matmul(products, a.swapaxes(-1, -2), narrow)
+    return _narrow(da, a.dtype), _narrow(db, b.dtype)
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)

@@ -1,0 +1,234 @@
+"""One run: blocks of steps that are started without waiting, and read while the next one runs.
+
+What it answers: in which blocks do the steps of this run pass, and what does each of them tell?
+
+    start block n + 1  |  read block n, tell its steps, save the state after it where that is due  |  start block n + 2 ...
+
+A block ends where the arithmetic switches, held-out loss is due or a checkpoint is, and begins where the layers are watched;
+otherwise it lasts as long as a page wants to wait for news. Its length does not touch a bit.
+
+The assumption that can fail: that a step takes about as long as the one before; only the rhythm of the yields hangs on it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.arithmetic import delayed_scaling, random_bits
+from training.arithmetic.linear import linear
+from training.engines import transformer_engine
+from training.spec import RunSpec
+from training.statistics import PROJECTIONS, LayerStatistics, StepStats
+from training.switches import NO_SWITCHES
+from training.trainer import data as data_module
+from training.trainer import model as model_module
+from training.trainer import optimizer, step
+from training.trainer.checkpoint import Checkpoints
+from training.trainer.data import Corpus
+from training.trainer.model import Decoder
+from training.trainer.step import Inputs, Row, Sharing, State, Told
+
+_BLOCK_SECONDS = 0.4  # a live page wants news twice a second
+_MOST_STEPS = 64  # in a block
+_JOINT_STEPS = 8  # in a block that several processes train: their clocks differ, and they must start the same steps
+_MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
+_ROUNDING, _BATCHES = 1, 2  # what a seed is used for
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite at `step`; that step was yielded before."""
+
+    code = "DIVERGED"
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+
+
+def rounding_salt(seed: int, replicate: int) -> int:
+    """The uint32 that every stochastic rounding of a run starts from: a hash of seed and replicate."""
+    return random_bits.integer_fold(_ROUNDING, seed, replicate)
+
+
+class _Block(NamedTuple):
+    """Steps that were started together: the first, their number, and what they say; the validation loss after them where one
+    is due, a copy of the state after them where that is to be saved, and the host's seconds a step for their tokens."""
+
+    first: int
+    steps: int
+    told: Told
+    watched: bool
+    validation: jax.Array | None
+    snapshot: State | None
+    data_wait_seconds: float
+
+
+class Run:
+    """One run in progress: its state on the device, its compiled programs, and where it stands."""
+
+    def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
+        self._spec = spec
+        self._corpus = corpus
+        self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
+        self._capacity = max(1, min(_MOST_STEPS, _MOST_TOKENS // spec.data.tokens_per_step))
+        self._model = self._decoder(fast_bf16)
+        self._switch = spec.bf16_from_step if spec.bf16_from_step is not None else spec.schedule.steps
+        self._last_model = self._decoder(fast_bf16, late=True) if spec.bf16_from_step is not None else self._model
+        self._data_seed = random_bits.integer_fold(_BATCHES, spec.seed)
+        self._salt = jnp.uint32(rounding_salt(spec.seed, spec.replicate))
+        self._settings = optimizer.settings(spec.schedule)
+        self._state = self._initial_state()
+        self._held_out = None
+        if spec.schedule.validation_every and len(corpus.validation):
+            pieces = replace(spec.data, batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices))
+            self._held_out = jnp.asarray(data_module.validation_batches(corpus, pieces))  # what fits in training fits here
+
+    def _initial_state(self) -> State:
+        spec = self._spec
+        parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
+        length = delayed_scaling.HISTORY_LENGTH if self._model.quantized.delayed else 0
+        scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
+        state = State(parameters, optimizer.initial_state(parameters), scales)
+        return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state
+
+    def _decoder(self, fast_bf16: bool, *, late: bool = False) -> Decoder:
+        """The model of the run, or that of the steps after its switch to bf16."""
+        spec = self._spec
+        bf16_all = late and spec.bf16_scope == "all"
+        return model_module.decoder(
+            spec.model,
+            "bf16" if bf16_all else spec.recipe,
+            spec.layer_policy,
+            fast_bf16=fast_bf16,
+            switches=NO_SWITCHES if bf16_all else spec.switches,
+            keep_first=spec.keep_first,
+            keep_last=spec.keep_last,
+            projections=spec.projections,
+            bf16_forward=late and spec.bf16_scope == "forward",
+            remat=spec.remat,
+            layer=transformer_engine.linear if spec.engine == "transformer_engine" else linear,
+        )
+
+    def _model_at(self, step: int) -> Decoder:
+        return self._model if step < self._switch else self._last_model
+
+    def _compile(self, number: int) -> None:
+        """Compile what the steps from this one on need, with blocks of no steps, so that no step's time contains it."""
+        for watched in {False, self._spec.schedule.statistics_every > 0}:
+            self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
+
+    def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
+        """Train from the first step, or from the newest checkpoint, to the last."""
+        last = self._spec.schedule.steps
+        first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
+        for number in {first, max(first, min(self._switch, last - 1))}:
+            self._compile(number)
+        count = 1
+        pending: _Block | None = None
+        finished = time.perf_counter()
+        while first < last or pending:
+            following = None
+            if first < last:
+                following = self._dispatch(first, count, checkpoints)
+                first += following.steps
+            if pending:
+                rows = np.asarray(pending.told.rows)[: pending.steps].tolist()
+                now = time.perf_counter()
+                step_seconds, finished = (now - finished) / pending.steps, now
+                yield from self._stats(pending, rows, step_seconds)
+                if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not told
+                    checkpoints.save(pending.first + pending.steps, pending.snapshot)
+                wanted = round(_BLOCK_SECONDS / step_seconds) if jax.process_count() == 1 else _JOINT_STEPS
+                count = max(1, min(self._capacity, wanted))
+            pending = following
+
+    def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
+        """Start a block of up to `count` steps without waiting for it."""
+        saved = checkpoints.steps_until_due(first) if checkpoints else None
+        watched = self._is_watched(first)
+        ends = (self._until_validation(first), self._until_switch(first), 1 if watched else self._until_watched(first), saved or count)
+        count = min(count, *ends)
+        began = time.perf_counter()
+        tokens = self._tokens(first, count)
+        waited = (time.perf_counter() - began) / count
+        told = self._start(first, count, tokens, watched=watched)
+        validation = snapshot = None
+        if self._held_out is not None and self._until_validation(first) == count:
+            validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
+        if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
+            snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
+        return _Block(first, count, told, watched, validation, snapshot, waited)
+
+    def advance(self, first: int, count: int) -> Told:
+        """Start `count` steps from step `first`, all watched if that one is; what they will say, without waiting for them."""
+        return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
+
+    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> Told:
+        inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
+        model = self._model_at(first)
+        model = replace(model, quantized=replace(model.quantized, watched=True)) if watched else model
+        told: Told
+        self._state, told = step.block(model, self._sharing, self._state, inputs)
+        return told
+
+    def _tokens(self, first: int, count: int) -> jax.Array:
+        """The tokens of a block on the device: cut here, so that the corpus may be larger than its memory."""
+        data = self._spec.data
+        tokens = np.zeros((self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
+        tokens[:count] = data_module.batches(self._corpus.train, data, self._data_seed, first, count)
+        placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
+        return placed
+
+    def _until_switch(self, first: int) -> int:
+        """Steps from `first` up to the switch of recipes, or to the end where that has passed."""
+        return self._switch - first if first < self._switch else self._spec.schedule.steps - first
+
+    def _until_validation(self, first: int) -> int:
+        """Steps from `first` up to and including the next one after which validation is due."""
+        schedule = self._spec.schedule
+        if not schedule.validation_every:
+            return schedule.steps - first
+        return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
+
+    def _is_watched(self, first: int) -> bool:
+        """Whether the layers' statistics of a step are wanted."""
+        every = self._spec.schedule.statistics_every
+        return every > 0 and first % every == 0
+
+    def _until_watched(self, first: int) -> int:
+        """Steps from `first` up to the next one after it that is watched: that one will be a block of its own."""
+        every = self._spec.schedule.statistics_every
+        return every - first % every if every else self._spec.schedule.steps - first
+
+    def _stats(self, block: _Block, rows: list[list[float]], step_seconds: float) -> Iterator[StepStats]:
+        norms = np.asarray(block.told.layer_grad_norms)[: block.steps].reshape(block.steps, -1).tolist()
+        for offset, row in enumerate(rows):
+            number = block.first + offset
+            values = Row(*row)
+            last = offset == block.steps - 1
+            yield StepStats(
+                step=number,
+                tokens=(number + 1) * self._spec.data.tokens_per_step,
+                step_seconds=step_seconds,
+                data_wait_seconds=block.data_wait_seconds,
+                validation_loss=float(block.validation) if last and block.validation is not None else None,
+                layer_grad_norms=tuple(norms[offset]),
+                layers=_nested(np.asarray(block.told.statistics)) if block.watched else None,
+                **values._asdict(),
+            )
+            if not math.isfinite(values.loss):
+                raise DivergedError(number)
+
+
+def _nested(statistics: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> LayerStatistics:
+    """(blocks, projections, operands, statistics) as tuples (layers, operands, statistics)."""
+    by_layer = statistics.reshape(-1, *statistics.shape[2:]).tolist()
+    return tuple(tuple(tuple(operand) for operand in layer) for layer in by_layer)

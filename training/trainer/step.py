@@ -1,0 +1,202 @@
+"""The compiled program: a block of training steps, and the loss on held-out tokens.
+
+What it answers: what do these steps make of this state, and what is there to say about each?
+
+    per step:  gradient = mean over the pieces of the batch, and over the devices that share it
+               state    = AdamW(state, gradient);   scales = delayed scaling's after the largest amax of all pieces
+
+Everything that differs between the runs of one recipe and shape (seed, salt, schedule, tokens, number of steps in a block) is
+an argument, so one compilation serves them all, and JAX's persistent cache the next process too. The length of a block does
+not touch a bit; the number of pieces, of devices and of threads does.
+
+The assumption that can fail: pieces of equal size, so that a mean of means is the mean; the specification sees to it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from training.arithmetic import delayed_scaling, random_bits
+from training.arithmetic.layer_statistics import gradient_norms, quiet_statistics
+from training.arithmetic.linear import quiet_channel
+from training.statistics import PROJECTIONS
+from training.trainer import model as model_module
+from training.trainer import optimizer
+from training.trainer.model import Decoder
+
+_AXIS = "data"  # the mesh has one: the devices share a batch
+_mean, _sum, _largest = (partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax))
+_WHOLE, _SPLIT = P(), P(_AXIS)  # type: ignore[no-untyped-call]
+
+
+class State(NamedTuple):
+    """What a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
+
+    parameters: Any
+    moments: Any
+    scales: delayed_scaling.Scales
+
+
+class Inputs(NamedTuple):
+    """What a block is given beside the state.
+
+    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; salt: what
+    its stochastic rounding starts from. Scalars are uint32 (salt) and int32.
+    """
+
+    tokens: jax.Array
+    first: jax.Array
+    steps: jax.Array
+    salt: jax.Array
+    settings: optimizer.Settings
+
+
+class Row(NamedTuple):
+    """The numbers of one step as they come from the device, in the order of the columns."""
+
+    loss: float
+    lm_loss: float
+    learning_rate: float
+    grad_norm: float
+    clipped_grad_norm: float
+    param_norm: float
+    update_norm: float
+    nonfinite_inputs: float
+
+
+class Told(NamedTuple):
+    """What a block says: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
+    and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
+
+    rows: jax.Array
+    layer_grad_norms: jax.Array
+    statistics: jax.Array
+
+
+class _Found(NamedTuple):
+    """Of one piece of a batch: mean losses, gradient, and what the layers report."""
+
+    loss: jax.Array
+    lm_loss: jax.Array
+    gradient: Any
+    report: jax.Array
+    statistics: jax.Array
+
+
+class Sharing(NamedTuple):
+    """How a batch is cut: pieces that pass one after another, on each of so many devices side by side."""
+
+    pieces: int
+    devices: int
+
+    @property
+    def mesh(self) -> Mesh:
+        return jax.make_mesh((self.devices,), (_AXIS,), devices=jax.devices()[: self.devices])
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        """Where the state lies: a copy on every device."""
+        return NamedSharding(self.mesh, _WHOLE)
+
+    @property
+    def by_sequence(self) -> NamedSharding:
+        """Where the tokens of a block lie: a share of every batch on each device."""
+        return NamedSharding(self.mesh, P(None, _AXIS))  # type: ignore[no-untyped-call]
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
+def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, Told]:
+    """The state after the block's steps and what there is to say about them."""
+    capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
+
+    def step(offset: jax.Array, carry: tuple[State, Told]) -> tuple[State, Told]:
+        state, told = carry
+        number = inputs.first + offset
+        seed, z_loss = random_bits.fold(inputs.salt, number), jnp.asarray(inputs.settings.z_loss)
+        found = _gradient(model, sharing, state, inputs.tokens[offset], seed, z_loss)
+        update = optimizer.apply(inputs.settings, state.parameters, state.moments, found.gradient, number)
+        norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
+        row = jnp.stack([found.loss, found.lm_loss, *norms, jnp.sum(found.report[..., 3])])
+        told = Told(
+            told.rows.at[offset].set(row),
+            told.layer_grad_norms.at[offset].set(_layer_grad_norms(found.gradient)),
+            found.statistics,
+        )
+        return State(update.parameters, update.state, delayed_scaling.update(state.scales, found.report[..., :3])), told
+
+    quiet = Told(
+        jnp.zeros((capacity, len(Row._fields)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
+    )
+    result: tuple[State, Told] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
+    return result
+
+
+def _layer_grad_norms(gradient: Any) -> jax.Array:
+    return jnp.stack([jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS]) for block in gradient["blocks"]])
+
+
+def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+    """Means over a whole batch; of the amaxes the largest, of the statistics those of the first piece on the first device."""
+    if sharing.devices == 1:
+        return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, z_loss)
+
+    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+        place = jax.lax.axis_index(_AXIS)
+        found = _of_pieces(model, sharing.pieces, state, tokens_BT, random_bits.fold(seed, place), z_loss)
+        loss, lm_loss, gradient = _mean((found.loss, found.lm_loss, found.gradient))
+        amax, nonfinite = _largest(found.report[..., :3]), _sum(found.report[..., 3:])
+        of_first = _sum(jnp.where(place == 0, found.statistics, jnp.float32(0)))
+        return _Found(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first)
+
+    specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
+    shared = jax.shard_map(on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False)
+    result: _Found = shared(state, tokens_BT, seed, z_loss)
+    return result
+
+
+def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+    """Means over the pieces of a batch, one after another."""
+    if pieces == 1:
+        return _of_piece(model, state, tokens_BT, seed, z_loss)
+
+    def add(total: _Found, piece: tuple[jax.Array, jax.Array]) -> tuple[_Found, None]:
+        number, tokens_BT = piece
+        found = _of_piece(model, state, tokens_BT, random_bits.fold(seed, number), z_loss)
+        summed = jax.tree.map(jnp.add, total, found)
+        amax = jnp.maximum(total.report[..., :3], found.report[..., :3])
+        statistics = jnp.where(number == 0, found.statistics, total.statistics)
+        return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics), None
+
+    tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
+    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], seed, z_loss)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
+    share = jnp.float32(1 / pieces)
+    gradient = jax.tree.map(lambda leaf: leaf * share, total.gradient)
+    result: _Found = total._replace(loss=total.loss * share, lm_loss=total.lm_loss * share, gradient=gradient)
+    return result
+
+
+def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+    layers = state.scales.scale.shape[:2]
+    channels = quiet_channel(*layers)._replace(scale=state.scales.scale)
+    value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
+    (loss, lm_loss), (gradient, said) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
+    return _Found(loss, lm_loss, gradient, said.report, said.statistics)
+
+
+@partial(jax.jit, static_argnums=0)
+def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Array:
+    """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's own forward pass."""
+    channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
+
+    def one(tokens: jax.Array) -> jax.Array:
+        return model_module.loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
+
+    return jnp.mean(jax.lax.map(one, batches))

@@ -1,0 +1,75 @@
+"""Processes that belong to this one: started with a log, watched, and gone when this one is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.settings import CHECKOUT
+from training.environment.parent_death import ends_with_parent
+
+_GRACE_SECONDS = 10.0
+
+
+class StartError(Exception):
+    """A part of the stack did not come up; the message says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One running process of the stack."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ended(self) -> str | None:
+        """A sentence when the process has ended, with the last lines of its log; None while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return None
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(lines)
+
+    def stop(self) -> None:
+        """Ask the process to end, and make it after ten seconds."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            self.process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Part:
+    """Start a part in a session of its own, so that Ctrl-C in the terminal reaches this process alone."""
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            ends_with_parent(command, signal.SIGTERM),
+            cwd=CHECKOUT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Part(name=name, process=process, log=log)
+
+
+def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until a part is ready; StartError when it ended or took too long."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        ended = part.ended()
+        if ended:
+            raise StartError(ended)
+        if time.monotonic() > deadline:
+            raise StartError(f"{part.name} was not ready after {seconds:g} s; its log is {part.log}")
+        time.sleep(0.05)

