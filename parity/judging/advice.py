@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.decision import FAIL, Decision
+from parity.judging.decision import Decision
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
+from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
+from parity.judging.states import FAIL
 from parity.judging.window_statistics import Late
 from parity.wording import count, sentence_decimals
 
@@ -134,11 +136,12 @@ def _run_hours(step_seconds: object) -> float:
 
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
-    if decision.state == FAIL and decision.deciding.code in _NEXT:  # a gate beside the loss
-        return (_NEXT[decision.deciding.code],)
+    deciding = BY_CODE[decision.deciding.code]
+    if decision.state == FAIL and deciding.next_step is not None:  # a gate beside the loss
+        return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
-    sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
+    sentences = [step for code in decision.codes if (step := BY_CODE[code].next_step) is not None]
     if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.late.margin.nats)
         half = m.late.interval.half_width(m.criteria.confidence)
@@ -183,33 +186,3 @@ def _measure_noise(m: Measurements) -> str:
     sides = ((m.arms.baseline, late.baseline), (m.arms.candidate, late.candidate))
     arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
     return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."
-
-
-_NEXT = {
-    "EMPTY": "Check that the file holds the training loss and that the right column was read.",
-    "NO_COMMON_STEPS": "Log both arms on the same steps, or check that both count steps and not tokens or samples.",
-    "DATA_ORDER_MISMATCH": "Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
-    "BASELINE_INVALID": "Fix the baseline first: nothing can be compared with it.",
-    "LOSS_NOT_NATS": "Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
-    "INCOMPLETE": "Let every run reach its planned last step.",
-    "TOO_FEW_STEPS": "Log the loss at every step; where it is, train longer.",
-    "MARGIN_UNDETERMINED": "Add baseline reruns as replicates or with --control, or choose another margin.",
-    "UNSTABLE": "Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    "CONFOUNDED": "Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
-    "NOT_CONVERGED": "Train to the end of the learning-rate schedule.",
-    "BETTER_THAN_BASELINE": "Look for a difference in data, model or evaluation between the arms.",
-    "GAP_GROWING": "Train longer: the gap at the end of the schedule is what counts.",
-    "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
-    "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
-    "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
-    "GRAD_NORM_FAILS": "Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
-    "GRAD_NORM_OPEN": "Record grad_norm in every run, before clipping; where it is there, add runs.",
-    "SPIKES_FAILS": "Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
-    "SPIKES_OPEN": "Look at the candidate's spikes: another run of both arms tells whether they are chance.",
-    "VALIDATION_LOSS_OPEN": "Evaluate all runs on the same steps of the window; where that is done, add runs.",
-    "ACCURACY_FAILS": "Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
-    "ACCURACY_OPEN": "Give both arms' results by item on the same items, or evaluate more items.",
-    "NET_SPEEDUP_FAILS": "The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
-    "NET_SPEEDUP_OPEN": "Record step_seconds in every run; where it is there, add runs.",
-    "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
-}

@@ -9,15 +9,17 @@ import numpy as np
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
-from parity.judging.decision import Decision, State, decide
+from parity.judging.decision import Decision
 from parity.judging.document import verdict_document
 from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, measure
 from parity.judging.peers import Peer, compare_peers
+from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
+from parity.judging.states import State
 from parity.judging.window import plan_window
 
 

@@ -7,27 +7,21 @@ one had been, is told with its age in the case "same ground".
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from parity.judging.decision import BESIDE_THE_LOSS, CheckName
+from parity.judging.reasons import BY_CODE, table
+from parity.judging.states import FAIL, State
+from parity.judging.warnings import WARNING_CODES
 from parity.report.text import headline, reused_notes
 from parity.version import ENGINE_VERSION
 
 Document = Mapping[str, Any]
 
-_GROUND = "same ground"
-CHECKS: Mapping[str, tuple[str, ...]] = {
-    "input": ("EMPTY", "NO_COMMON_STEPS", "LOSS_NOT_NATS", "DOWNSAMPLED", "SMOOTHED", "ROUNDED"),
-    "same data order": ("DATA_ORDER_MISMATCH",),
-    _GROUND: ("CONFOUNDED",),
-    "finite losses": ("BASELINE_INVALID", "NONFINITE_CAND"),
-    "stability": ("DIVERGED", "CANDIDATE_UNSTABLE", "UNSTABLE", "SPIKES_HIDE_GAP"),
-    "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
-    "late phase": ("NOT_CONVERGED", "GAP_GROWING"),
-    "run noise": ("RUN_NOISE_ASSUMED", "MARGIN_UNDETERMINED"),
-    "gap against margin": ("GAP_EXCEEDS_MARGIN", "BETTER_THAN_BASELINE", "WITHIN_MARGIN", "CI_STRADDLES_MARGIN"),
-}
-_FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN"})
-_WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
+_GROUND: CheckName = "same ground"
+CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != BESIDE_THE_LOSS)
+_DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
+_WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
 def render_junit(documents: Sequence[Document], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
@@ -52,7 +46,7 @@ def _suite(document: Document, facts: Mapping[str, str]) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
     _tell(suite, {**_properties(document), **facts})
-    outcomes = [_case(suite, document, check, *_outcome(document, check, codes)) for check, codes in CHECKS.items()]
+    outcomes = [_case(suite, document, check, *_outcome(document, check)) for check in CHECKS]
     outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in document.get("checks", ())]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
@@ -88,13 +82,14 @@ def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
     return "ok", f"{check['role']}, {state}: {check['sentence']}"
 
 
-def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[str, str]:
+def _outcome(document: Document, check: CheckName) -> tuple[str, str]:
     deciding = document["codes"][0]
     for reason in document["reasons"]:
         code = reason["code"]
-        if code not in codes or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+        entry = BY_CODE.get(code)  # None: a code of another version of the judge
+        if entry is None or entry.check != check or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
             continue
-        return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
+        return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
         return "skipped", f"not decided: {deciding}"
     return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json
+from parity.judging.decision import BESIDE_THE_LOSS
+from parity.judging.reasons import BY_CODE
 from parity.judging.spikes import ONE_SIDED_ALPHA
 from parity.version import ENGINE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
@@ -43,7 +45,7 @@ def _pass(document: Document) -> str:
 
 def _fail(document: Document) -> str:
     if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
-        gate = f"{_candidate(document)} against {_baseline(document)}: " if document["codes"][0].endswith("_FAILS") else ""
+        gate = f"{_candidate(document)} against {_baseline(document)}: " if _decided_by_a_gate(document) else ""
         return f"{gate}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
     margin, decimals = document["margin"], _decimals(document)
     share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
@@ -52,6 +54,11 @@ def _fail(document: Document) -> str:
         f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
         f"{_runs(document)}{_layers(document)}."
     )
+
+
+def _decided_by_a_gate(document: Document) -> bool:
+    entry = BY_CODE.get(document["codes"][0])
+    return entry is not None and entry.check == BESIDE_THE_LOSS
 
 
 def _inconclusive(document: Document) -> str:
