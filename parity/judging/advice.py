@@ -20,7 +20,7 @@ from parity.judging.noise import StandardError
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
 from parity.judging.states import FAIL
-from parity.judging.window_statistics import Late
+from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, sentence_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -44,15 +44,15 @@ class Advice:
 
 def advise(m: Measurements, decision: Decision, layer_policy: str | None = None, layer_snr_db: LayerSnr | None = None) -> Advice:
     """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by (layer, operand), dB, where measured."""
-    late = m.late
-    if late is None or late.margin is None:
+    statistics = m.statistics
+    if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
-    lo, hi = late.interval.bounds(m.criteria.confidence)
-    to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
+    lo, hi = statistics.interval.bounds(m.criteria.confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
         return Advice(sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
-    runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
+    runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
     return Advice(
         sentences=(_straddle_sentence(m, runs, steps),),
         add_baseline_runs=runs[0] if runs else None,
@@ -79,32 +79,36 @@ def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: 
     return interval(found.mean, within, term)
 
 
-def _decides(m: Measurements, late: Late, got: Interval) -> bool:
-    distance = abs(late.margin.nats - got.mean) if late.margin else 0.0
+def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
+    distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
     return got.half_width(m.criteria.confidence) < distance
 
 
-def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
+def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
     for total in range(1, MAX_ADDED_RUNS + 1):
-        splits = [(total, total)] if late.interval.run.seeds > 1 else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
-        widths = {split: predicted(late.interval, late.floors, *split, 1.0) for split in splits}
+        splits = (
+            [(total, total)]
+            if statistics.interval.run.seeds > 1
+            else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
+        )
+        widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
         best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
-        if _decides(m, late, widths[best]):
+        if _decides(m, statistics, widths[best]):
             return best
     return None
 
 
-def steps_that_decide(m: Measurements, late: Late) -> int | None:
+def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | None:
     """Planned steps to add so that the interval would leave the margin; None where longer training can't do it."""
     for factor in STEP_FACTORS:
-        if _decides(m, late, predicted(late.interval, late.floors, 0, 0, factor)):
+        if _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, factor)):
             return round((factor - 1.0) * m.window.planned_steps)
     return None
 
 
 def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None) -> str:
-    seeds = m.late is not None and m.late.interval.run.seeds > 1
+    seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
     if runs is None and steps is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
@@ -142,11 +146,13 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
     sentences = [step for code in decision.codes if (step := BY_CODE[code].next_step) is not None]
-    if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
-        decimals = sentence_decimals(m.late.margin.nats)
-        half = m.late.interval.half_width(m.criteria.confidence)
+    if m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+        decimals = sentence_decimals(m.statistics.margin.nats)
+        half = m.statistics.interval.half_width(m.criteria.confidence)
         sentences.append(_measure_noise(m))
-        sentences.append(f"With the noise assumed, a true gap up to {max(m.late.margin.nats - half, 0.0):.{decimals}f} nats can pass.")
+        sentences.append(
+            f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."
+        )
     return tuple(dict.fromkeys(sentences))
 
 
@@ -180,9 +186,9 @@ def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
 
 def _measure_noise(m: Measurements) -> str:
     """Which arms need a further run before their noise is measured."""
-    late = m.late
-    if late is None:
+    statistics = m.statistics
+    if statistics is None:
         return ""
-    sides = ((m.arms.baseline, late.baseline), (m.arms.candidate, late.candidate))
+    sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
     arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
     return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."

@@ -17,7 +17,7 @@ from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.states import FAIL, INCONCLUSIVE, PASS, State
 from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
 from parity.judging.window import COMPLETE_SHARE
-from parity.judging.window_statistics import Late
+from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals
 
 MAX_NONFINITE_SHARE = 0.01
@@ -126,10 +126,10 @@ def _baseline_invalid(m: Measurements) -> str | None:
     ),
 )
 def _not_nats(m: Measurements) -> str | None:
-    if m.late is None:
+    if m.statistics is None:
         return None
-    level = m.late.baseline.level
-    absolute = m.late.margin is not None and _all_absolute(m)
+    level = m.statistics.baseline.level
+    absolute = m.statistics.margin is not None and _all_absolute(m)
     if absolute or 0.0 < level <= MAX_LEVEL_NATS:
         return None
     return f"The baseline's loss in the window is {level:.4g}; expected a cross-entropy in nats, above 0 and at most {MAX_LEVEL_NATS:g}."
@@ -171,9 +171,13 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     ),
 )
 def _diverged(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is None or not diverged_late(m.late.spikes.divergence_gap, m.late.margin.nats):
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or not diverged_late(m.statistics.spikes.divergence_gap, m.statistics.margin.nats)
+    ):
         return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.late)} nats."
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
 
 
 @decides(
@@ -185,9 +189,9 @@ def _diverged(m: Measurements) -> str | None:
     ),
 )
 def _candidate_unstable(m: Measurements) -> str | None:
-    if m.late is None or m.late.spikes.masked_share <= MAX_MASKED_SHARE or not m.late.spikes.candidate_alone:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
         return None
-    s = m.late.spikes
+    s = m.statistics.spikes
     return f"{m.arms.candidate.name} spikes alone: {s.candidate} times against {s.baseline}, over {percent(s.masked_share)} of the window."
 
 
@@ -221,11 +225,11 @@ def _too_few(m: Measurements) -> str | None:
 
 
 def _few_suffice_to_fail(m: Measurements) -> bool:
-    return m.late is not None and m.late.n >= MIN_POINTS_TO_FAIL and _gap_exceeds(m) is not None
+    return m.statistics is not None and m.statistics.n >= MIN_POINTS_TO_FAIL and _gap_exceeds(m) is not None
 
 
 def _few_points(m: Measurements) -> str | None:
-    points = m.late.n if m.late else 0
+    points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
     return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed for a pass."
@@ -241,7 +245,7 @@ def _few_points(m: Measurements) -> str | None:
     ),
 )
 def _margin_undetermined(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is not None:
+    if m.statistics is None or m.statistics.margin is not None:
         return None
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
 
@@ -256,9 +260,9 @@ def _margin_undetermined(m: Measurements) -> str | None:
     ),
 )
 def _unstable(m: Measurements) -> str | None:
-    if m.late is None or m.late.spikes.masked_share <= MAX_MASKED_SHARE:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
         return None
-    s = m.late.spikes
+    s = m.statistics.spikes
     return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
 
 
@@ -290,9 +294,9 @@ def _confounded(m: Measurements) -> str | None:
     ),
 )
 def _not_converged(m: Measurements) -> str | None:
-    if m.late is None:
+    if m.statistics is None:
         return None
-    for name, arm in ((m.arms.baseline.name, m.late.baseline), (m.arms.candidate.name, m.late.candidate)):
+    for name, arm in ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate)):
         if not arm.converged:
             return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
     return None
@@ -308,9 +312,9 @@ def _not_converged(m: Measurements) -> str | None:
 )
 def _gap_exceeds(m: Measurements) -> str | None:
     lo, _ = _bounds(m)
-    if m.late is None or m.late.margin is None or not lo > m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not lo > m.statistics.margin.nats:
         return None
-    return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.late)} nats."
+    return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.statistics)} nats."
 
 
 @decides(INCONCLUSIVE, TOO_FEW_STEPS)
@@ -329,7 +333,7 @@ def _few_for_a_pass(m: Measurements) -> str | None:
 )
 def _better(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or not hi < -m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not hi < -m.statistics.margin.nats:
         return None
     return f"{m.arms.candidate.name} is better by more than the margin ({_interval(m)}): something else than the precision has changed."
 
@@ -344,13 +348,13 @@ def _better(m: Measurements) -> str | None:
     ),
 )
 def _gap_growing(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is None:
+    if m.statistics is None or m.statistics.margin is None:
         return None
-    late = m.late
-    rises = late.drift - DRIFT_Z * late.drift_se > 0.0
-    if not rises or not late.interval.mean + DRIFT_REACH * late.drift > m.late.margin.nats:
+    statistics = m.statistics
+    rises = statistics.drift - DRIFT_Z * statistics.drift_se > 0.0
+    if not rises or not statistics.interval.mean + DRIFT_REACH * statistics.drift > m.statistics.margin.nats:
         return None
-    return f"The gap is growing: by {late.drift:+.4f} nats over the window, toward the margin of {_margin(late)}."
+    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, toward the margin of {_margin(statistics)}."
 
 
 @decides(
@@ -393,9 +397,14 @@ def _smoothed(m: Measurements) -> str | None:
 @decides(INCONCLUSIVE, ROUNDED)
 def _rounding_hides(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or m.resolution.rounding == 0.0 or hi + m.resolution.rounding < m.late.margin.nats:
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or m.resolution.rounding == 0.0
+        or hi + m.resolution.rounding < m.statistics.margin.nats
+    ):
         return None
-    if hi >= m.late.margin.nats:
+    if hi >= m.statistics.margin.nats:
         return None
     return (
         f"Losses are rounded to {m.resolution.quantum:.2g}: that can move the gap by {m.resolution.rounding:.2g} nats, across the margin."
@@ -412,11 +421,16 @@ def _rounding_hides(m: Measurements) -> str | None:
     ),
 )
 def _spikes_hide(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is None or m.late.spikes.masked_share == 0.0 or m.late.raw_gap < m.late.margin.nats:
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or m.statistics.spikes.masked_share == 0.0
+        or m.statistics.raw_gap < m.statistics.margin.nats
+    ):
         return None
     if _within_margin(m) is None:
         return None
-    return f"Only without its spikes is the gap below the margin: {m.late.raw_gap:+.4f} nats with them."
+    return f"Only without its spikes is the gap below the margin: {m.statistics.raw_gap:+.4f} nats with them."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)
@@ -434,11 +448,11 @@ def _noise_rejected(m: Measurements) -> str | None:
 )
 def _within_margin(m: Measurements) -> str | None:
     lo, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or not hi < m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not hi < m.statistics.margin.nats:
         return None
-    if m.criteria.two_sided and not lo > -m.late.margin.nats:
+    if m.criteria.two_sided and not lo > -m.statistics.margin.nats:
         return None
-    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.late)} nats."
+    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.statistics)} nats."
 
 
 @decides(
@@ -450,22 +464,22 @@ def _within_margin(m: Measurements) -> str | None:
     ),
 )
 def _straddles(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is None or _within_margin(m) or _gap_exceeds(m) or _better(m):
+    if m.statistics is None or m.statistics.margin is None or _within_margin(m) or _gap_exceeds(m) or _better(m):
         return None
-    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.late)} nats."
+    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.statistics)} nats."
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
-    return m.late.interval.bounds(m.criteria.confidence) if m.late else (float("nan"), float("nan"))
+    return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 
 def _interval(m: Measurements) -> str:
-    decimals = sentence_decimals(m.late.margin.nats if m.late and m.late.margin else None)
+    decimals = sentence_decimals(m.statistics.margin.nats if m.statistics and m.statistics.margin else None)
     return interval_words(*_bounds(m), decimals)
 
 
-def _margin(late: Late) -> str:
-    nats = late.margin.nats if late.margin else float("nan")
+def _margin(statistics: WindowStatistics) -> str:
+    nats = statistics.margin.nats if statistics.margin else float("nan")
     return f"{nats:.{sentence_decimals(nats)}f}"
 
 

@@ -53,12 +53,12 @@ class Verdict:
     @property
     def gap(self) -> Interval | None:
         """The window's gap with its error in nats, where there is a window."""
-        return self.measurements.late.interval if self.measurements.late else None
+        return self.measurements.statistics.interval if self.measurements.statistics else None
 
     @property
     def margin(self) -> Margin | None:
         """The deciding margin, where it could be determined."""
-        return self.measurements.late.margin if self.measurements.late else None
+        return self.measurements.statistics.margin if self.measurements.statistics else None
 
     def document(self) -> dict[str, Any]:
         """The verdict as a JSON-able dict with sorted keys."""
@@ -99,7 +99,7 @@ def judge(
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
-            made = checks(advisory, measured.late.margin if measured.late else None, criteria)
+            made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made)
             earlier = list(candidates.items())[:number]
             verdicts.append(

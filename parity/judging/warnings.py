@@ -37,10 +37,10 @@ RUN_NOISE_ASSUMED = ReasonCode(
 @warns(RUN_NOISE_ASSUMED)
 def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
-    if m.late is None or m.late.interval.run.seeds > 1:
+    if m.statistics is None or m.statistics.interval.run.seeds > 1:
         return None
-    sides = ((m.arms.baseline.name, m.late.baseline), (m.arms.candidate.name, m.late.candidate))
-    level = abs(m.late.baseline.level)
+    sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
+    level = abs(m.statistics.baseline.level)
     assumed = [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
     if not assumed:
         return None
@@ -116,10 +116,10 @@ def _pairing_weak(m: Measurements) -> str | None:
     )
 )
 def _window_sensitive(m: Measurements) -> str | None:
-    if m.late is None or m.late.margin is None:
+    if m.statistics is None or m.statistics.margin is None:
         return None
-    margin = m.late.margin.nats
-    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.late.sensitivity}
+    margin = m.statistics.margin.nats
+    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.statistics.sensitivity}
     if len(sides) < 2:
         return None
     said = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))

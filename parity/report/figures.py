@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
-from parity.judging.interval import BinnedGap, binned_gap
+from parity.report.gap_chart import BinnedGap, binned_gap
 from parity.report.text import MARKS, headline
 from parity.version import ENGINE_VERSION
 from parity.wording import percent, signed

@@ -12,8 +12,8 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.interval import BinnedGap, Ground, binned_gap, gap_ground
 from parity.judging.looks.half_widths import HalfWidths, half_widths
+from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
 from server.curves import charted
 from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.database import store
