@@ -11,13 +11,14 @@ from parity.judging.advice import Advice
 from parity.judging.arms import Arm
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
+from parity.judging.document_types import VerdictDocument
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
-from parity.judging.peers import Peer
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
+from parity.judging.secondary.peers import Peer
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION
 
 VERDICT_SCHEMA = "parity.verdict/1"
 
@@ -30,12 +31,12 @@ def verdict_document(
     checks: tuple[Check, ...],
     peers: tuple[Peer, ...],
     layer_policy: str | None,
-) -> dict[str, Any]:
+) -> VerdictDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
-    found: dict[str, Any] = plain(
+    document: VerdictDocument = plain(
         {
             "schema": VERDICT_SCHEMA,
-            "engine_version": ENGINE_VERSION,
+            "engine_version": JUDGE_VERSION,
             "verdict": decision.state,
             "codes": decision.codes,
             "reasons": [decision.deciding, *decision.others],
@@ -67,7 +68,7 @@ def verdict_document(
             **_measured(m),
         }
     )
-    return found
+    return document
 
 
 _MEASURED = ("margin", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")

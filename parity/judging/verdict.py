@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,14 +10,15 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.document import verdict_document
+from parity.judging.document_types import VerdictDocument
 from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, measure
-from parity.judging.peers import Peer, compare_peers
 from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
+from parity.judging.secondary.peers import Peer, compare_peers
 from parity.judging.states import State
 from parity.judging.window import plan_window
 
@@ -60,7 +60,7 @@ class Verdict:
         """The deciding margin, where it could be determined."""
         return self.measurements.statistics.margin if self.measurements.statistics else None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""
         return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.checks, self.peers, self.layer_policy)
 

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from parity.judging.decision import BESIDE_THE_LOSS, CheckName
+from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE, table
 from parity.judging.states import FAIL, State
 from parity.judging.warnings import WARNING_CODES
 from parity.report.text import headline, reused_notes
-from parity.version import ENGINE_VERSION
-
-Document = Mapping[str, Any]
 
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != BESIDE_THE_LOSS)
@@ -24,7 +22,7 @@ _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
-def render_junit(documents: Sequence[Document], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+def render_junit(documents: Sequence[VerdictDocument], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
     """JUnit XML of verdict documents, with an XML declaration and a newline at the end.
 
     `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
@@ -42,7 +40,7 @@ def render_junit(documents: Sequence[Document], trouble: str | None = None, fact
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: Document, facts: Mapping[str, str]) -> ElementTree.Element:
+def _suite(document: VerdictDocument, facts: Mapping[str, str]) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
     _tell(suite, {**_properties(document), **facts})
@@ -62,7 +60,7 @@ def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
             ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
 
 
-def _case(suite: ElementTree.Element, document: Document, check: str, outcome: str, text: str) -> str:
+def _case(suite: ElementTree.Element, document: VerdictDocument, check: str, outcome: str, text: str) -> str:
     """Add the case of one check and say how it came out."""
     case = ElementTree.SubElement(suite, "testcase", name=check, classname=_xml(f"parity.{document['candidate']['name']}"))
     if outcome != "ok":
@@ -82,7 +80,7 @@ def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
     return "ok", f"{check['role']}, {state}: {check['sentence']}"
 
 
-def _outcome(document: Document, check: CheckName) -> tuple[str, str]:
+def _outcome(document: VerdictDocument, check: CheckName) -> tuple[str, str]:
     deciding = document["codes"][0]
     for reason in document["reasons"]:
         code = reason["code"]
@@ -95,20 +93,20 @@ def _outcome(document: Document, check: CheckName) -> tuple[str, str]:
     return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""
 
 
-def _properties(document: Document) -> dict[str, Any]:
-    gap, margin = document["gap"] or {}, document["margin"] or {}
+def _properties(document: VerdictDocument) -> dict[str, Any]:
+    gap, margin = document["gap"], document["margin"]
     return {
         "verdict": document["verdict"],
         "headline": headline(document),
         "codes": " ".join(document["codes"]),
-        "gap_nats": gap.get("mean"),
-        "ci_low": gap.get("lo"),
-        "ci_high": gap.get("hi"),
-        "margin_nats": margin.get("nats"),
-        "n_eff": (document["noise"] or {}).get("n_eff"),
+        "gap_nats": gap and gap["mean"],
+        "ci_low": gap and gap["lo"],
+        "ci_high": gap and gap["hi"],
+        "margin_nats": margin and margin["nats"],
+        "n_eff": document["noise"].get("n_eff"),
         "profile": document["profile"],
         "sha256_aligned": document["inputs"]["sha256_aligned"],
-        "engine_version": ENGINE_VERSION,
+        "engine_version": document["engine_version"],
         **{f"downstream.{task['task']}": task["sentence"] for task in document.get("downstream", ())},
     }
 

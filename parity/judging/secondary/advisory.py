@@ -60,11 +60,11 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
 def _constant_rate(m: Measurements) -> bool | None:
     """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
     for run in m.arms.runs:
-        rate = run.columns.get(LEARNING_RATE)
-        statistics = rate[len(rate) // 10 :] if rate is not None else np.empty(0)
-        statistics = statistics[np.isfinite(statistics)]
-        if len(statistics) == 0:
+        recorded = run.columns.get(LEARNING_RATE)
+        rate = recorded[len(recorded) // 10 :] if recorded is not None else np.empty(0)
+        rate = rate[np.isfinite(rate)]
+        if len(rate) == 0:
             return None
-        if float(np.ptp(statistics)) > CONSTANT_RATE_TOLERANCE * float(np.abs(statistics).max()):
+        if float(np.ptp(rate)) > CONSTANT_RATE_TOLERANCE * float(np.abs(rate).max()):
             return False
     return True

@@ -110,4 +110,4 @@ def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: M
     )
     path = tmp_path / "bundle.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
-    assert verify(str(path)) == ()
+    assert verify(str(path)).differences == ()
