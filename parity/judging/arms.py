@@ -8,17 +8,18 @@ import numpy as np
 
 from parity.judging.alignment import Nonfinite, align, distinct, nonfinite, paired_by_seed, same_run
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve, FloatArray
+from parity.judging.curve import Curve, FloatArray, Rounding
 from parity.judging.pairing import SAME_ORDER, pair_correlation
 from parity.judging.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: name, recipe, the distinct runs that count, how many given runs equal another, and its NaN and infinities."""
+    """One side: name, recipe, recorded rounding, the distinct runs that count, how many given runs equal another, NaN and infinities."""
 
     name: str
     recipe: str | None
+    rounding: Rounding | None
     runs: tuple[Curve, ...]
     identical: int
     nonfinite: Nonfinite
@@ -69,8 +70,20 @@ def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequ
 
 
 def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> Arm:
-    found = nonfinite(runs, window.first, window.last)
-    return Arm(name=name, recipe=runs[0].recipe, runs=runs, identical=identical, nonfinite=found)
+    return Arm(
+        name=name,
+        recipe=runs[0].recipe,
+        rounding=rounding_of(runs),
+        runs=runs,
+        identical=identical,
+        nonfinite=nonfinite(runs, window.first, window.last),
+    )
+
+
+def rounding_of(runs: Sequence[Curve]) -> Rounding | None:
+    """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
+    recorded = {run.rounding for run in runs}
+    return "stochastic" if "stochastic" in recorded else "nearest" if recorded == {"nearest"} else None
 
 
 def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:

@@ -1,26 +1,41 @@
-"""What must agree between the arms besides the recipe: engine, device class, data, threads, code. A difference confounds the gap."""
+"""What must agree between the arms besides the recipe: engine, device class, data, threads, code. A difference confounds the gap.
 
-from collections.abc import Sequence
+This is the one home of that rule: the judge, the check of a named baseline and the job page all use it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 
 from parity.judging.curve import DATA_DIGEST, Curve
 
-_VARIABLE, _NOT_SET = "env.", "not set"
+NOT_SET = "not set"
+_VARIABLE = "env."
 
 
-def differing_context(runs: Sequence[Curve], may_differ: Sequence[str] = ()) -> tuple[str, ...]:
-    """Every context key on which two runs disagree, as `key: value | value`.
+def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    """Every value of each key over what runs recorded, keys in order.
 
-    A key that only one run has says nothing, but for a variable of the environment (`env.NAME`): where a run recorded what it ran
+    A key that a run lacks says nothing about it, but for a variable of the environment (`env.NAME`): where a run recorded what it ran
     on, a variable that is not there was not set, and NVTE_NVFP4_DISABLE_RHT=1 in one arm alone is another recipe.
     """
-    values: dict[str, set[str]] = {}
-    for run in runs:
-        for key, value in run.context.items():
-            values.setdefault(key, set()).add(value)
-    for key, found in values.items():
-        if key.startswith(_VARIABLE) and any(run.context and key not in run.context for run in runs):
-            found.add(_NOT_SET)
-    return tuple(f"{key}: {' | '.join(sorted(found))}" for key, found in sorted(values.items()) if len(found) > 1 and key not in may_differ)
+    recorded = [context for context in contexts if context]
+    values: dict[str, set[str]] = {key: set() for key in sorted({key for context in recorded for key in context})}
+    for key, of_key in values.items():
+        of_key.update(str(context[key]) for context in recorded if key in context)
+        if key.startswith(_VARIABLE) and any(key not in context for context in recorded):
+            of_key.add(NOT_SET)
+    return values
+
+
+def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:
+    """The keys on which runs disagree and which the policy does not let differ."""
+    return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in may_differ]
+
+
+def differing_context(runs: Sequence[Curve], may_differ: Collection[str] = ()) -> tuple[str, ...]:
+    """Every context key on which two runs disagree, as `key: value | value`."""
+    contexts = [run.context for run in runs]
+    values = values_by_key(contexts)
+    return tuple(f"{key}: {' | '.join(sorted(values[key]))}" for key in confounding_keys(contexts, may_differ))
 
 
 def same_data_recorded(runs: Sequence[Curve]) -> bool:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+Rounding = Literal["stochastic", "nearest"]
 
 MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
 
@@ -53,6 +55,7 @@ class Curve:
 
     `context` holds what must agree between the arms of a comparison (engine, device class, data digest, code revision, ...);
     `seed` fixes initialization and data order, `replicate` only rounding salts and a perturbation of one part in a million.
+    `rounding` is how the gradients were rounded, recorded by whoever trained the run; None where that is not on record.
     """
 
     steps: IntArray
@@ -62,6 +65,7 @@ class Curve:
     seed: int = 0
     replicate: int = 0
     recipe: str | None = None
+    rounding: Rounding | None = None
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -73,8 +77,8 @@ class Curve:
 
 def usable(loss: FloatArray) -> BoolArray:
     """Where losses are finite and at most 1e6 nats in size, (n,)."""
-    found: BoolArray = np.abs(loss) <= MAX_LOSS
-    return found
+    finite: BoolArray = np.abs(loss) <= MAX_LOSS
+    return finite
 
 
 def all_usable(loss: FloatArray) -> bool:
@@ -98,6 +102,7 @@ def curve_from_arrays(
     seed: int = 0,
     replicate: int = 0,
     recipe: str | None = None,
+    rounding: Rounding | None = None,
     context: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
     overwritten: int = 0,
@@ -105,12 +110,16 @@ def curve_from_arrays(
     """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
 
     `overwritten` counts duplicates that were removed before, so that a stored run keeps its proof of completeness.
-    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, and text.
+    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and an unknown rounding.
     """
     name = f"run {label!r}" if label else "run"
     step_T = _as_steps(steps, name)
     loss_T = _as_floats(loss, f"{name}: loss", len(step_T))
     column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
+    if rounding not in (None, *get_args(Rounding)):
+        raise CurveError(
+            f"{name}: rounding is {rounding!r}; expected one of {', '.join(get_args(Rounding))}, or None where it is not known"
+        )
     keep = _last_of_each(step_T)
     duplicates = 0
     if keep is not None:
@@ -127,6 +136,7 @@ def curve_from_arrays(
         seed=int(seed),
         replicate=int(replicate),
         recipe=recipe,
+        rounding=rounding,
         columns=MappingProxyType(column_T),
         context=MappingProxyType(dict(context or {})),
         notes=tuple(notes),
@@ -151,8 +161,8 @@ def completeness_of(steps: IntArray, duplicates: int = 0) -> Completeness:
 
 def whole_steps(values: FloatArray) -> BoolArray:
     """Where (n,) values are steps: whole numbers from 0 to 2^53."""
-    found: BoolArray = (values >= 0) & (values <= MAX_STEP) & (np.floor(values) == values)
-    return found
+    whole: BoolArray = (values >= 0) & (values <= MAX_STEP) & (np.floor(values) == values)
+    return whole
 
 
 def _as_steps(steps: ArrayLike, name: str) -> IntArray:

@@ -203,6 +203,7 @@ def _run(run: Curve) -> dict[str, Any]:
         "seed": run.seed,
         "replicate": run.replicate,
         "recipe": run.recipe,
+        **({"rounding": run.rounding} if run.rounding else {}),
         "context": dict(run.context),
         "notes": run.notes,
         "completeness": run.completeness,

@@ -239,12 +239,13 @@ class CompletenessDocument(TypedDict):
 
 
 class RunDocument(TypedDict):
-    """One run as it was given."""
+    """One run as it was given; `rounding` only where it is on record."""
 
     label: str | None
     seed: int
     replicate: int
     recipe: str | None
+    rounding: NotRequired[str]
     context: dict[str, str]
     notes: list[str]
     completeness: CompletenessDocument

@@ -1,9 +1,9 @@
 """The evidence bundle: series, evaluations, policy, manifest and verdict in a zip, from which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
-bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. A bundle that another
-version of the judge made is judged again and shown next to what it records, but never called identical. What `verify` cannot see is a bundle
-in which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
+bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. A bundle of another
+version of the judge is judged again and shown next to what it records, but never called identical. What `verify` cannot see is a bundle in
+which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
 """
 
 import hashlib
@@ -178,6 +178,7 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
         "seed": run.seed,
         "replicate": run.replicate,
         "recipe": run.recipe,
+        "rounding": run.rounding,
         "context": dict(run.context),
         "notes": run.notes,
         "duplicates": run.completeness.duplicates,
@@ -195,6 +196,7 @@ def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any]) -> Curve:
         seed=entry["seed"],
         replicate=entry["replicate"],
         recipe=entry["recipe"],
+        rounding=entry.get("rounding"),  # bundles before 2026-11-22 have none
         context=entry["context"],
         notes=entry["notes"],
         overwritten=entry["duplicates"],

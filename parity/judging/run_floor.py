@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
-from parity.judging.curve import FloatArray
+from parity.judging.curve import FloatArray, Rounding
 
 TauSource = Literal["prior", "replicates", "controls", "replicates and controls"]
 
@@ -56,20 +56,25 @@ class RunTerm:
     seeds: int
 
 
-def rounds_stochastically(recipe: str | None) -> bool:
-    """Whether a recipe is known to round stochastically: NVFP4 and its variants, MXFP4 with stochastic rounding."""
+def rounds_stochastically(recipe: str | None, rounding: Rounding | None = None) -> bool:
+    """Whether an arm rounds stochastically: what was recorded of it, else what its recipe's name hints at.
+
+    By name: NVFP4 and its variants, MXFP4 with stochastic rounding. Can fail: a name is whatever its user wrote.
+    """
+    if rounding is not None:
+        return rounding == "stochastic"
     name = (recipe or "").lower().replace("-", "_")
     if any(part in name for part in _NO_STOCHASTIC_ROUNDING):
         return False
     return "nvfp4" in name or ("mxfp4" in name and ("_sr" in name or "stochastic" in name))
 
 
-def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, level: float) -> Prior:
-    """The prior of one arm: the policy's own, or 0.30 % of the loss for stochastic recipes and 0.08 % for all others."""
+def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, level: float, rounding: Rounding | None = None) -> Prior:
+    """The prior of one arm: the policy's own, or 0.30 % of the loss for an arm that rounds stochastically and 0.08 % for all others."""
     if declared is not None:
         evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
-    if rounds_stochastically(recipe):
+    if rounds_stochastically(recipe, rounding):
         basis = "assumed for stochastic rounding: 0.30 % of the loss, seen on models of about 1 M parameters, a guess at scale"
         return Prior(tau=RUN_FLOOR_STOCHASTIC * level, df=criteria.run_floor_df, basis=basis)
     return Prior(tau=RUN_FLOOR_DETERMINISTIC * level, df=criteria.run_floor_df, basis="assumed: 0.08 % of the loss")

@@ -199,10 +199,9 @@ def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, 
     gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    floors = (
-        run_floor(prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size), base_means, base_seeds, control_means),
-        run_floor(prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size), cand_means, cand_seeds),
-    )
+    base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding)
+    cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding)
+    floors = run_floor(base_prior, base_means, base_seeds, control_means), run_floor(cand_prior, cand_means, cand_seeds)
     return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.alignment import distinct
+from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
 from parity.judging.interval import t_quantile
@@ -188,7 +189,7 @@ def _floors(
     for arm, declared in ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
-        prior = prior_for(arm[0].recipe, declared, criteria, abs(level))
+        prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(arm))
         found.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return found[0], found[1]
 

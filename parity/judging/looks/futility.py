@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from parity.judging.criteria import PROFILES, RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Criteria
-from parity.judging.curve import MAX_LOSS
-from parity.judging.run_floor import rounds_stochastically
+from parity.judging.criteria import PROFILES, Criteria
+from parity.judging.curve import MAX_LOSS, Rounding
+from parity.judging.run_floor import prior_for
 
 BLOCK_STEPS, BLOCKS = 10, 20
 START_SHARE, ALPHA, SE_FACTOR, RUN_FACTOR, MARGIN_FACTOR = 0.10, 0.01, 1.5, 3.0, 3.0
@@ -95,7 +95,15 @@ def observe(state: EarlyStop, baseline: float, candidate: float) -> EarlyStop:
     )
 
 
-def look(state: EarlyStop, criteria: Criteria, *, baseline_recipe: str | None = None, candidate_recipe: str | None = None) -> Look | None:
+def look(
+    state: EarlyStop,
+    criteria: Criteria,
+    *,
+    baseline_recipe: str | None = None,
+    candidate_recipe: str | None = None,
+    baseline_rounding: Rounding | None = None,
+    candidate_rounding: Rounding | None = None,
+) -> Look | None:
     """Whether the pair is hopeless now; None between looks, before 10 % of the plan, and before 20 blocks are full."""
     due = state.open_steps == 0 and state.steps >= START_SHARE * state.planned_steps and len(state.blocks) == BLOCKS
     if not due:
@@ -107,7 +115,9 @@ def look(state: EarlyStop, criteria: Criteria, *, baseline_recipe: str | None = 
         return None
     looks = max(1, math.ceil((1.0 - START_SHARE) * state.planned_steps / BLOCK_STEPS))
     t = float(stdtrit(BLOCKS - 1, 1.0 - ALPHA / looks))
-    run = RUN_FACTOR * math.hypot(_tau(criteria, baseline_recipe, level, base=True), _tau(criteria, candidate_recipe, level, base=False))
+    baseline_prior = prior_for(baseline_recipe, criteria.baseline_run_floor, criteria, level, baseline_rounding)
+    candidate_prior = prior_for(candidate_recipe, criteria.candidate_run_floor, criteria, level, candidate_rounding)
+    run = RUN_FACTOR * math.hypot(baseline_prior.tau, candidate_prior.tau)
     mean = float(gap.mean())
     lower = mean - SE_FACTOR * t * float(gap.std(ddof=1)) / math.sqrt(BLOCKS) - run
     return Look(hopeless=lower > MARGIN_FACTOR * margin, step=state.steps, mean=mean, lower=lower, limit=MARGIN_FACTOR * margin)
@@ -116,10 +126,3 @@ def look(state: EarlyStop, criteria: Criteria, *, baseline_recipe: str | None = 
 def _margin(criteria: Criteria, level: float) -> float | None:
     stated = [criteria.margin, PROFILES[criteria.profile] if criteria.profile else None]
     return min((amount.nats(level) for amount in stated if amount is not None), default=None)
-
-
-def _tau(criteria: Criteria, recipe: str | None, level: float, *, base: bool) -> float:
-    declared = criteria.baseline_run_floor if base else criteria.candidate_run_floor
-    if declared is not None:
-        return declared.nats(level)
-    return (RUN_FLOOR_STOCHASTIC if rounds_stochastically(recipe) else RUN_FLOOR_DETERMINISTIC) * level

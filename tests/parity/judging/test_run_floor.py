@@ -48,6 +48,15 @@ def test_which_recipes_round_stochastically(recipe: str | None, stochastic: bool
     assert rounds_stochastically(recipe) is stochastic
 
 
+@pytest.mark.parametrize("recipe", ["nvfp4", "nvfp4_no_sr", "fp8_current", None])
+def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
+    policy = criteria_from_mapping({"margin": "1%"})
+    assert rounds_stochastically(recipe, "stochastic")
+    assert not rounds_stochastically(recipe, "nearest")
+    assert prior_for(recipe, None, policy, 2.0, "stochastic").tau == pytest.approx(0.0060)
+    assert prior_for(recipe, None, policy, 2.0, "nearest").tau == pytest.approx(0.0016)
+
+
 def test_priors_by_recipe_and_by_policy() -> None:
     policy = criteria_from_mapping({"margin": "1%"})
     assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0016)

@@ -1,0 +1,39 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.judging.context import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key
+from parity.judging.curve import Curve, curve_from_arrays
+
+CONTEXTS = st.lists(
+    st.dictionaries(st.sampled_from(["engine", "env.A", "env.B", "data_digest"]), st.sampled_from("xy")), min_size=1, max_size=4
+)
+
+
+def run(**context: str) -> Curve:
+    return curve_from_arrays([0, 1], [2.0, 1.0], context={key.replace("__", "."): value for key, value in context.items()})
+
+
+def test_a_variable_that_one_run_lacks_was_not_set_and_any_other_fact_says_nothing() -> None:
+    assert values_by_key([{"engine": "a", "env.X": "1"}, {"device": "b"}]) == {"device": {"b"}, "engine": {"a"}, "env.X": {"1", NOT_SET}}
+    assert values_by_key([{"env.X": "1"}, {}]) == {"env.X": {"1"}}  # nothing was recorded of the second run
+    assert differing_context([run(engine="a", env__X="1"), run(engine="b")]) == ("engine: a | b", "env.X: 1 | not set")
+
+
+def test_what_the_policy_lets_differ_does_not_confound() -> None:
+    assert confounding_keys([{"engine": "a", "threads": "1"}, {"engine": "b", "threads": "2"}], ["threads"]) == ["engine"]
+    assert differing_context([run(engine="a"), run(engine="b")], ["engine"]) == ()
+
+
+@given(CONTEXTS)
+def test_keys_confound_exactly_where_some_pair_of_runs_does(contexts: list[dict[str, str]]) -> None:
+    pairs = [set(confounding_keys(pair)) for pair in itertools.combinations(contexts, 2)]
+    assert set(confounding_keys(contexts)) == set().union(*pairs)
+    assert confounding_keys(contexts) == confounding_keys(contexts[::-1])
+
+
+def test_equal_data_is_recorded_only_where_every_run_has_the_digest() -> None:
+    assert same_data_recorded([run(data_digest="d"), run(data_digest="d")])
+    assert not same_data_recorded([run(data_digest="d"), run()])
+    assert not same_data_recorded([run(), run()])
