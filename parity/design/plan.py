@@ -87,10 +87,10 @@ class Plan:
 def plan(design: Design, criteria: Criteria) -> Plan:
     """Power of a design under a policy, and the cheapest (K_A, K_B, steps) that decides. Raises ValueError for a bad design or margin."""
     margin = _margin(design, criteria)
-    found = _interval(design, criteria)
-    half = found.half_width(criteria.confidence)
-    power = tuple(_power(factor, margin, half, found.se) for factor in GAPS_IN_MARGINS)
-    decides = _decides(design, criteria, margin, found)
+    gap = _interval(design, criteria)
+    half = gap.half_width(criteria.confidence)
+    power = tuple(_power(factor, margin, half, gap.se) for factor in GAPS_IN_MARGINS)
+    decides = _decides(design, criteria, margin, gap)
     cheapest = cheapest_design(design, criteria, margin)
     return Plan(
         design=design,
@@ -102,9 +102,9 @@ def plan(design: Design, criteria: Criteria) -> Plan:
         gpu_hours=gpu_hours(design),
         cheapest=cheapest,
         advice=_advice(design, cheapest, criteria, margin, half, decides=decides),
-        note=_note(found),
-        within_se=found.within.value,
-        run_se=math.sqrt(found.run.variance),
+        note=_note(gap),
+        within_se=gap.within.value,
+        run_se=math.sqrt(gap.run.variance),
     )
 
 
@@ -117,9 +117,9 @@ def cheapest_design(design: Design, criteria: Criteria, margin: float) -> Design
             if best is not None and cost > best[0]:
                 continue
             tried = dataclasses.replace(design, baseline_runs=base, candidate_runs=cand, planned_steps=steps)
-            found = _interval(tried, criteria)
-            half = found.half_width(criteria.confidence)
-            if _decides(tried, criteria, margin, found) and (best is None or (cost, half) < best[:2]):
+            gap = _interval(tried, criteria)
+            half = gap.half_width(criteria.confidence)
+            if _decides(tried, criteria, margin, gap) and (best is None or (cost, half) < best[:2]):
                 best = (cost, half, tried)
     return best[2] if best else None
 
@@ -144,10 +144,10 @@ def device_hours(hours: float) -> str:
 
 def _margin(design: Design, criteria: Criteria) -> float:
     floor = _floor(design.baseline_runs, _priors(design, criteria)[0])
-    found = determine_margin(criteria, design.level, floor)
-    if found is None:
+    margin = determine_margin(criteria, design.level, floor)
+    if margin is None:
         raise ValueError("the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats")
-    return found.nats
+    return margin.nats
 
 
 def _priors(design: Design, criteria: Criteria) -> tuple[Prior, Prior]:
@@ -184,27 +184,27 @@ def _power(factor: float, margin: float, half: float, se: float) -> Power:
     return Power(gap=gap, gap_in_margins=factor, pass_chance=passes, inconclusive_chance=max(0.0, 1.0 - passes - fails), fail_chance=fails)
 
 
-def _decides(design: Design, criteria: Criteria, margin: float, found: Interval) -> bool:
+def _decides(design: Design, criteria: Criteria, margin: float, gap: Interval) -> bool:
     if _points(design, criteria) < criteria.min_points:
         return False
-    half = found.half_width(criteria.confidence)
-    chances = _power(0.0, margin, half, found.se).pass_chance, _power(2.0, margin, half, found.se).fail_chance
+    half = gap.half_width(criteria.confidence)
+    chances = _power(0.0, margin, half, gap.se).pass_chance, _power(2.0, margin, half, gap.se).fail_chance
     return min(chances) >= WANTED_POWER
 
 
 def _advice(design: Design, cheapest: Design | None, criteria: Criteria, margin: float, half: float, *, decides: bool) -> str:
     if decides:
-        said = f"This design decides: the interval is {half:.4f} nats wide on each side, the margin {margin:.4f}."
+        verdict = f"This design decides: the interval is {half:.4f} nats wide on each side, the margin {margin:.4f}."
         cheaper = cheapest is not None and _run_steps(cheapest) < _run_steps(design)
-        return f"{said} A cheaper one decides too: {_words(cheapest)}." if cheaper and cheapest else said
+        return f"{verdict} A cheaper one decides too: {_words(cheapest)}." if cheaper and cheapest else verdict
     points = _points(design, criteria)
     reach = f"passes only below a gap of {margin - half:.4f} nats" if half < margin else "can't pass at all"
     if points < criteria.min_points:
         reach = f"can't pass at all: its window holds {points:,} steps and {criteria.min_points:,} are needed"
-    said = f"This design {reach} (interval -+{half:.4f}, margin {margin:.4f})."
+    verdict = f"This design {reach} (interval -+{half:.4f}, margin {margin:.4f})."
     if cheapest is None:
-        return f"{said} No design of up to {MAX_RUNS} runs an arm decides: state a wider margin, or measure and declare the run floors."
-    return f"{said} The cheapest that decides: {_words(cheapest)}."
+        return f"{verdict} No design of up to {MAX_RUNS} runs an arm decides: state a wider margin, or measure and declare the run floors."
+    return f"{verdict} The cheapest that decides: {_words(cheapest)}."
 
 
 def _words(design: Design) -> str:
@@ -218,6 +218,6 @@ def _run_steps(design: Design) -> int:
     return (design.baseline_runs + design.candidate_runs) * design.planned_steps
 
 
-def _note(found: Interval) -> str:
-    within, run = found.within.value, math.sqrt(found.run.variance)
+def _note(gap: Interval) -> str:
+    within, run = gap.within.value, math.sqrt(gap.run.variance)
     return f"More steps shrink only the within-pair error ({within:.4f} nats); the between-run error ({run:.4f} nats) needs runs."

@@ -63,9 +63,9 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     )
 
 
-def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
+def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
     """The interval as it would be with runs added to each arm (seeds added to both where there are several) and a longer window."""
-    run = found.run
+    run = gap.run
     if run.seeds > 1:
         seeds = run.seeds + max(add_baseline, add_candidate)
         term = RunTerm(variance=run.variance * run.seeds / seeds, df=run.df + seeds - run.seeds, seeds=seeds)
@@ -75,8 +75,8 @@ def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: 
             for floor, added in zip(floors, (add_baseline, add_candidate), strict=True)
         )
         term = run_term(baseline, candidate)
-    within = StandardError(value=found.within.value / step_factor**0.5, df=found.within.df)
-    return interval(found.mean, within, term)
+    within = StandardError(value=gap.within.value / step_factor**0.5, df=gap.within.df)
+    return interval(gap.mean, within, term)
 
 
 def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
@@ -190,5 +190,5 @@ def _measure_noise(m: Measurements) -> str:
     if statistics is None:
         return ""
     sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
-    arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
+    arms = " and ".join(arm.name for arm, measured in sides if measured.floor.measured_df == 0)
     return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."

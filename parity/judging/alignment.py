@@ -91,11 +91,11 @@ def _copies(left: FloatArray, right: FloatArray) -> bool:
 
 def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
     """The runs without those that are an earlier one again, and how many were left out."""
-    found: list[Curve] = []
+    kept: list[Curve] = []
     for run in runs:
-        if not any(same_run(run, other) for other in found):
-            found.append(run)
-    return tuple(found), len(runs) - len(found)
+        if not any(same_run(run, other) for other in kept):
+            kept.append(run)
+    return tuple(kept), len(runs) - len(kept)
 
 
 def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[Curve, ...], int]:
@@ -131,8 +131,8 @@ def positions(steps: IntArray, wanted: IntArray) -> slice | np.ndarray:
     """Where `wanted` (all present) lies in `steps`; a slice where it is a prefix, which costs nothing."""
     if len(wanted) <= len(steps) and np.array_equal(steps[: len(wanted)], wanted):
         return slice(0, len(wanted))
-    found: np.ndarray = np.searchsorted(steps, wanted)
-    return found
+    places: np.ndarray = np.searchsorted(steps, wanted)
+    return places
 
 
 def _common(left: IntArray, right: IntArray) -> IntArray:

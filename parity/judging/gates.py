@@ -34,7 +34,7 @@ class Check:
 
 def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[Check, ...]:
     """Every check beside the loss, in a fixed order."""
-    found = {
+    outcomes = {
         "grad_norm": _grad_norm(advisory),
         "spikes": _spikes(advisory),
         "validation_loss": _validation(advisory, margin),
@@ -42,9 +42,9 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
-        Check(name=name, role="gate" if name in criteria.gates else "advice", state=found[name][0], sentence=found[name][1])
+        Check(name=name, role="gate" if name in criteria.gates else "advice", state=outcomes[name][0], sentence=outcomes[name][1])
         for name in GATES
-        if name in found
+        if name in outcomes
     )
 
 
@@ -62,22 +62,22 @@ def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
 
 
 def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
-    found = advisory.grad_norm
-    if found is None:
+    norms = advisory.grad_norm
+    if norms is None:
         return None, "Gradient norms were not recorded by all runs."
     states: dict[str, State] = {"inside": PASS, "outside": FAIL, "open": INCONCLUSIVE}
-    words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[found.state]
-    return states[found.state], f"The gradient norms' ratio {found.ratio:.3f} ({found.lo:.3f} to {found.hi:.3f}) {words} 0.909 to 1.100."
+    words = {"inside": "is inside", "outside": "is outside", "open": "straddles"}[norms.state]
+    return states[norms.state], f"The gradient norms' ratio {norms.ratio:.3f} ({norms.lo:.3f} to {norms.hi:.3f}) {words} 0.909 to 1.100."
 
 
 def _spikes(advisory: Advisory) -> tuple[State | None, str]:
-    found = advisory.run_spikes
-    if found is None:
+    spikes = advisory.run_spikes
+    if spikes is None:
         return None, f"Spikes over the whole run could not be counted: fewer than {2 * RUN_BLOCK_POINTS} common steps."
-    p = found.p_candidate_more
+    p = spikes.p_candidate_more
     state: State = FAIL if p < ONE_SIDED_ALPHA else INCONCLUSIVE if p < OPEN_ALPHA else PASS
     words = {PASS: "no more than chance gives", FAIL: "more than chance gives", INCONCLUSIVE: "perhaps more than chance gives"}[state]
-    both = f"Over the whole run the candidate spikes {count(found.candidate, 'time')}, the baseline {count(found.baseline, 'time')}"
+    both = f"Over the whole run the candidate spikes {count(spikes.candidate, 'time')}, the baseline {count(spikes.baseline, 'time')}"
     return state, f"{both}: {words} (p {p:.2g})."
 
 
@@ -92,18 +92,18 @@ def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
 
 
 def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
-    found = advisory.validation
-    if found is None or margin is None:
+    gap = advisory.validation
+    if gap is None or margin is None:
         return None, "Validation losses were not recorded by all runs in the window."
-    state: State = PASS if found.hi < margin.nats else FAIL if found.lo > margin.nats else INCONCLUSIVE
+    state: State = PASS if gap.hi < margin.nats else FAIL if gap.lo > margin.nats else INCONCLUSIVE
     words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
-    return state, f"The validation gap {found.mean:+.4f} nats ({found.lo:+.4f} to {found.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
+    return state, f"The validation gap {gap.mean:+.4f} nats ({gap.lo:+.4f} to {gap.hi:+.4f}) {words} the margin of {margin.nats:.4f}."
 
 
 def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
-    found = advisory.net_speedup
-    if found is None:
+    speedup = advisory.net_speedup
+    if speedup is None:
         return None, "Step times were not recorded by all runs, or the token tax is unbounded."
-    state: State = PASS if found.lo > 1.0 else FAIL if found.hi < 1.0 else INCONCLUSIVE
+    state: State = PASS if speedup.lo > 1.0 else FAIL if speedup.hi < 1.0 else INCONCLUSIVE
     words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
-    return state, f"The net speed-up {found.value:.3f} x ({found.lo:.3f} to {found.hi:.3f}) {words}."
+    return state, f"The net speed-up {speedup.value:.3f} x ({speedup.lo:.3f} to {speedup.hi:.3f}) {words}."

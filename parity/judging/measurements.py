@@ -79,9 +79,9 @@ def _statistics(
 def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
     """Rows to correlate: each run with the first run of its seed in the other arm."""
     base, cand = aligned.baseline_seeds, aligned.candidate_seeds
-    found = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
-    found |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
-    return sorted(found)
+    pairs = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
+    pairs |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
+    return sorted(pairs)
 
 
 def _common_logged(runs: Sequence[Curve]) -> int:

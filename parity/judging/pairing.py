@@ -35,8 +35,8 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
 
 def worst_correlation(baseline_KT: FloatArray, candidate_KT: FloatArray, pairs: list[tuple[int, int]]) -> float | None:
     """The smallest r_pair over (baseline row, candidate row) pairs; None where no pair has noise."""
-    found = [pair_correlation(baseline_KT[i], candidate_KT[j]) for i, j in pairs]
-    known = [value for value in found if value is not None]
+    correlations = [pair_correlation(baseline_KT[i], candidate_KT[j]) for i, j in pairs]
+    known = [value for value in correlations if value is not None]
     return min(known, default=None)
 
 

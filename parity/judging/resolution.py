@@ -63,10 +63,10 @@ def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:
 
 def regular_share(steps: IntArray) -> float:
     """The smaller of coverage and of the share of intervals that are whole multiples of the stride, for (n,) increasing steps."""
-    found = completeness_of(steps)
-    if not found.stride or found.stride == 1:
-        return found.coverage
-    return min(found.coverage, float(np.mean(np.diff(steps) % found.stride == 0)))
+    completeness = completeness_of(steps)
+    if not completeness.stride or completeness.stride == 1:
+        return completeness.coverage
+    return min(completeness.coverage, float(np.mean(np.diff(steps) % completeness.stride == 0)))
 
 
 def quantum(loss: FloatArray) -> float:

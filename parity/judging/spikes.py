@@ -113,9 +113,9 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
     baseline: list[int] = []
     candidate: list[int] = []
     for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
-        found = find_spikes(part, level, quantum)
-        baseline += at[found.baseline_at].tolist()
-        candidate += at[found.candidate_at].tolist()
+        in_block = find_spikes(part, level, quantum)
+        baseline += at[in_block.baseline_at].tolist()
+        candidate += at[in_block.candidate_at].tolist()
     return RunSpikes(
         baseline=len(baseline),
         candidate=len(candidate),

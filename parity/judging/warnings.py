@@ -122,8 +122,8 @@ def _window_sensitive(m: Measurements) -> str | None:
     sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.statistics.sensitivity}
     if len(sides) < 2:
         return None
-    said = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))
-    return f"Another window would decide otherwise ({said})."
+    windows = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))
+    return f"Another window would decide otherwise ({windows})."
 
 
 def _side(lo: float, hi: float, margin: float) -> str:

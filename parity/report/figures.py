@@ -86,7 +86,7 @@ def _losses(axes: Any, document: VerdictDocument, baseline: Sequence[Curve], can
         (baseline, document["baseline"]["name"], BASELINE_COLOUR, "-"),
         (candidate, document["candidate"]["name"], CANDIDATE_COLOUR, (0, (5, 2))),
     ):
-        buckets = [found for found in map(loss_buckets, runs) if len(found[0])]
+        buckets = [bucket for bucket in map(loss_buckets, runs) if len(bucket[0])]
         for number, (steps, mean, low, high) in enumerate(buckets):
             if number == 0:
                 axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -116,12 +116,12 @@ def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> 
 
 def _apart(heights: Sequence[float], least: float = 1.2 * LEAST_DISTANCE) -> list[float]:
     """Label heights (share of the panel) at least so far apart, none outside."""
-    found = [min(max(height, 0.02), 0.98) for height in heights]
-    if len(found) == 2 and abs(found[0] - found[1]) < least:
-        middle = min(max(sum(found) / 2, least / 2 + 0.02), 0.98 - least / 2)
+    placed = [min(max(height, 0.02), 0.98) for height in heights]
+    if len(placed) == 2 and abs(placed[0] - placed[1]) < least:
+        middle = min(max(sum(placed) / 2, least / 2 + 0.02), 0.98 - least / 2)
         higher = 0 if heights[0] > heights[1] else 1
-        found[higher], found[1 - higher] = middle + least / 2, middle - least / 2
-    return found
+        placed[higher], placed[1 - higher] = middle + least / 2, middle - least / 2
+    return placed
 
 
 def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -114,13 +114,13 @@ def binned_gap(
         raise ValueError(f"bins is {bins}; expected 1 or more")
     base_runs, cand_runs = (baseline, candidate) if ground else (distinct(baseline)[0], distinct(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
-    found = ground or _ground((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
+    basis = ground or _ground((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
     steps, base, cand, runs_2T = means
     inside = slice(
         0 if first_step is None else int(np.searchsorted(steps, first_step)),
         len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right")),
     )
-    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], found.floors, criteria.confidence, bins, log=log)
+    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, criteria.confidence, bins, log=log)
     return BinnedGap(
         first_step=columns.first_step,
         last_step=columns.last_step,
@@ -130,10 +130,10 @@ def binned_gap(
         n=columns.n,
         nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
         nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
-        margin_nats=found.margin_nats,
-        level=found.level,
-        level_is_provisional=found.level_is_provisional,
-        window=found.window,
+        margin_nats=basis.margin_nats,
+        level=basis.level,
+        level_is_provisional=basis.level_is_provisional,
+        window=basis.window,
     )
 
 
@@ -185,13 +185,13 @@ def _floors(
     shared = min(int(run.steps[-1]) for run in (*baseline, *candidate) if len(run.steps))
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
-    found = []
+    floors = []
     for arm, declared in ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(arm))
-        found.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
-    return found[0], found[1]
+        floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
+    return floors[0], floors[1]
 
 
 def _late_mean(run: Curve, late: IntArray) -> float:
@@ -244,5 +244,5 @@ def _nonfinite_steps(runs: Sequence[Curve], first: int | None, last: int | None)
     """Steps of the range at which any run has a loss that is not finite, ascending."""
     if not runs:
         return np.empty(0, np.int64)
-    found = np.unique(np.concatenate([run.steps[~usable(run.loss)] for run in runs]))
-    return found[(found >= (0 if first is None else first)) & (found <= (np.inf if last is None else last))]
+    steps = np.unique(np.concatenate([run.steps[~usable(run.loss)] for run in runs]))
+    return steps[(steps >= (0 if first is None else first)) & (steps <= (np.inf if last is None else last))]

@@ -5,7 +5,7 @@ Every 10 paired steps from 10 % of the plan on, over the trailing 20 block means
 t has 19 degrees of freedom and is split over all planned looks (Bonferroni); 1.5 allows for what blocks of 10 leave correlated.
 
 Use: `state = early_stop(planned)` before the first step; at every paired step `state = observe(state, baseline, candidate)`, then
-`found = look(state, criteria, ...)`, which is None where no look is due; keep `state.document()` (under 2 kB) and go on from it with
+`seen = look(state, criteria, ...)`, which is None where no look is due; keep `state.document()` (under 2 kB) and go on from it with
 `early_stop_from_mapping`. Feed each pair of losses once and in order; `planned` counts them, so a pair logged every 10th step has a tenth.
 
 State is 20 block means of gap and baseline and two running sums, so a call costs the same at step 100 and at step 1,000,000.

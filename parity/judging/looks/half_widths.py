@@ -4,7 +4,7 @@ A look at step s takes the window of a plan that ends at s (its last 20 %, by th
 look at the end of the plan is the verdict's interval. What remains is forecast with h(K, n) of `advice`: step noise shrinks with the
 window, run noise with the runs that are still to come. A look decides where its half-width is below |margin - gap|.
 
-Use: `found = half_widths(...)`, later `half_widths(..., known=found.looks)`: what is known is not made again, so a call costs what is new.
+Use: `widths = half_widths(...)`, later `half_widths(..., known=widths.looks)`: known looks are not made again, so a call costs what is new.
 Can fail: early looks. A gap that still moves, or a run floor that is a guess, makes them narrower or wider than the end will be.
 """
 
@@ -113,9 +113,9 @@ def half_widths(
         if key not in pairs:
             pairs[key] = _pair([given[0][i] for i in reached[0]], [given[1][i] for i in reached[1]], criteria, whole)
         pair = pairs[key]
-        found = _look(pair, criteria, window, controls, tuple(map(len, reached))) if pair else None
-        if found:
-            made[step], newest = found
+        measured = _look(pair, criteria, window, controls, tuple(map(len, reached))) if pair else None
+        if measured:
+            made[step], newest = measured
     looks = tuple(made.values())
     forecast = _forecast(looks[-1], newest, steps, criteria, runs or (len(baseline), len(candidate)), whole) if newest and looks else ()
     return HalfWidths(looks=looks, forecast=forecast, sentence=_sentence(looks, forecast, runs, whole))
@@ -143,24 +143,24 @@ def _look(
     in_window = PairInWindow(
         aligned=pair.aligned, means=pair.means, part=part, arms=pair.arms, controls=usable, criteria=criteria, quantum=pair.quantum
     )
-    found = window_gap(in_window)
-    level = float(in_window.baseline[found.keep].mean())
-    margin = determine_margin(criteria, level, found.floors[0])
-    run, half = found.interval.run, found.interval.half_width(criteria.confidence)
+    measured = window_gap(in_window)
+    level = float(in_window.baseline[measured.keep].mean())
+    margin = determine_margin(criteria, level, measured.floors[0])
+    run, half = measured.interval.run, measured.interval.half_width(criteria.confidence)
     look = Look(
         step=window.last,
-        gap=found.interval.mean,
+        gap=measured.interval.mean,
         half_width=half,
         run_half_width=min(half, t_quantile(criteria.confidence, run.df) * run.variance**0.5),
         margin=margin.nats if margin else None,
         baseline_runs=runs[0],
         candidate_runs=runs[1],
     )
-    return look, found
+    return look, measured
 
 
 def _forecast(
-    last: Look, found: WindowGap, steps: Sequence[int], criteria: Criteria, runs: tuple[int, int], whole: Window
+    last: Look, measured: WindowGap, steps: Sequence[int], criteria: Criteria, runs: tuple[int, int], whole: Window
 ) -> tuple[tuple[int, float], ...]:
     """Half-widths of the steps to come with all runs that are planned; nothing where all of it is there."""
     added = max(0, runs[0] - last.baseline_runs), max(0, runs[1] - last.candidate_runs)
@@ -168,7 +168,7 @@ def _forecast(
     if not ahead:
         return ()
     done = last.step - whole.origin + 1
-    widths = [predicted(found.interval, found.floors, *added, (step - whole.origin + 1) / done) for step in ahead]
+    widths = [predicted(measured.interval, measured.floors, *added, (step - whole.origin + 1) / done) for step in ahead]
     return tuple((step, width.half_width(criteria.confidence)) for step, width in zip(ahead, widths, strict=True))
 
 

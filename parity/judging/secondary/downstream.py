@@ -77,11 +77,11 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
             raise ValueError(f"task {task}: item {min(odd)!r} is in one file only; expected the same items in both")
         items = list(baseline.by_item)
         results = [[arm.by_item[item] for item in items] for arm in (baseline, candidate)]
-        found = paired_accuracy(results[0], results[1], margin_points / 100.0, confidence)
+        accuracy = paired_accuracy(results[0], results[1], margin_points / 100.0, confidence)
     else:
         counts = [(arm.correct, arm.items) for arm in (baseline, candidate)]
-        found = accuracy_gap(counts[0], counts[1], margin_points / 100.0, confidence)
-    gap, lo, hi = (100.0 * value for value in (found.gap, found.lo, found.hi))
+        accuracy = accuracy_gap(counts[0], counts[1], margin_points / 100.0, confidence)
+    gap, lo, hi = (100.0 * value for value in (accuracy.gap, accuracy.lo, accuracy.hi))
     accuracies = baseline.correct / baseline.items, candidate.correct / candidate.items
     return TaskGap(
         task=task,
@@ -90,13 +90,13 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
         gap_points=gap,
         lo_points=lo,
         hi_points=hi,
-        items=found.n,
+        items=accuracy.n,
         paired=paired,
         margin_points=margin_points,
-        state=found.state,
+        state=accuracy.state,
         sentence=(
             f"{task} {100 * accuracies[1]:.1f} % against {100 * accuracies[0]:.1f} %: {gap:+.1f} points ({lo:+.1f} to {hi:+.1f}, "
-            f"{count(found.n, 'paired item' if paired else 'item')}), "
-            f"{_SAYS[found.state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
+            f"{count(accuracy.n, 'paired item' if paired else 'item')}), "
+            f"{_SAYS[accuracy.state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
         ),
     )

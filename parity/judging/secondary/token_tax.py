@@ -78,9 +78,9 @@ def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> Law:
         error = loss - mean_y - slope * (u - mean_u)
         return float(mean_y - slope * mean_u), slope, float(weight @ error**2)
 
-    found = minimize_scalar(lambda x: linear(x)[2], bounds=LOG_POWERS, method="bounded", options={"xatol": 1e-6})
-    floor, scale, _ = linear(float(found.x))
-    return Law(floor=floor, scale=scale, power=math.exp(found.x))
+    minimum = minimize_scalar(lambda x: linear(x)[2], bounds=LOG_POWERS, method="bounded", options={"xatol": 1e-6})
+    floor, scale, _ = linear(float(minimum.x))
+    return Law(floor=floor, scale=scale, power=math.exp(minimum.x))
 
 
 def token_tax(law: Law, window: IntArray, first_step: int, gap: float, lo: float, hi: float, *, constant_rate: bool | None) -> TokenTax:

@@ -9,34 +9,35 @@ from parity.design.calibrate import calibrate
 
 
 def test_public_reruns(reruns: tuple[Curve, ...]) -> None:
-    found = calibrate(reruns, planned_steps=1750)
+    calibration = calibrate(reruns, planned_steps=1750)
     means = np.array([run.loss[1400:].mean() for run in reruns])
-    assert (found.runs, found.pairs) == (7, 42)
-    assert found.tau.value == pytest.approx(means.std(ddof=1))
-    assert found.tau.lo == pytest.approx(means.std(ddof=1) * np.sqrt(6 / chi2.ppf(0.975, 6)))
-    assert found.tau.hi == pytest.approx(means.std(ddof=1) * np.sqrt(6 / chi2.ppf(0.025, 6)))
-    assert found.covers_zero == 1.0
-    assert found.naive_rejects > 0.7
-    assert [entry["margin_rel"] for entry in found.margins] == [0.01, 0.005, 0.0025]
+    assert (calibration.runs, calibration.pairs) == (7, 42)
+    assert calibration.tau.value == pytest.approx(means.std(ddof=1))
+    assert calibration.tau.lo == pytest.approx(means.std(ddof=1) * np.sqrt(6 / chi2.ppf(0.975, 6)))
+    assert calibration.tau.hi == pytest.approx(means.std(ddof=1) * np.sqrt(6 / chi2.ppf(0.025, 6)))
+    assert calibration.covers_zero == 1.0
+    assert calibration.naive_rejects > 0.7
+    assert [entry["margin_rel"] for entry in calibration.margins] == [0.01, 0.005, 0.0025]
     assert all(
-        sum(entry[state] for state in ("pass", "inconclusive", "fail")) == pytest.approx(1.0) for entry in (*found.margins, *found.injected)
+        sum(entry[state] for state in ("pass", "inconclusive", "fail")) == pytest.approx(1.0)
+        for entry in (*calibration.margins, *calibration.injected)
     )
-    assert found.margins[0]["pass"] == 1.0
-    double = next(entry for entry in found.injected if (entry["margin_rel"], entry["gap_in_margins"]) == (0.01, 2.0))
+    assert calibration.margins[0]["pass"] == 1.0
+    double = next(entry for entry in calibration.injected if (entry["margin_rel"], entry["gap_in_margins"]) == (0.01, 2.0))
     assert double["fail"] == 1.0
 
 
 def test_shares_are_those_of_the_judge(reruns: tuple[Curve, ...]) -> None:
     policy = criteria_from_mapping({"margin": "0.25%"})
     states = [judge([a], {"c": [b]}, policy, planned_steps=1750)[0].verdict for a, b in itertools.permutations(reruns[:4], 2)]
-    found = calibrate(reruns[:4], planned_steps=1750, margins=(0.0025,))
-    assert found.margins[0]["pass"] == states.count("pass") / 12
+    calibration = calibrate(reruns[:4], planned_steps=1750, margins=(0.0025,))
+    assert calibration.margins[0]["pass"] == states.count("pass") / 12
 
 
 def test_the_plan_defaults_to_the_longest_run_and_a_short_one_is_told_by_its_code(reruns: tuple[Curve, ...]) -> None:
     short = curve_from_arrays(reruns[1].steps[:1500], reruns[1].loss[:1500])
-    found = calibrate([reruns[0], short], margins=(0.01,))
-    assert found.codes == {"INCOMPLETE": 2}
+    calibration = calibrate([reruns[0], short], margins=(0.01,))
+    assert calibration.codes == {"INCOMPLETE": 2}
 
 
 @pytest.mark.parametrize(("runs", "says"), [(1, "1 run was given"), (0, "0 run was given")])

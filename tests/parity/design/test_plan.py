@@ -10,19 +10,19 @@ ONE = criteria_from_mapping({"margin": "1%"})
 
 
 def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
-    found = plan(Design(level=3.9, planned_steps=10_000, baseline_recipe="fp8_current", candidate_recipe="nvfp4"), ONE)
-    assert not found.decides
-    assert found.largest_gap_that_passes / 3.9 == pytest.approx(0.0018, abs=1e-4)
-    assert "passes only below a gap of 0.0070 nats" in found.advice
-    assert found.cheapest is not None
-    assert plan(found.cheapest, ONE).decides
+    outlook = plan(Design(level=3.9, planned_steps=10_000, baseline_recipe="fp8_current", candidate_recipe="nvfp4"), ONE)
+    assert not outlook.decides
+    assert outlook.largest_gap_that_passes / 3.9 == pytest.approx(0.0018, abs=1e-4)
+    assert "passes only below a gap of 0.0070 nats" in outlook.advice
+    assert outlook.cheapest is not None
+    assert plan(outlook.cheapest, ONE).decides
 
 
 def test_deterministic_recipes_decide_at_one_percent_with_one_run() -> None:
-    found = plan(Design(level=3.34, planned_steps=1530), ONE)
-    assert found.decides
-    assert found.cheapest == found.design
-    assert found.half_width / 3.34 == pytest.approx(0.00314, rel=0.02)
+    outlook = plan(Design(level=3.34, planned_steps=1530), ONE)
+    assert outlook.decides
+    assert outlook.cheapest == outlook.design
+    assert outlook.half_width / 3.34 == pytest.approx(0.00314, rel=0.02)
 
 
 def test_the_cheapest_is_the_cheapest() -> None:
@@ -41,11 +41,11 @@ def test_the_cheapest_is_the_cheapest() -> None:
 
 
 def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
-    found = plan(Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.05%"}))
-    assert not found.decides
-    assert found.cheapest is None
-    assert "can't pass at all" in found.advice
-    assert "wider margin" in found.advice
+    outlook = plan(Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.05%"}))
+    assert not outlook.decides
+    assert outlook.cheapest is None
+    assert "can't pass at all" in outlook.advice
+    assert "wider margin" in outlook.advice
 
 
 def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
@@ -78,12 +78,12 @@ def test_chances_add_up() -> None:
 
 def test_a_window_of_too_few_steps_needs_a_longer_run() -> None:
     """500 steps leave 100 in the window and 200 are needed: 1,000 steps are the least, whatever the runs."""
-    found = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8), ONE)
-    assert not found.decides
-    assert "its window holds 100 steps and 200 are needed" in found.advice
-    assert found.cheapest is not None
-    assert (found.cheapest.baseline_runs, found.cheapest.candidate_runs, found.cheapest.planned_steps) == (1, 1, 1000)
-    assert "1 baseline run and 1 candidate run of 1,000 steps, 2 device hours" in found.advice
+    outlook = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8), ONE)
+    assert not outlook.decides
+    assert "its window holds 100 steps and 200 are needed" in outlook.advice
+    assert outlook.cheapest is not None
+    assert (outlook.cheapest.baseline_runs, outlook.cheapest.candidate_runs, outlook.cheapest.planned_steps) == (1, 1, 1000)
+    assert "1 baseline run and 1 candidate run of 1,000 steps, 2 device hours" in outlook.advice
 
 
 def test_the_cheapest_of_all_designs_by_brute_force() -> None:
@@ -94,9 +94,9 @@ def test_the_cheapest_of_all_designs_by_brute_force() -> None:
         for base in range(1, 17):
             for cand in range(1, 17):
                 design = dataclasses.replace(noisy, planned_steps=steps, baseline_runs=base, candidate_runs=cand)
-                found = _interval(design, ONE)
-                half = found.half_width(0.95)
-                if _power(0.0, 0.03, half, found.se).pass_chance >= 0.8 and _power(2.0, 0.03, half, found.se).fail_chance >= 0.8:
+                gap = _interval(design, ONE)
+                half = gap.half_width(0.95)
+                if _power(0.0, 0.03, half, gap.se).pass_chance >= 0.8 and _power(2.0, 0.03, half, gap.se).fail_chance >= 0.8:
                     tried.append(((base + cand) * steps, half, design))
     best = cheapest_design(noisy, ONE, 0.03)
     assert best == min(tried, key=lambda entry: entry[:2])[2]
@@ -111,6 +111,6 @@ def test_more_steps_shrink_only_the_within_pair_term() -> None:
 
 
 def test_a_design_with_runs_to_spare_is_told_the_cheaper_one() -> None:
-    found = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4), ONE)
-    assert found.decides
-    assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps." in found.advice
+    outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4), ONE)
+    assert outlook.decides
+    assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps." in outlook.advice

@@ -16,10 +16,10 @@ def curve(values: dict[int, float], **extra: object) -> Curve:
 @given(rows, rows, rows, st.integers(0, 35))
 def test_inner_join_twin(a: dict[int, float], b: dict[int, float], c: dict[int, float], last: int) -> None:
     expected = sorted(s for s in set(a) & set(b) & set(c) if s <= last and all(np.isfinite(run[s]) for run in (a, b, c)))
-    found = align([curve(a), curve(b)], [curve(c)], last)
-    assert found.steps.tolist() == expected
-    assert found.baseline.tolist() == [[run[s] for s in expected] for run in (a, b)]
-    assert found.candidate.tolist() == [[c[s] for s in expected]]
+    aligned = align([curve(a), curve(b)], [curve(c)], last)
+    assert aligned.steps.tolist() == expected
+    assert aligned.baseline.tolist() == [[run[s] for s in expected] for run in (a, b)]
+    assert aligned.candidate.tolist() == [[c[s] for s in expected]]
 
 
 def test_means_are_over_runs_of_a_seed_then_over_seeds() -> None:
@@ -65,8 +65,8 @@ def test_runs_of_seeds_that_one_arm_lacks_are_left_out() -> None:
 def test_nonfinite_share_is_the_worse_of_run_and_window(bad: list[int], count: int, share: float, first: int | None, at_end: bool) -> None:
     loss = np.ones(100)
     loss[bad] = np.nan
-    found = nonfinite([curve_from_arrays(np.arange(100), loss)], 80, 99)
-    assert (found.count, found.worst_share, found.first_step, found.at_end) == (count, share, first, at_end)
+    losses = nonfinite([curve_from_arrays(np.arange(100), loss)], 80, 99)
+    assert (losses.count, losses.worst_share, losses.first_step, losses.at_end) == (count, share, first, at_end)
 
 
 def test_nonfinite_steps_after_the_plan_do_not_count() -> None:

@@ -10,8 +10,8 @@ from parity.judging.criteria import PROFILES, Amount, Criteria, CriteriaError, c
     [("1.0%", 0.01, "relative"), (" 1.0 % ", 0.01, "relative"), ("0.01 nats", 0.01, "nats"), (0.01, 0.01, "nats"), ("1e-2", 0.01, "nats")],
 )
 def test_margins(text: object, value: float, unit: str) -> None:
-    found = parse_margin(text)
-    assert (found.value, found.unit) == (pytest.approx(value), unit)
+    amount = parse_margin(text)
+    assert (amount.value, amount.unit) == (pytest.approx(value), unit)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 percent", "-1%", "0", "nan", "inf%", True, None, [], "1e", "1%%", 0.0, -0.1, float("nan")])

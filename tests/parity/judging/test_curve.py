@@ -58,8 +58,8 @@ def test_errors_name_the_value_and_the_expectation(steps: list[object], loss: li
     ],
 )
 def test_completeness(steps: list[int], expected: tuple[object, ...]) -> None:
-    found = completeness_of(np.array(steps, dtype=np.int64))
-    assert (found.count, found.first, found.last, found.stride, found.gaps) == expected
+    completeness = completeness_of(np.array(steps, dtype=np.int64))
+    assert (completeness.count, completeness.first, completeness.last, completeness.stride, completeness.gaps) == expected
 
 
 def test_coverage_is_the_share_of_the_regular_grid() -> None:

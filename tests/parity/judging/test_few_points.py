@@ -38,24 +38,24 @@ def test_a_broken_run_logged_every_fifth_step_fails(make_run: MakeRun, one_perce
 @pytest.mark.parametrize(("stride", "verdict"), [(8, "fail"), (9, "inconclusive")])
 def test_fifty_points_are_the_least(stride: int, verdict: str, make_run: MakeRun, one_percent: Criteria) -> None:
     """Every 8th of 2,000 steps leaves 50 in the window, every 9th leaves 44."""
-    found = judged(sparse(make_run(), stride), sparse(make_run(seed=2, gap=0.3), stride), one_percent)
-    assert found.verdict == verdict
-    assert (found.codes[0] == "TOO_FEW_STEPS") == (verdict == "inconclusive")
-    assert found.codes.count("TOO_FEW_STEPS") == 1
+    judgement = judged(sparse(make_run(), stride), sparse(make_run(seed=2, gap=0.3), stride), one_percent)
+    assert judgement.verdict == verdict
+    assert (judgement.codes[0] == "TOO_FEW_STEPS") == (verdict == "inconclusive")
+    assert judgement.codes.count("TOO_FEW_STEPS") == 1
 
 
 def test_a_gap_of_the_margin_does_not_fail_on_few_points(make_run: MakeRun, one_percent: Criteria) -> None:
-    found = judged(sparse(make_run(), 5), sparse(make_run(seed=2, gap=0.03), 5), one_percent)
-    assert (found.verdict, found.codes[0]) == ("inconclusive", "TOO_FEW_STEPS")
+    verdict = judged(sparse(make_run(), 5), sparse(make_run(seed=2, gap=0.03), 5), one_percent)
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_STEPS")
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(3, 40), st.floats(-0.5, 0.5), st.integers(2, 60), st.sampled_from([0.0, 0.6, 0.9]))
 def test_few_points_never_pass(make_run: MakeRun, one_percent: Criteria, stride: int, gap: float, seed: int, rho: float) -> None:
-    found = judged(sparse(make_run(), stride), sparse(make_run(seed=seed, gap=gap, rho=rho), stride), one_percent)
-    assert found.verdict != "pass"
-    assert "TOO_FEW_STEPS" in found.codes
-    assert found.verdict == "inconclusive" or stride <= 8
+    verdict = judged(sparse(make_run(), stride), sparse(make_run(seed=seed, gap=gap, rho=rho), stride), one_percent)
+    assert verdict.verdict != "pass"
+    assert "TOO_FEW_STEPS" in verdict.codes
+    assert verdict.verdict == "inconclusive" or stride <= 8
 
 
 @pytest.mark.parametrize("n", [50, 80])

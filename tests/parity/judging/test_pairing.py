@@ -50,5 +50,5 @@ def test_noiseless_curves_are_exempt_and_half_noiseless_ones_are_not() -> None:
 
 def test_smooth_curves_that_differ_by_a_constant_are_not_called_unpaired() -> None:
     smooth = 2.0 + np.arange(1.0, 2001.0) ** -0.5
-    found = pair_correlation(smooth, smooth + 0.04)
-    assert found is None or found > 0.9
+    correlation = pair_correlation(smooth, smooth + 0.04)
+    assert correlation is None or correlation > 0.9

@@ -63,9 +63,9 @@ def test_priors_by_recipe_and_by_policy() -> None:
     assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0016)
     assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0060)
     declared = criteria_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
-    found = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
-    assert found.tau == pytest.approx(0.002)
-    assert "8 reruns at 1 B" in found.basis
+    prior = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
+    assert prior.tau == pytest.approx(0.002)
+    assert "8 reruns at 1 B" in prior.basis
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=8))
@@ -73,17 +73,17 @@ def test_shrinkage_twin(means: list[float]) -> None:
     mean = sum(means) / len(means)
     squares = sum((value - mean) ** 2 for value in means)
     expected = math.sqrt((4 * PRIOR.tau**2 + squares) / (4 + len(means) - 1))
-    found = floor_of(means)
-    assert found.tau == pytest.approx(expected, rel=1e-9)
-    assert found.df == 4 + len(means) - 1
-    assert found.source == ("prior" if len(means) == 1 else "replicates")
+    floor = floor_of(means)
+    assert floor.tau == pytest.approx(expected, rel=1e-9)
+    assert floor.df == 4 + len(means) - 1
+    assert floor.source == ("prior" if len(means) == 1 else "replicates")
 
 
 def test_controls_join_the_baselines_first_seed() -> None:
-    found = floor_of([1.0, 2.0, 5.0], seeds=[0, 0, 7], controls=[3.0])
-    assert found.measured_df == 2
-    assert found.measured == pytest.approx(1.0)
-    assert found.source == "replicates and controls"
+    floor = floor_of([1.0, 2.0, 5.0], seeds=[0, 0, 7], controls=[3.0])
+    assert floor.measured_df == 2
+    assert floor.measured == pytest.approx(1.0)
+    assert floor.source == "replicates and controls"
     assert floor_of([1.0], controls=[3.0]).source == "controls"
     assert floor_of([1.0, 9.0], seeds=[0, 1]).source == "prior"
 
@@ -118,18 +118,18 @@ def test_nvidias_example() -> None:
 def test_several_seeds_use_the_spread_of_their_gaps() -> None:
     gaps = np.array([0.010, 0.014, 0.003])
     arm = floor_of([1.0, 1.1, 1.2], seeds=[0, 1, 2])
-    found = run_term_over_seeds(gaps, arm, arm)
+    term = run_term_over_seeds(gaps, arm, arm)
     squares = float(((gaps - gaps.mean()) ** 2).sum())
-    assert found.df == 6
-    assert found.variance == pytest.approx((4 * 2 * PRIOR.tau**2 + squares) / 6 / 3)
+    assert term.df == 6
+    assert term.variance == pytest.approx((4 * 2 * PRIOR.tau**2 + squares) / 6 / 3)
 
 
 def test_df_joins_the_terms_by_satterthwaite() -> None:
     run = run_term(floor_of([1.0]), floor_of([1.0]))
-    found = interval(0.1, StandardError(value=0.001, df=12.0), run)
+    joined = interval(0.1, StandardError(value=0.001, df=12.0), run)
     v, w = run.variance, 0.001**2
-    assert found.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
-    assert found.half_width(0.95) == pytest.approx(t_quantile(0.95, found.df) * math.sqrt(v + w))
+    assert joined.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
+    assert joined.half_width(0.95) == pytest.approx(t_quantile(0.95, joined.df) * math.sqrt(v + w))
 
 
 def test_t_quantile_against_scipys_distribution() -> None:
@@ -142,8 +142,8 @@ def test_t_quantile_against_scipys_distribution() -> None:
 
 def test_arms_without_any_noise_give_a_point() -> None:
     still = Prior(tau=0.0, df=4.0, basis="declared")
-    found = interval(0.2, NO_WITHIN, run_term(floor_of([1.0], still), floor_of([1.0], still)))
-    assert found.bounds(0.95) == (0.2, 0.2)
+    joined = interval(0.2, NO_WITHIN, run_term(floor_of([1.0], still), floor_of([1.0], still)))
+    assert joined.bounds(0.95) == (0.2, 0.2)
 
 
 def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:

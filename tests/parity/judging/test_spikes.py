@@ -19,8 +19,8 @@ def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
 
 
 def test_no_spikes_in_quiet_noise() -> None:
-    found = find_spikes(quiet(), 3.0)
-    assert (found.baseline, found.candidate, found.masked_share) == (0, 0, 0.0)
+    spikes = find_spikes(quiet(), 3.0)
+    assert (spikes.baseline, spikes.candidate, spikes.masked_share) == (0, 0, 0.0)
 
 
 def test_spikes_are_masked_widened_and_attributed() -> None:
@@ -28,21 +28,21 @@ def test_spikes_are_masked_widened_and_attributed() -> None:
     gap[100:103] += 1.0
     gap[200:204] -= 1.0
     gap[300] += 1.0
-    found = find_spikes(gap, 3.0)
-    assert (found.baseline, found.candidate) == (1, 2)
-    assert np.flatnonzero(found.mask).tolist() == [*range(95, 108), *range(195, 209), *range(295, 306)]
-    assert abs(found.masked_gap.mean()) < 0.001
-    assert found.masked_gap[100] == pytest.approx(np.interp(100, [94, 108], [gap[94], gap[108]]))
+    spikes = find_spikes(gap, 3.0)
+    assert (spikes.baseline, spikes.candidate) == (1, 2)
+    assert np.flatnonzero(spikes.mask).tolist() == [*range(95, 108), *range(195, 209), *range(295, 306)]
+    assert abs(spikes.masked_gap.mean()) < 0.001
+    assert spikes.masked_gap[100] == pytest.approx(np.interp(100, [94, 108], [gap[94], gap[108]]))
 
 
 def test_a_divergence_at_the_end_is_masked_for_the_mean_but_kept_for_the_divergence_rule() -> None:
     gap = quiet()
     gap[-30:] += np.linspace(0, 4, 30)
-    found = find_spikes(gap, 3.0)
-    assert found.divergence_gap[-1] == gap[-1]
-    assert found.masked_gap[-1] < 0.1
-    assert diverged_late(found.divergence_gap, 0.03)
-    assert not diverged_late(found.masked_gap, 0.03)
+    spikes = find_spikes(gap, 3.0)
+    assert spikes.divergence_gap[-1] == gap[-1]
+    assert spikes.masked_gap[-1] < 0.1
+    assert diverged_late(spikes.divergence_gap, 0.03)
+    assert not diverged_late(spikes.masked_gap, 0.03)
 
 
 def test_a_spike_that_recovers_is_no_divergence() -> None:
@@ -103,11 +103,11 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
     for at in late:
         gap[at] += 0.15
     gap[3000] -= 0.15
-    found = spikes_over_run(gap, 10 * np.arange(4000), 3.0)
-    assert found is not None
-    assert (found.candidate, found.baseline, found.blocks) == (7, 1, 20)
-    assert found.p_candidate_more == pytest.approx(9 / 256)
-    assert found.steps == ((30_000,), tuple(10 * at for at in late))
+    spikes = spikes_over_run(gap, 10 * np.arange(4000), 3.0)
+    assert spikes is not None
+    assert (spikes.candidate, spikes.baseline, spikes.blocks) == (7, 1, 20)
+    assert spikes.p_candidate_more == pytest.approx(9 / 256)
+    assert spikes.steps == ((30_000,), tuple(10 * at for at in late))
     assert find_spikes(gap, 3.0).candidate < 7
     mirrored = spikes_over_run(-gap, np.arange(4000), 3.0)
     assert mirrored is not None

@@ -33,8 +33,8 @@ def test_an_arm_without_a_run_is_refused(make_run: MakeRun, one_percent: Criteri
 
 def test_one_verdict_a_candidate_in_order(make_run: MakeRun, one_percent: Criteria) -> None:
     candidates = {"good": [make_run(seed=2)], "bad": [make_run(seed=3, gap=0.1)]}
-    found = judge([make_run()], candidates, one_percent, planned_steps=2000)
-    assert [(verdict.candidate, verdict.verdict) for verdict in found] == [("good", "pass"), ("bad", "fail")]
+    verdicts = judge([make_run()], candidates, one_percent, planned_steps=2000)
+    assert [(verdict.candidate, verdict.verdict) for verdict in verdicts] == [("good", "pass"), ("bad", "fail")]
 
 
 # The edge table

@@ -57,13 +57,13 @@ def test_ols_change_twin() -> None:
 
 def test_drift_error_of_white_noise_is_that_of_least_squares() -> None:
     n, steps = 4000, np.arange(4000)
-    errors, found = [], []
+    errors, changes = [], []
     for seed in range(40):
         change, se = drift(np.random.default_rng(seed).normal(size=n), steps)
-        found.append(change)
+        changes.append(change)
         errors.append(se)
     assert np.mean(errors) == pytest.approx(np.sqrt(12 / n), rel=0.15)
-    assert np.std(found) == pytest.approx(np.sqrt(12 / n), rel=0.35)
+    assert np.std(changes) == pytest.approx(np.sqrt(12 / n), rel=0.35)
     assert drift(np.ones(5), np.arange(5)) == (0.0, 0.0)
 
 
@@ -84,9 +84,9 @@ def test_a_decay_that_starts_inside_the_window_is_judged_alone() -> None:
     window = make_window(2000, 0, 0.2, "declared")
     steps = np.arange(2000)
     late_decay = np.where(steps < 1750, 1.0, 1.0 - (steps - 1750) / 250)
-    found = decay_phase(window, with_rate(late_decay), 200)
-    assert (found.first, found.last, found.decay_from) == (1751, 1999, 1751)
-    assert "decay phase from step 1751" in found.rule
+    decay = decay_phase(window, with_rate(late_decay), 200)
+    assert (decay.first, decay.last, decay.decay_from) == (1751, 1999, 1751)
+    assert "decay phase from step 1751" in decay.rule
 
 
 @pytest.mark.parametrize("kind", ["cosine", "constant", "short decay", "no rate", "nan"])

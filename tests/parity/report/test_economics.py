@@ -10,22 +10,22 @@ DOCUMENT = {
 
 
 def test_saved_hours_and_money() -> None:
-    found = worth(DOCUMENT, FullRun(device_hours=1000.0, price=2.5, check_devices=8))
-    assert found is not None
-    assert (found.saved_hours, found.lo, found.hi) == pytest.approx((200.0, 0.0, 500.0))
-    assert (found.check_hours, found.saved_money, found.check_money) == pytest.approx((24.0, 500.0, 60.0))
-    assert found.sentence == (
+    gain = worth(DOCUMENT, FullRun(device_hours=1000.0, price=2.5, check_devices=8))
+    assert gain is not None
+    assert (gain.saved_hours, gain.lo, gain.hi) == pytest.approx((200.0, 0.0, 500.0))
+    assert (gain.check_hours, gain.saved_money, gain.check_money) == pytest.approx((24.0, 500.0, 60.0))
+    assert gain.sentence == (
         "nvfp4 saves 200 of 1,000 device hours (+0 to +500); this check took 24.0. At 2.5 an hour: +500, the check 60."
     )
 
 
 def test_a_slower_format_costs() -> None:
     slow = {**DOCUMENT, "net_speedup": {"value": 0.8, "lo": 0.75, "hi": 0.85}}
-    found = worth(slow, FullRun(device_hours=1000.0))
-    assert found is not None
-    assert found.saved_hours == pytest.approx(-250.0)
-    assert found.saved_money is None
-    assert "costs 250 of 1,000" in found.sentence
+    gain = worth(slow, FullRun(device_hours=1000.0))
+    assert gain is not None
+    assert gain.saved_hours == pytest.approx(-250.0)
+    assert gain.saved_money is None
+    assert "costs 250 of 1,000" in gain.sentence
 
 
 def test_without_a_net_speedup_nothing_is_claimed() -> None:

@@ -56,8 +56,8 @@ def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_pe
 def test_the_gap_panel_holds_what_matters_and_little_more(gap: float, make_run: MakeRun, one_percent: Criteria) -> None:
     base, cand = [make_run()], [make_run(seed=2, gap=gap)]
     document = judge(base, {"c": cand}, one_percent, planned_steps=2000)[0].document()
-    found = binned_gap(base, cand, one_percent, planned_steps=2000)
-    bottom, top = _gap_limits(document, found, (found.first_step + found.last_step) / 2)
+    bins = binned_gap(base, cand, one_percent, planned_steps=2000)
+    bottom, top = _gap_limits(document, bins, (bins.first_step + bins.last_step) / 2)
     needed = [0.0, document["margin"]["nats"], document["gap"]["lo"], document["gap"]["hi"]]
     assert bottom < min(needed)
     assert max(needed) < top
@@ -68,8 +68,8 @@ def test_an_early_transient_does_not_dwarf_the_window(make_run: MakeRun, one_per
     cand = make_run(seed=2)
     early = curve_from_arrays(cand.steps, cand.loss + np.where(cand.steps < 300, 3.0, 0.0))
     document = judge([make_run()], {"c": [early]}, one_percent, planned_steps=2000)[0].document()
-    found = binned_gap([make_run()], [early], one_percent, planned_steps=2000)
-    assert _gap_limits(document, found, (found.first_step + found.last_step) / 2)[1] < 0.2
+    bins = binned_gap([make_run()], [early], one_percent, planned_steps=2000)
+    assert _gap_limits(document, bins, (bins.first_step + bins.last_step) / 2)[1] < 0.2
 
 
 def test_labels_keep_apart_and_near_events_become_one() -> None:

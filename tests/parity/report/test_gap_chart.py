@@ -17,20 +17,20 @@ def cut(run: Curve, keep: slice, **extra: object) -> Curve:
 
 def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Criteria) -> None:
     base, cand = make_run(1000), make_run(1000, seed=2, gap=0.05)
-    found = binned_gap([base], [cand], one_percent, bins=7, planned_steps=1000)
-    assert found.first_step[0] == 0
-    assert found.last_step[-1] == 999
-    assert found.n.sum() == 1000
-    for first, last, mean, n in zip(found.first_step, found.last_step, found.mean, found.n, strict=True):
+    bins = binned_gap([base], [cand], one_percent, bins=7, planned_steps=1000)
+    assert bins.first_step[0] == 0
+    assert bins.last_step[-1] == 999
+    assert bins.n.sum() == 1000
+    for first, last, mean, n in zip(bins.first_step, bins.last_step, bins.mean, bins.n, strict=True):
         inside = (base.steps >= first) & (base.steps <= last)
         assert n == inside.sum()
         assert mean == pytest.approx((cand.loss - base.loss)[inside].mean())
-    assert (found.lo < found.mean).all()
-    assert (found.mean < found.hi).all()
-    assert found.window == (800, 999)
-    assert found.level == pytest.approx(base.loss[800:].mean())
-    assert found.margin_nats == pytest.approx(0.01 * base.loss[800:].mean())
-    assert not found.level_is_provisional
+    assert (bins.lo < bins.mean).all()
+    assert (bins.mean < bins.hi).all()
+    assert bins.window == (800, 999)
+    assert bins.level == pytest.approx(base.loss[800:].mean())
+    assert bins.margin_nats == pytest.approx(0.01 * base.loss[800:].mean())
+    assert not bins.level_is_provisional
 
 
 def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run: MakeRun, one_percent: Criteria) -> None:
@@ -44,31 +44,31 @@ def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run:
 
 
 def test_unfinished_pairs_show_their_common_prefix(make_run: MakeRun, one_percent: Criteria) -> None:
-    found = binned_gap([cut(make_run(1000), slice(0, 600))], [cut(make_run(1000, seed=2), slice(0, 300))], one_percent, planned_steps=1000)
-    assert found.last_step[-1] == 299
-    assert found.level_is_provisional
-    assert found.margin_nats is not None
-    assert found.window == (800, 999)
+    bins = binned_gap([cut(make_run(1000), slice(0, 600))], [cut(make_run(1000, seed=2), slice(0, 300))], one_percent, planned_steps=1000)
+    assert bins.last_step[-1] == 299
+    assert bins.level_is_provisional
+    assert bins.margin_nats is not None
+    assert bins.window == (800, 999)
 
 
 def test_a_run_that_has_just_started_does_not_shorten_the_chart(make_run: MakeRun, one_percent: Criteria) -> None:
     late = cut(make_run(1000, seed=3), slice(0, 10))
-    found = binned_gap([make_run(1000)], [make_run(1000, seed=2), late], one_percent, bins=20, planned_steps=1000)
-    assert found.last_step[-1] == 999
-    assert np.isfinite(found.mean).all()
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2), late], one_percent, bins=20, planned_steps=1000)
+    assert bins.last_step[-1] == 999
+    assert np.isfinite(bins.mean).all()
 
 
 def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) -> None:
     run = make_run(1000, seed=2)
     loss = run.loss.copy()
     loss[[10, 500]] = np.nan, np.inf
-    found = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, planned_steps=1000)
-    assert found.nonfinite_candidate.tolist() == [10, 500]
-    assert found.nonfinite_baseline.tolist() == []
-    assert found.n.sum() == 998
+    bins = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, planned_steps=1000)
+    assert bins.nonfinite_candidate.tolist() == [10, 500]
+    assert bins.nonfinite_baseline.tolist() == []
+    assert bins.n.sum() == 998
     part = binned_gap([make_run(1000)], [curve_from_arrays(run.steps, loss)], one_percent, planned_steps=1000, first_step=11, last_step=600)
     assert part.nonfinite_candidate.tolist() == [500]
-    assert np.isfinite(found.mean).all()
+    assert np.isfinite(bins.mean).all()
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) ->
 def test_hardly_anything_is_no_error(
     base: tuple[list[int], list[float]], cand: tuple[list[int], list[float]], one_percent: Criteria
 ) -> None:
-    found = binned_gap([curve_from_arrays(*base)], [curve_from_arrays(*cand)], one_percent)
-    assert len(found.mean) == len(found.lo) == len(found.first_step) <= 1
+    bins = binned_gap([curve_from_arrays(*base)], [curve_from_arrays(*cand)], one_percent)
+    assert len(bins.mean) == len(bins.lo) == len(bins.first_step) <= 1
     assert binned_gap([], [], one_percent).mean.tolist() == []
 
 
 def test_zoom(make_run: MakeRun, one_percent: Criteria) -> None:
-    found = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=50, first_step=100, last_step=149)
-    assert (found.first_step[0], found.last_step[-1], len(found.n)) == (100, 149, 50)
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=50, first_step=100, last_step=149)
+    assert (bins.first_step[0], bins.last_step[-1], len(bins.n)) == (100, 149, 50)
 
 
 def test_other_grids_are_joined(make_run: MakeRun, one_percent: Criteria) -> None:
-    found = binned_gap([make_run(1000)], [cut(make_run(1000, seed=2), slice(0, None, 5))], one_percent, bins=10)
-    assert found.n.tolist() == [20] * 10
+    bins = binned_gap([make_run(1000)], [cut(make_run(1000, seed=2), slice(0, None, 5))], one_percent, bins=10)
+    assert bins.n.tolist() == [20] * 10
 
 
 def test_an_unmeasured_noise_floor_gives_no_margin(make_run: MakeRun) -> None:
@@ -140,8 +140,8 @@ def test_edges_begin_at_the_first_step_and_are_no_more_than_asked(first: int, la
 
 
 def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criteria) -> None:
-    found = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=40, planned_steps=1000, log=True)
-    width = found.last_step - found.first_step + 1
+    bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, bins=40, planned_steps=1000, log=True)
+    width = bins.last_step - bins.first_step + 1
     assert width[0] == 1
     assert width[-1] > 100
-    assert found.n.sum() == 1000
+    assert bins.n.sum() == 1000

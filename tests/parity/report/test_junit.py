@@ -77,5 +77,5 @@ def test_a_reused_baseline_and_where_the_verdict_comes_from_are_told(make_run: M
     assert suite is not None
     (case,) = (case for case in suite.findall("testcase") if case.get("name") == "same ground")
     assert (case[0].tag, (case[0].text or "").endswith(note.removeprefix(REUSED))) == ("system-out", True)
-    told = {item.get("name"): item.get("value") for item in suite.iter("property")}
-    assert (told["origin"], "url" in told) == (facts["origin"], False)
+    properties = {item.get("name"): item.get("value") for item in suite.iter("property")}
+    assert (properties["origin"], "url" in properties) == (facts["origin"], False)

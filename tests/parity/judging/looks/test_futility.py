@@ -16,9 +16,9 @@ def stopped_at(base: np.ndarray, cand: np.ndarray, planned: int, policy: Criteri
     state = early_stop(planned)
     for left, right in zip(base, cand, strict=True):
         state = observe(state, float(left), float(right))
-        found = look(state, policy, candidate_recipe=recipe)
-        if found and found.hopeless:
-            return found.step
+        seen = look(state, policy, candidate_recipe=recipe)
+        if seen and seen.hopeless:
+            return seen.step
     return None
 
 
@@ -32,15 +32,15 @@ def feed(base: np.ndarray, cand: np.ndarray, planned: int) -> EarlyStop:
 def test_slow_twin() -> None:
     rng = np.random.default_rng(0)
     base, gap = 3.0 + rng.normal(0, 0.1, 300), rng.normal(0.2, 0.02, 300)
-    found = look(feed(base, base + gap, 2000), POLICY)
-    assert found is not None
+    seen = look(feed(base, base + gap, 2000), POLICY)
+    assert seen is not None
     blocks = [np.mean(gap[100 + 10 * i : 110 + 10 * i]) for i in range(20)]
     level = np.mean(base[100:])
     quantile = student.ppf(1 - 0.01 / 180, 19)
     run = 3 * math.sqrt(2) * 0.0008 * level
-    assert found.mean == pytest.approx(np.mean(blocks))
-    assert found.lower == pytest.approx(np.mean(blocks) - 1.5 * quantile * np.std(blocks, ddof=1) / math.sqrt(20) - run)
-    assert found.limit == pytest.approx(3 * 0.01 * level)
+    assert seen.mean == pytest.approx(np.mean(blocks))
+    assert seen.lower == pytest.approx(np.mean(blocks) - 1.5 * quantile * np.std(blocks, ddof=1) / math.sqrt(20) - run)
+    assert seen.limit == pytest.approx(3 * 0.01 * level)
 
 
 def test_a10_real_reruns_are_never_stopped_up_to_two_percent_and_always_at_five(reruns: tuple[Curve, ...]) -> None:
@@ -89,5 +89,5 @@ def test_non_finite_steps_are_left_out_and_a_noise_floor_gives_no_look() -> None
 
 
 def test_the_sentence_has_the_numbers() -> None:
-    found = Look(hopeless=True, step=1200, mean=0.25, lower=0.2, limit=0.1)
-    assert found.sentence == "hopeless after 1,200 paired steps: gap +0.2500 nats, lower bound +0.2000, limit 0.1000"
+    seen = Look(hopeless=True, step=1200, mean=0.25, lower=0.2, limit=0.1)
+    assert seen.sentence == "hopeless after 1,200 paired steps: gap +0.2500 nats, lower bound +0.2000, limit 0.1000"

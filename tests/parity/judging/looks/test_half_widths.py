@@ -27,8 +27,8 @@ def arms(make_run: MakeRun) -> tuple[list[Curve], list[Curve]]:
 
 @pytest.mark.parametrize("steps", [STEPS, 1000, 525])
 def test_a_look_is_the_verdict_of_a_plan_that_ends_there(arms: tuple[list[Curve], list[Curve]], one_percent: Criteria, steps: int) -> None:
-    found = half_widths(*arms, one_percent, planned_steps=STEPS)
-    (look,) = (look for look in found.looks if look.step == steps - 1)
+    widths = half_widths(*arms, one_percent, planned_steps=STEPS)
+    (look,) = (look for look in widths.looks if look.step == steps - 1)
     base, cand = ([cut(run, steps) for run in arm] for arm in arms)
     (verdict,) = judge(base, {"cand": cand}, one_percent, planned_steps=steps)
     assert verdict.gap is not None
@@ -71,26 +71,26 @@ def test_the_forecast_is_near_what_comes(arms: tuple[list[Curve], list[Curve]], 
 
 def test_a_run_that_is_behind_counts_where_it_has_been(arms: tuple[list[Curve], list[Curve]], one_percent: Criteria) -> None:
     (base, base_2), (cand, cand_2) = arms
-    found = half_widths([base, cut(base_2, 600)], [cand, cut(cand_2, 600)], one_percent, planned_steps=STEPS)
-    runs = {look.step: (look.baseline_runs, look.candidate_runs) for look in found.looks}
+    widths = half_widths([base, cut(base_2, 600)], [cand, cut(cand_2, 600)], one_percent, planned_steps=STEPS)
+    runs = {look.step: (look.baseline_runs, look.candidate_runs) for look in widths.looks}
     assert (runs[599], runs[749], runs[STEPS - 1]) == ((2, 2), (1, 1), (1, 1))
-    assert [step for step, _ in found.forecast] == [STEPS - 1]
+    assert [step for step, _ in widths.forecast] == [STEPS - 1]
 
 
 @pytest.mark.parametrize(
-    ("gap", "margin", "said"),
+    ("gap", "margin", "words"),
     [
         (0.0, "2.0%", "narrow enough to decide, since step"),
         (0.05, "1.0%", "narrow enough to decide, since step"),
         (0.027, "1.0%", "Run-to-run noise alone is wider than that"),
     ],
 )
-def test_the_end_in_words(make_run: MakeRun, gap: float, margin: str, said: str) -> None:
+def test_the_end_in_words(make_run: MakeRun, gap: float, margin: str, words: str) -> None:
     base, cand = make_run(STEPS, seed=1), make_run(STEPS, seed=3, gap=gap)
-    found = half_widths([base], [cand], criteria_from_mapping({"margin": margin}), planned_steps=STEPS)
-    assert said in found.sentence
-    assert found.forecast == ()
-    assert found.looks[-1].decides == ("narrow" in said)
+    widths = half_widths([base], [cand], criteria_from_mapping({"margin": margin}), planned_steps=STEPS)
+    assert words in widths.sentence
+    assert widths.forecast == ()
+    assert widths.looks[-1].decides == ("narrow" in words)
 
 
 def test_hardly_anything_is_no_error(make_run: MakeRun, one_percent: Criteria) -> None:

@@ -31,8 +31,8 @@ def test_all_forms_say_the_same(tmp_path: Path) -> None:
     mapped = written(tmp_path, "e.json", '{"arc": {"accuracy": 0.5, "n": 4}}')
     objects = written(tmp_path, "f.json", '[{"task": "arc", "correct": 2, "n": 4}]')
     for name in (rows, counts, correct, listed, mapped, objects):
-        found = read_accuracy(name)["arc"]
-        assert (found.correct, found.items) == (2, 4)
+        result = read_accuracy(name)["arc"]
+        assert (result.correct, result.items) == (2, 4)
     assert read_accuracy(rows)["arc"].by_item == {"x": True, "y": False, "z": True, "w": False}
     assert not read_accuracy(counts)["arc"].by_item
 
@@ -131,8 +131,8 @@ def test_as_a_gate_it_decides_and_the_bundle_proves_it(
     points: str, code: int, first: str, evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = str(tmp_path / "out.zip")
-    found, out, _ = compare(capsys, *evaluated, "--gate", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
-    assert (found, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
+    exit_code, out, _ = compare(capsys, *evaluated, "--gate", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
+    assert (exit_code, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
     with pytest.raises(SystemExit) as left:
         main(["verify", bundle])
     assert left.value.code == 0

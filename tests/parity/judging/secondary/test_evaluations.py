@@ -6,17 +6,15 @@ from parity.judging.secondary.evaluations import accuracy_gap, paired_accuracy
 
 def test_newcombes_published_example() -> None:
     """56/70 against 48/80: 0.20, interval 0.0524 to 0.3339 (Newcombe 1998, table II, method 10)."""
-    found = accuracy_gap((48, 80), (56, 70), 0.01)
-    assert (found.gap, found.lo, found.hi) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    gap = accuracy_gap((48, 80), (56, 70), 0.01)
+    assert (gap.gap, gap.lo, gap.hi) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
 
 
 def test_unpaired_agrees_with_statsmodels() -> None:
     from statsmodels.stats.proportion import confint_proportions_2indep
 
-    found = accuracy_gap((700, 1000), (680, 1000), 0.02)
-    assert (found.lo, found.hi) == pytest.approx(
-        confint_proportions_2indep(680, 1000, 700, 1000, method="newcomb", compare="diff"), abs=1e-9
-    )
+    gap = accuracy_gap((700, 1000), (680, 1000), 0.02)
+    assert (gap.lo, gap.hi) == pytest.approx(confint_proportions_2indep(680, 1000, 700, 1000, method="newcomb", compare="diff"), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -26,9 +24,9 @@ def test_paired_states(worse: int, margin: float, state: str) -> None:
     base = np.array([True] * 700 + [False] * 300)
     cand = base.copy()
     cand[:worse] = False
-    found = paired_accuracy(base.tolist(), cand.tolist(), margin)
-    assert found.gap == pytest.approx(-worse / 1000)
-    assert found.state == state
+    gap = paired_accuracy(base.tolist(), cand.tolist(), margin)
+    assert gap.gap == pytest.approx(-worse / 1000)
+    assert gap.state == state
 
 
 def test_pairing_narrows_the_interval() -> None:
@@ -45,8 +43,8 @@ def test_coverage_of_the_paired_interval() -> None:
     for _ in range(500):
         base = rng.random(400) < 0.7
         cand = np.where(rng.random(400) < 0.1, rng.random(400) < 0.5, base)
-        found = paired_accuracy(base.tolist(), cand.tolist(), 0.02)
-        hits += found.lo <= 0.1 * (0.5 - 0.7) <= found.hi
+        gap = paired_accuracy(base.tolist(), cand.tolist(), 0.02)
+        hits += gap.lo <= 0.1 * (0.5 - 0.7) <= gap.hi
     assert 0.92 <= hits / 500 <= 0.98
 
 

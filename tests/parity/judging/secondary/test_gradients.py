@@ -20,10 +20,10 @@ def run(factor: float, seed: int, spikes: int = 0) -> Curve:
 
 @pytest.mark.parametrize(("factor", "state"), [(1.0, "inside"), (1.05, "inside"), (1.3, "outside"), (0.7, "outside"), (1.10, "open")])
 def test_states(factor: float, state: str) -> None:
-    found = gradient_parity((run(1.0, 1),), (run(factor, 2),), STEPS, 0.95)
-    assert found is not None
-    assert found.ratio == pytest.approx(factor, rel=0.01)
-    assert found.state == state
+    parity = gradient_parity((run(1.0, 1),), (run(factor, 2),), STEPS, 0.95)
+    assert parity is not None
+    assert parity.ratio == pytest.approx(factor, rel=0.01)
+    assert parity.state == state
 
 
 def test_tails_and_run_noise() -> None:

@@ -18,12 +18,12 @@ def timed(seconds: float, seed: int, n: int = 1000, sd: float = 0.05) -> Curve:
 def test_the_ratio_ignores_compilation_and_covers_the_truth() -> None:
     hits = 0
     for seed in range(100):
-        found = throughput([timed(1.4, 2 * seed)], [timed(1.0, 2 * seed + 1)], 0.95)
-        assert found is not None
-        hits += found.ratio.lo <= 1.4 <= found.ratio.hi
+        speed = throughput([timed(1.4, 2 * seed)], [timed(1.0, 2 * seed + 1)], 0.95)
+        assert speed is not None
+        hits += speed.ratio.lo <= 1.4 <= speed.ratio.hi
     assert hits >= 88
-    assert found.ratio.value == pytest.approx(1.4, rel=0.02)
-    assert found.baseline_step_seconds == pytest.approx(1.4, rel=0.02)
+    assert speed.ratio.value == pytest.approx(1.4, rel=0.02)
+    assert speed.baseline_step_seconds == pytest.approx(1.4, rel=0.02)
 
 
 def test_runs_that_differ_widen_the_interval() -> None:
@@ -48,18 +48,18 @@ def test_missing_or_useless_times_give_nothing() -> None:
 def test_a_fast_format_with_a_high_tax_is_worth_little() -> None:
     """1.4 x as fast with 36 % more tokens is worth 1.03 x."""
     tax = TokenTax(estimate=0.36, lo=0.30, hi=0.42, caveat="")
-    found = net_speedup(Ratio(value=1.4, lo=1.38, hi=1.42), tax)
-    assert found is not None
-    assert found.value == pytest.approx(1.03, abs=0.005)
-    assert found.lo == pytest.approx(found.value * math.exp(-math.hypot(math.log(1.4 / 1.38), math.log(1.42 / 1.36))))
-    assert found.lo < 1.0 < found.hi
+    speedup = net_speedup(Ratio(value=1.4, lo=1.38, hi=1.42), tax)
+    assert speedup is not None
+    assert speedup.value == pytest.approx(1.03, abs=0.005)
+    assert speedup.lo == pytest.approx(speedup.value * math.exp(-math.hypot(math.log(1.4 / 1.38), math.log(1.42 / 1.36))))
+    assert speedup.lo < 1.0 < speedup.hi
     assert net_speedup(Ratio(value=1.4, lo=1.4, hi=1.4), TokenTax(estimate=0.1, lo=0.0, hi=float("inf"), caveat="")) is None
 
 
 def test_rates_of_a_device_are_medians_without_the_start() -> None:
     columns = {"step_seconds": np.ones(100), "tflops": np.where(np.arange(100) < 10, 0.0, 400.0)}
     with_rate = curve_from_arrays(np.arange(100), np.ones(100), columns=columns)
-    found = throughput([with_rate], [timed(1.0, 0)], 0.95)
-    assert found is not None
-    assert found.tflops == (400.0, None)
-    assert found.tokens_per_second == (None, None)
+    speed = throughput([with_rate], [timed(1.0, 0)], 0.95)
+    assert speed is not None
+    assert speed.tflops == (400.0, None)
+    assert speed.tokens_per_second == (None, None)

@@ -23,26 +23,26 @@ def taxed(n: int, tax: float, seed: int) -> float:
 
 @pytest.mark.parametrize("tax", [0.0, 0.05, 0.15, 0.36])
 def test_a11_bias_and_spread(tax: float) -> None:
-    found = np.array([taxed(2000, tax, seed) for seed in range(20)])
-    assert abs(found.mean() - tax) <= 0.02
-    assert found.std() <= 0.04
+    taxes = np.array([taxed(2000, tax, seed) for seed in range(20)])
+    assert abs(taxes.mean() - tax) <= 0.02
+    assert taxes.std() <= 0.04
 
 
 def test_an_exact_law_gives_the_exact_tax() -> None:
     t = np.arange(1.0, 5001.0)
     window = np.arange(4001, 5000)
     gap = float(np.mean(TRUE.at(t[window] / 1.25) - TRUE.at(t[window])))
-    found = token_tax(TRUE, window, 0, gap, 0.0, 2 * gap, constant_rate=False)
-    assert found.estimate == pytest.approx(0.25, abs=1e-6)
-    assert found.lo == pytest.approx(0.0, abs=1e-6)
-    assert found.hi > 0.5
-    assert "iso-loss shift" in found.caveat
+    tax = token_tax(TRUE, window, 0, gap, 0.0, 2 * gap, constant_rate=False)
+    assert tax.estimate == pytest.approx(0.25, abs=1e-6)
+    assert tax.lo == pytest.approx(0.0, abs=1e-6)
+    assert tax.hi > 0.5
+    assert "iso-loss shift" in tax.caveat
 
 
 def test_a_gap_that_no_shift_explains_is_unbounded() -> None:
     window = np.arange(4000, 5000)
-    found = token_tax(TRUE, window, 0, 50.0, -50.0, 50.0, constant_rate=True)
-    assert (found.estimate, found.lo) == (float("inf"), -1.0)
+    tax = token_tax(TRUE, window, 0, 50.0, -50.0, 50.0, constant_rate=True)
+    assert (tax.estimate, tax.lo) == (float("inf"), -1.0)
 
 
 def test_without_a_decline_or_points_there_is_no_law() -> None:

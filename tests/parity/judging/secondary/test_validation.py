@@ -16,12 +16,12 @@ def evaluated(run: Curve, offset: float, every: int = 50) -> Curve:
 def test_validation_gap_is_the_mean_over_common_evaluations(make_run: MakeRun, one_percent: Criteria) -> None:
     base, cand = evaluated(make_run(), 0.5), evaluated(make_run(seed=2), 0.52, every=100)
     (verdict,) = judge([base], {"c": [cand]}, one_percent, planned_steps=2000)
-    found = verdict.document()["validation"]
+    gap = verdict.document()["validation"]
     steps = np.arange(1600, 2000, 100)
-    assert found["n"] == 4
-    assert found["mean"] == pytest.approx((cand.loss[steps] + 0.52 - base.loss[steps] - 0.5).mean())
-    assert found["lo"] < found["mean"] < found["hi"]
-    assert found["hi"] - found["lo"] > 2 * 2.7 * verdict.document()["se_parts"]["run"]
+    assert gap["n"] == 4
+    assert gap["mean"] == pytest.approx((cand.loss[steps] + 0.52 - base.loss[steps] - 0.5).mean())
+    assert gap["lo"] < gap["mean"] < gap["hi"]
+    assert gap["hi"] - gap["lo"] > 2 * 2.7 * verdict.document()["se_parts"]["run"]
 
 
 def test_without_evaluations_there_is_nothing(make_run: MakeRun, one_percent: Criteria) -> None:
