@@ -52,7 +52,6 @@ class Settings(BaseSettings):
     profile_steps: int = Field(
         default=0, ge=0, description="how many steps of each run are traced with jax.profiler; 0: none (docs/profiles.md)"
     )
-    nsys: bool = Field(default=False, description="record each run with Nsight Systems where nsys is on the PATH")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="how often a run writes a checkpoint")
     max_run_seconds: float | None = Field(default=None, gt=0, description="a run that trains for longer is failed; unset: no limit")
     max_run_memory_bytes: int | None = Field(default=None, gt=0, description="a run that takes more memory is failed; unset: no limit")

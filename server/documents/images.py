@@ -1,4 +1,4 @@
-"""Pictures for reports: the figure of a verdict, drawn once and kept by the verdict's id, and badges.
+"""Pictures for reports: the figure of a verdict, drawn once and kept by the verdict's id, and the data of badges.
 
 A verdict never changes, so neither does its figure; the engine's version is in the file's name, because the drawing may. matplotlib's
 settings belong to the process: one figure at a time.
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from xml.sax.saxutils import escape
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -31,9 +30,8 @@ Kind = Literal["svg", "png", "pdf"]
 _drawing = threading.Lock()
 
 _WORST_FIRST = ("fail", "inconclusive", "pass")
-# The page's own colours, dark enough for white letters.
+# The page's own colors, dark enough for white letters.
 _COLOURS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
-_LETTER_PIXELS, _PAD_PIXELS = 6.6, 6
 
 
 def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
@@ -89,16 +87,3 @@ def _badge(status: str, documents: Sequence[Mapping[str, Any]]) -> Badge:
     gap = worst["gap"]
     words = f"{worst['candidate']['name']} {worst['verdict']}" + (f", gap {signed(gap['mean'], 4)} nats" if gap else "")
     return Badge(schemaVersion=1, label="parity", message=f"{MARKS[worst['verdict']]} {words}", color=_COLOURS[worst["verdict"]])
-
-
-def badge_svg(made: Badge) -> str:
-    """The badge as SVG without a script, a font or a link."""
-    left, right = (round(len(text) * _LETTER_PIXELS) + 2 * _PAD_PIXELS for text in (made.label, made.message))
-    label, message, title = (escape(text, {'"': "&quot;"}) for text in (made.label, made.message, f"{made.label}: {made.message}"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{title}"><title>{title}</title>'
-        f'<rect width="{left}" height="20" fill="#3c4043"/><rect x="{left}" width="{right}" height="20" fill="{made.color}"/>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-        f'<text x="{_PAD_PIXELS}" y="14" textLength="{left - 2 * _PAD_PIXELS}">{label}</text>'
-        f'<text x="{left + _PAD_PIXELS}" y="14" textLength="{right - 2 * _PAD_PIXELS}">{message}</text></g></svg>\n'
-    )

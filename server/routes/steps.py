@@ -1,4 +1,4 @@
-"""Every step of a run over REST, nothing aggregated: JSON in pages; CSV, Arrow and Parquet as streams."""
+"""Every step of a run over REST, nothing aggregated: JSON in pages; CSV and Arrow as streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fastapi.responses import StreamingResponse
 
 from server.curves import formats
 from server.curves.buckets import kind_of
-from server.curves.parquet import PARQUET, parquet
 from server.database import store
 from server.database.store import Columns
 from server.errors import InvalidError
@@ -26,8 +25,8 @@ from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
 Kind = Literal["train", "validation", "profile"]
-Format = Literal["json", "csv", "arrow", "parquet"]
-_FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW), "parquet": (parquet, PARQUET)}
+Format = Literal["json", "csv", "arrow"]
+_FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW)}
 _STEPS_A_PAGE = 20_000
 
 
@@ -74,7 +73,7 @@ def steps(
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     if_none_match: IfNoneMatch = "",
 ) -> Response | StepsDocument:
-    """The curve of a run as it is recorded, the newest attempt winning. CSV, Arrow and Parquet hold all steps asked for, JSON a page."""
+    """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold every step of the range, JSON one page."""
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
@@ -90,7 +89,7 @@ def steps(
     content, media_type = _FORMS[chosen]
     parts = content(_parts(context, run_id, kind, first_step, last, wanted), wanted)
     headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
-    if "zstd" in accept_encoding and chosen != "parquet":  # whose pages are packed already
+    if "zstd" in accept_encoding:
         parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
     return StreamingResponse(parts, media_type=media_type, headers=headers)
 
@@ -126,7 +125,7 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Columns
 
 
 def _accepted(accept: str) -> Format:
-    forms: tuple[Format, ...] = ("arrow", "parquet", "csv")
+    forms: tuple[Format, ...] = ("arrow", "csv")
     return next((form for form in forms if _FORMS[form][1] in accept), "json")
 
 

@@ -7,7 +7,7 @@ const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
 const FEW_POINTS = 100; // so few are drawn as points too
-const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"]];
+const FORMATS = [["csv", "CSV"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
