@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from parity import criteria_from_mapping
 from parity.judging.interval import BinnedGap, Ground, binned_gap, gap_ground
 from parity.judging.looks.half_widths import HalfWidths, half_widths
-from server.curves import charted
+from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.database import store
 from server.database.states import JOB_ENDED
@@ -175,16 +175,18 @@ def _binned(
     Of a job that has ended it is kept for good; of one that trains until its runs have done a hundredth more, and for ranges alone.
     """
     criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
-    arms = charted.begun(job.arms[0]), charted.begun(candidate)
+    arms = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
     begun = [(run.id, run.epoch) for arm in arms for run in arm]
     key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
     kept, done = context.recent.get(key, _Kept), sum(run.steps_done for arm in arms for run in arm)
     is_part = first > 0 or last is not None
     if kept and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * kept.steps_done)):
         ground, end = kept.ground, math.inf if last is None else last
-        base, cand = (charted.losses(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True))
+        base, cand = (
+            loading.loss_curves(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True)
+        )
     else:
-        whole = charted.losses(session, arms[0]), charted.losses(session, arms[1])
+        whole = loading.loss_curves(session, arms[0]), loading.loss_curves(session, arms[1])
         ground = gap_ground(*whole, criteria, planned)
         context.recent.keep(key, _Kept(ground=ground, steps_done=done))
         base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
@@ -227,15 +229,15 @@ def interval_half_widths(
 def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
     """The looks; those that were made before are kept, except where a user's trainer may still send steps of long ago."""
     ended = job.status in JOB_ENDED
-    arms = [[run for run in charted.begun(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
+    arms = [[run for run in loading.begun_runs(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
     key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
     known = None if job.engine == "external" and not ended else context.recent.get(key, HalfWidths)
     found = half_widths(
-        charted.losses(session, arms[0], learning_rate=True),
-        charted.losses(session, arms[1]),
+        loading.loss_curves(session, arms[0], learning_rate=True),
+        loading.loss_curves(session, arms[1]),
         criteria_from_mapping(job.criteria),
         planned_steps=planned,
-        controls=charted.losses(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
+        controls=loading.loss_curves(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
         runs=None if ended else (len(baseline.runs), len(candidate.runs)),
         known=known.looks if known else (),
     )

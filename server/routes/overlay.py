@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from server.curves.overlay import Clock, Line, Recorded, overlay, seconds_of
+from server.curves.clock import Clock, seconds_of
+from server.curves.overlay import Line, Recorded, overlay
 from server.database import store
 from server.database.tables import Run
 from server.jobs import submit as jobs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.curves.overlay import RAW_STEPS, Clock, Recorded, overlay, seconds_of
+from server.curves.overlay import RAW_STEPS, Recorded, overlay
 
 
 def _by_hand(run, first, last, reduce):
@@ -52,23 +52,6 @@ def test_values_of_any_size_keep_seven_digits():
     values = np.array([1.23456789e-8, -123456.789, 0.0, 1e300, 1e-320])
     found = overlay([Recorded(steps=np.arange(5), values=values)], 5).lines[0].mean
     assert found == pytest.approx([1.234568e-8, -123456.8, 0.0, 1e300, 0.0], rel=1e-12, abs=1e-300)
-
-
-def test_time_of_training_counts_the_steps_between():
-    assert seconds_of(np.array([0, 10, 20]), np.array([1.0, 2.0, np.nan])).tolist() == [1.0, 21.0, 21.0]
-
-
-def test_time_goes_on_from_a_step_that_was_counted_before():
-    steps, seconds = np.arange(3, 300, 3), np.random.default_rng(1).uniform(0.1, 0.2, 99)
-    whole = seconds_of(steps, seconds)
-    clock = Clock(steps=steps[9::10], passed=whole[9::10])
-    assert clock.before(30) is None
-    assert clock.before(31) == (30, whole[9])
-    np.testing.assert_allclose(seconds_of(steps[40:], seconds[40:], clock.before(123)), whole[40:], rtol=1e-12)
-    early = Clock(steps=np.empty(0, np.int64), passed=np.empty(0)).with_some_of(steps[:50], whole[:50], 10)
-    late = early.with_some_of(steps[40:], whole[40:], 10)
-    assert late.steps.tolist() == clock.steps.tolist()
-    assert late.passed.tolist() == clock.passed.tolist()
 
 
 def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
