@@ -16,12 +16,13 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.worst import worst
 from parity.report.figures import draw_figure
 from parity.report.text import MARKS
 from parity.version import ENGINE_VERSION
 from parity.wording import signed
 from server.database.tables import Job, Verdict, is_id
-from server.documents.job import verdict_documents
+from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
 from server.jobs import submit as jobs
 from server.settings import Settings
@@ -29,9 +30,8 @@ from server.settings import Settings
 Kind = Literal["svg", "png", "pdf"]
 _drawing = threading.Lock()
 
-_WORST_FIRST = ("fail", "inconclusive", "pass")
 # The page's own colors, dark enough for white letters.
-_COLOURS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
+_COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 
 
 def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
@@ -81,9 +81,10 @@ def badge(session: Session, job_or_name: str) -> Badge:
 
 
 def _badge(status: str, documents: Sequence[Mapping[str, Any]]) -> Badge:
-    worst = min(documents, key=lambda document: _WORST_FIRST.index(document["verdict"]), default=None)
-    if worst is None:
-        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLOURS["none"])
-    gap = worst["gap"]
-    words = f"{worst['candidate']['name']} {worst['verdict']}" + (f", gap {signed(gap['mean'], 4)} nats" if gap else "")
-    return Badge(schemaVersion=1, label="parity", message=f"{MARKS[worst['verdict']]} {words}", color=_COLOURS[worst["verdict"]])
+    if not documents:
+        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLORS["none"])
+    outcome = worst(document["verdict"] for document in documents)
+    shown = next(document for document in documents if document["verdict"] == outcome)
+    gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+    message = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}"
+    return Badge(schemaVersion=1, label="parity", message=message, color=_COLORS[outcome])

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from server.database.tables import Baseline, Job, is_id
 from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
-from server.documents.job import JobSummary, job_summary, verdict_documents
+from server.documents.job import JobSummary, job_summary
+from server.documents.verdicts import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.pages.rendering import templates, visitor

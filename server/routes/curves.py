@@ -19,7 +19,7 @@ from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, seri
 from server.database import store
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run
-from server.documents.job import verdict_documents
+from server.documents.verdicts import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.jobs import external
 from server.jobs import submit as jobs

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.documents.job import event_document
 from server.jobs import submit as jobs
 from server.web.auth import is_still_known, requires
 from server.web.context import Context, InContext
@@ -82,4 +82,5 @@ async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[]
 
 
 def _frame(event: Event) -> bytes:
-    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(event_document(event))}\n\n".encode()
+    document = {"at": time_text(event.created_at), **event.payload}
+    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(document)}\n\n".encode()

@@ -12,7 +12,9 @@ from sqlalchemy import select
 
 from parity.judging.evidence import bundle_bytes
 from server.database.tables import Job, JobStatus
-from server.documents.job import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
+from server.documents.job import WHOLE, JobDocument, JobSummary, job_document, job_summary
+from server.documents.runs import RunDocument
+from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
 from server.jobs import submit as jobs
 from server.jobs.baselines import BaselineChoice, named_by

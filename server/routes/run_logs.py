@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import FileResponse
 
-from server.documents.job import attempt_documents
 from server.documents.run_logs import AttemptLog, artifact, attempt_logs
+from server.documents.runs import attempt_documents
 from server.jobs import external
 from server.web.auth import requires
 from server.web.context import InContext

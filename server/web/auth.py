@@ -51,7 +51,7 @@ class Principal:
         return scope in self.scopes or "admin" in self.scopes or (scope == "view" and "submit" in self.scopes)
 
 
-LOCAL = Principal(id="local", name="this machine", scopes=frozenset(SCOPES))
+LOCAL = Principal(id=tables.LOCAL_ID, name=tables.LOCAL_NAME, scopes=frozenset(SCOPES))
 
 
 def tokens_required(settings: Settings) -> bool:
