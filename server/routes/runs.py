@@ -1,4 +1,4 @@
-"""Runs of engine external over REST: a user's trainer attaches, appends what it logs, and says how it ended."""
+"""One run over REST: its record, its logs and files, and for engine external what the user's trainer sends: attach, steps, finish."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from server.curves.buckets import Number
 from server.database.coverage import Coverage
 from server.database.tables import Run, RunState
+from server.documents.run_logs import AttemptLog, artifact, attempt_logs
+from server.documents.runs import attempt_documents
 from server.errors import InvalidError
 from server.jobs import external
 from server.jobs.conclude import conclude
@@ -26,6 +29,7 @@ from server.web.strict_body import Exact
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
+_viewer = Depends(requires("view"))
 _trainer = Depends(requires("worker", "submit"))
 
 _BINARY = "application/octet-stream"
@@ -105,6 +109,14 @@ class RunRecord:
     new_steps: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogDocument:
+    """The logs of a run's attempts, newest first; none for a run that has not begun, or that you train yourself."""
+
+    run: str
+    attempts: list[AttemptLog]
+
+
 @router.get("/runs/{run_id}", dependencies=[Depends(requires("view", "worker"))])
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have come."""
@@ -179,6 +191,28 @@ def finish(run_id: str, request: Exact[FinishRequest], context: InContext) -> Ru
         answer = _record(run, external.covered(session, run))
     conclude(context.database, answer.job)
     return answer
+
+
+@router.get("/runs/{run_id}/log", dependencies=[_viewer])
+def log(
+    run_id: str,
+    context: InContext,
+    lines: Annotated[int, Query(ge=1, le=2000, description="how many of the last lines of each attempt")] = 200,
+) -> RunLogDocument:
+    """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
+    return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
+
+
+@router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse, dependencies=[_viewer])
+def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
+    """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
+    with context.database.read() as session:
+        external.find(session, run_id)
+    file = artifact(context.settings.state_dir, run_id, attempt, name)
+    return FileResponse(file, filename=file.name, media_type="application/octet-stream")
 
 
 _STEPS = TypeAdapter(StepsRequest)
