@@ -18,11 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="what it may do; may be given more than once")
     parser.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
     parser.add_argument("--max-running", type=int, default=None, help="how many of its runs may train at once; default: every free slot")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     database = Database(Settings().database)
     try:
         with database.write() as session:
-            _, text = auth.create_token(session, asked.name, asked.scope, asked.days, asked.max_running)
+            _, text = auth.create_token(session, options.name, options.scope, options.days, options.max_running)
     except ServiceError as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2

@@ -33,6 +33,6 @@ def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], afte
 
     They are counted from the first step, or on from a step with its seconds (`after`).
     """
-    known = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
+    durations = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
     last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
-    return passed + np.cumsum(known * np.diff(steps, prepend=last))
+    return passed + np.cumsum(durations * np.diff(steps, prepend=last))

@@ -35,8 +35,8 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
 
 def last_end(ends: Sequence[float | None]) -> float | None:
     """Seconds until the last of these ends; None while one of them is unknown, or where there is none."""
-    known = [end for end in ends if end is not None]
-    return max(known) if known and len(known) == len(ends) else None
+    known_ends = [end for end in ends if end is not None]
+    return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
 
 
 def share_done(runs: Sequence[Run]) -> float:
@@ -49,5 +49,5 @@ def _speed(run: Run, runs: Sequence[Run]) -> float | None:
     own = [run.steps_per_second] if run.steps_per_second else []
     arm = [other.steps_per_second for other in runs if other.arm_id == run.arm_id and other.steps_per_second]
     every = [other.steps_per_second for other in runs if other.steps_per_second]
-    known = own or arm or every
-    return sum(known) / len(known) if known else None
+    speeds = own or arm or every
+    return sum(speeds) / len(speeds) if speeds else None

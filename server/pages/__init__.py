@@ -61,9 +61,9 @@ def index(
     wanted = cast(Wanted, state) if state in STATES else None
     with context.database.read() as session:
         page = listing(session, wanted, name.strip(), before)
-    asked = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
-    older = f"/jobs?{urlencode(asked | {'before': page.older})}" if page.older else None
-    values = {"rows": page.rows, "older": older, "asked": asked, "paged": before is not None, "states": STATES}
+    query = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
+    older = f"/jobs?{urlencode(query | {'before': page.older})}" if page.older else None
+    values = {"rows": page.rows, "older": older, "query": query, "paged": before is not None, "states": STATES}
     return templates.TemplateResponse(request, "jobs.html", values)
 
 
@@ -91,7 +91,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "job": document,
         "pairs": pairs,
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
-        "arms_asked": [document.spec["baseline"], *document.spec["candidates"]],
+        "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)
 
@@ -120,8 +120,8 @@ def login_form(request: Request, following: Annotated[str, Query(alias="next")] 
 def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not kept."""
     with context.database.write() as session:
-        known = auth.authenticate(session, token.strip())
-        cookie = auth.open_session(session, known) if known else None
+        row = auth.authenticate(session, token.strip())
+        cookie = auth.open_session(session, row) if row else None
     if cookie is None:
         return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
     # Only a path of this site: `//elsewhere` and `https://elsewhere` are addresses of others.

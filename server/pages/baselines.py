@@ -37,29 +37,36 @@ def index(request: Request, context: InContext) -> Response:
     """Versions, promoted last first."""
     with context.database.read() as session:
         rows = session.scalars(select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
-        found = summaries(session, rows)
-    return templates.TemplateResponse(request, "baselines.html", {"baselines": found, "shown": VERSIONS_SHOWN})
+        versions = summaries(session, rows)
+    return templates.TemplateResponse(request, "baselines.html", {"baselines": versions, "shown": VERSIONS_SHOWN})
 
 
 @router.get("/baselines/{name}/{version}")
 def show(name: str, version: int, request: Request, context: InContext, other: Annotated[str, Query(max_length=100)] = "") -> Response:
     """One version, and what differs from another or from a job where that is asked."""
-    asked, difference, problem = other.strip(), None, None
+    requested, difference, problem = other.strip(), None, None
     with context.database.read() as session:
         row = baselines.find(session, name, version)
         document = baseline_document(session, row, context.settings.lease_seconds)
         try:
-            if asked:
-                difference = diff(session, row, asked if is_id("j", asked) else baselines.find(session, *parsed_version(asked)))
+            if requested:
+                difference = diff(session, row, requested if is_id("j", requested) else baselines.find(session, *parsed_version(requested)))
         except (NotFoundError, InvalidError) as error:
             problem = error.detail
-        found = judged(session, row)
-    values = {"baseline": document, "judged": found, "judged_of": JOBS_JUDGED, "asked": asked, "difference": difference, "problem": problem}
+        candidates = judged(session, row)
+    values = {
+        "baseline": document,
+        "judged": candidates,
+        "judged_of": JOBS_JUDGED,
+        "requested": requested,
+        "difference": difference,
+        "problem": problem,
+    }
     return templates.TemplateResponse(request, "baseline.html", values)
 
 
 def judged(session: Session, baseline: Baseline) -> list[Judged]:
     """Every candidate of the jobs that name a version, newest first, and of the job that trained it."""
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
-    found: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
-    return [Judged(job=job_summary(job), verdict=verdict) for job in found for verdict in verdict_documents(job)]
+    jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
+    return [Judged(job=job_summary(job), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]

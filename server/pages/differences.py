@@ -25,13 +25,13 @@ class Comparison:
 
     differences: list[Difference]
     shared: dict[str, str]
-    told: int
+    recorded_runs: int
     runs: int
 
     @property
     def confounded(self) -> bool:
         """Whether something differs that the policy does not declare."""
-        return any(not found.declared for found in self.differences)
+        return any(not difference.declared for difference in self.differences)
 
 
 def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
@@ -50,7 +50,7 @@ def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Compari
             if len(seen[key]) > 1
         ],
         shared={key: min(seen[key]) for key in keys if len(seen[key]) == 1},
-        told=len(manifests),
+        recorded_runs=len(manifests),
         runs=len(runs),
     )
 

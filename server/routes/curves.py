@@ -163,18 +163,18 @@ def layers(
         response.headers.update(tagged(tag))
         if not there.layers:
             return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
-        known = [*there.statistics, *([GRAD_NORM] if there.has_norms else [])]
-        chosen = _one_of("statistic", statistic, known)
+        choices = [*there.statistics, *([GRAD_NORM] if there.has_norms else [])]
+        chosen = _one_of("statistic", statistic, choices)
         of = None if chosen == GRAD_NORM else _one_of("operand", operand, there.operands)
         last = math.inf if last_step is None else last_step
         table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
     return LayersDocument(run=run_id, statistic=chosen, operand=of, recorded=there, table=table)
 
 
-def _one_of(name: str, asked: str | None, known: list[str]) -> str:
-    if asked is not None and asked not in known:
-        raise InvalidError(f"{name} has {asked!r}, expected one of {', '.join(known)}")
-    return known[0] if asked is None else asked
+def _one_of(name: str, value: str | None, choices: list[str]) -> str:
+    if value is not None and value not in choices:
+        raise InvalidError(f"{name} has {value!r}, expected one of {', '.join(choices)}")
+    return choices[0] if value is None else value
 
 
 def _parts(context: Context, run_id: str, kind: Kind, first_step: int, last_step: float, names: Sequence[str]) -> Iterator[Table]:

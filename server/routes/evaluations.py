@@ -20,7 +20,7 @@ from server.errors import FieldProblem, InvalidError
 from server.jobs import submit as jobs
 from server.web.auth import Principal, requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 
@@ -88,7 +88,7 @@ class Evaluation:
 
 
 @router.post("/evaluations", dependencies=[Depends(requires("view"))])
-def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
+def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
     """Judge curves that the caller sends as columns: the same engine and the same verdict, no GPU, nothing stored."""
     if not request.candidates:
         raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
@@ -110,7 +110,7 @@ def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
 
 @router.post("/jobs/{job_id}:rejudge")
 def rejudge(
-    job_id: str, request: Exact[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
+    job_id: str, request: StrictBody[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
 ) -> Evaluation:
     """What another policy would say of a job's finished runs. The job's own verdict stays as it is."""
     criteria = criteria_of(request.criteria)

@@ -56,18 +56,18 @@ async def follow(
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
     in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""
     cursor = after if last_event_id is None else last_event_id
-    known = partial(is_still_known, request, context)
-    stream = _stream(context, job_id, cursor, known) if cursor < last else ()
+    still_known = partial(is_still_known, request, context)
+    stream = _stream(context, job_id, cursor, still_known) if cursor < last else ()
     return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _stream(context: Context, job_id: str, cursor: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
     # At once, so that a page knows that it is connected.
     yield _ALIVE
     looked = time.monotonic()
     async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
         if time.monotonic() - looked > _KNOWN_SECONDS:
-            if not await run_in_threadpool(known):
+            if not await run_in_threadpool(still_known):
                 return
             looked = time.monotonic()
         if event is None:

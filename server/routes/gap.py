@@ -167,7 +167,7 @@ def _binned(
     arms = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
     begun = [(run.id, run.epoch) for arm in arms for run in arm]
     key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
-    cached, done = context.recent.get(key, _Cached), sum(run.steps_done for arm in arms for run in arm)
+    cached, done = context.cache.get(key, _Cached), sum(run.steps_done for arm in arms for run in arm)
     is_part = first > 0 or last is not None
     if cached and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * cached.steps_done)):
         ground, end = cached.ground, math.inf if last is None else last
@@ -177,7 +177,7 @@ def _binned(
     else:
         whole = loading.loss_curves(session, arms[0]), loading.loss_curves(session, arms[1])
         ground = gap_ground(*whole, criteria, planned)
-        context.recent.keep(key, _Cached(ground=ground, steps_done=done))
+        context.cache.put(key, _Cached(ground=ground, steps_done=done))
         base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
     return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
 
@@ -220,7 +220,7 @@ def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidat
     ended = job.status in JOB_ENDED
     arms = [[run for run in loading.begun_runs(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
     key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
-    earlier = None if job.engine == "external" and not ended else context.recent.get(key, HalfWidths)
+    earlier = None if job.engine == "external" and not ended else context.cache.get(key, HalfWidths)
     widths = half_widths(
         loading.loss_curves(session, arms[0], learning_rate=True),
         loading.loss_curves(session, arms[1]),
@@ -230,5 +230,5 @@ def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidat
         runs=None if ended else (len(baseline.runs), len(candidate.runs)),
         known=earlier.looks if earlier else (),
     )
-    context.recent.keep(key, widths)
+    context.cache.put(key, widths)
     return widths

@@ -22,7 +22,7 @@ from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
 from server.web.context import Context, InContext
 from server.web.cursors import cursor_of, row_id_of
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
@@ -67,7 +67,7 @@ class VerdictPage:
 
 @router.post("/jobs", status_code=202)
 def submit(
-    request: Exact[JobRequest],
+    request: StrictBody[JobRequest],
     response: Response,
     context: InContext,
     submitter: Submitter,

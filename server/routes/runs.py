@@ -25,7 +25,7 @@ from server.jobs.conclude import conclude
 from server.jobs.external import Batch, Kind, Outcome
 from server.web.auth import requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
@@ -128,7 +128,7 @@ def show(run_id: str, context: InContext) -> RunRecord:
 @router.post("/runs/{run_id}:attach", dependencies=[_trainer])
 def attach(
     run_id: str,
-    request: Exact[AttachRequest],
+    request: StrictBody[AttachRequest],
     context: InContext,
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="repeated while no newer attempt is there, the same attempt")
@@ -184,7 +184,7 @@ def append(
 
 
 @router.post("/runs/{run_id}:finish", dependencies=[_trainer])
-def finish(run_id: str, request: Exact[FinishRequest], context: InContext) -> RunRecord:
+def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) -> RunRecord:
     """Say how the attempt ended. After the last run of a job it is judged before the answer; saying it twice changes nothing."""
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
@@ -222,7 +222,9 @@ def _from_json(body: bytes) -> Batch:
     try:
         request = _STEPS.validate_json(body)
     except ValidationError as error:
-        raise RequestValidationError([{**found, "loc": ("body", *found["loc"])} for found in error.errors(include_url=False)]) from error
+        raise RequestValidationError(
+            [{**finding, "loc": ("body", *finding["loc"])} for finding in error.errors(include_url=False)]
+        ) from error
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},

@@ -14,7 +14,7 @@ from server.database.tables import DeliveryKind, DeliveryState, Webhook, Webhook
 from server.jobs import webhooks
 from server.web.auth import requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["webhooks"], dependencies=[Depends(requires("admin"))])
 
@@ -65,7 +65,7 @@ class NewWebhook:
 
 
 @router.post("/webhooks", status_code=201)
-def create(request: Exact[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
+def create(request: StrictBody[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
     """Register a webhook. Its secret can't be had again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:

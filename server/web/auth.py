@@ -175,12 +175,12 @@ def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bear
 
 
 def _of_cookie(session: Session, cookie: str) -> Token | None:
-    found = session.scalars(
+    token = session.scalars(
         select(Token)
         .join(BrowserSession, BrowserSession.token_id == Token.id)
         .where(BrowserSession.digest == _digest(cookie), BrowserSession.expires_at > time.time())
     ).first()
-    return found if found is not None and _is_live(found) else None
+    return token if token is not None and _is_live(token) else None
 
 
 def _is_live(token: Token) -> bool:

@@ -27,8 +27,8 @@ def entity_tag(ended: Run | Job, *question: object) -> str | None:
 
 def not_modified(tag: str | None, if_none_match: str) -> bool:
     """Whether the caller has this answer already."""
-    asked = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
-    return tag is not None and (tag.removeprefix("W/") in asked or "*" in asked)
+    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    return tag is not None and (tag.removeprefix("W/") in tags or "*" in tags)
 
 
 def tagged(tag: str | None) -> dict[str, str]:

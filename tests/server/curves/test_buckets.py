@@ -36,11 +36,11 @@ def test_equal_to_the_slow_way(steps, points, data):
     values = data.draw(
         st.lists(st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), min_size=len(steps), max_size=len(steps))
     )
-    found = series("loss", np.array(steps, np.int64), np.array(values, np.float64), points)
-    assert list(zip(found.first_step, found.last_step, found.minimum, found.maximum, strict=True)) == slow(steps, values, points)
-    assert len(found.mean) <= points
-    assert found.nonfinite_count == sum(not math.isfinite(value) for value in values)
-    for low, mean, high in zip(found.minimum, found.mean, found.maximum, strict=True):
+    result = series("loss", np.array(steps, np.int64), np.array(values, np.float64), points)
+    assert list(zip(result.first_step, result.last_step, result.minimum, result.maximum, strict=True)) == slow(steps, values, points)
+    assert len(result.mean) <= points
+    assert result.nonfinite_count == sum(not math.isfinite(value) for value in values)
+    for low, mean, high in zip(result.minimum, result.mean, result.maximum, strict=True):
         assert (low is None) == (mean is None)
         assert mean is None or low - 1e-6 <= mean <= high + 1e-6
 
@@ -77,6 +77,6 @@ def test_two_runs_of_one_range_have_the_same_edges():
 
 def test_nonfinite_values_are_words():
     assert [number(value) for value in (1.5, math.nan, math.inf, -math.inf)] == [1.5, "nan", "inf", "-inf"]
-    found = series("loss", np.arange(3), np.array([1.0, math.nan, -math.inf]), 10)
-    assert [(bad.step, bad.kind) for bad in found.nonfinite] == [(1, "nan"), (2, "-inf")]
-    assert found.mean == [1.0, None, None]
+    result = series("loss", np.arange(3), np.array([1.0, math.nan, -math.inf]), 10)
+    assert [(bad.step, bad.kind) for bad in result.nonfinite] == [(1, "nan"), (2, "-inf")]
+    assert result.mean == [1.0, None, None]

@@ -60,16 +60,16 @@ def test_nan_is_data_and_never_an_error(api, database, recorded):
 
 def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judged, monkeypatch):
     job, _ = judged({"nvfp4": 0.05})
-    url, asked = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
-    first = api.get(url, params=asked).json()
+    url, params = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
+    first = api.get(url, params=params).json()
     read = []
     whole = store.tables
     monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
-    again = api.get(url, params=asked)
+    again = api.get(url, params=params)
     assert again.json() == first
     assert read == [(1000, 1099)] * 4
     assert first["common_steps"] == 100
-    assert api.get(url, params={**asked, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+    assert api.get(url, params={**params, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
 
 
 def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(api, database, recorded, monkeypatch):
@@ -80,12 +80,12 @@ def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is
     tables = store.tables
     monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
 
-    def ranges(steps_done, asked):
+    def ranges(steps_done, params):
         read.clear()
         with database.write() as session:
             for run in session.query(Run).where(Run.job_id == job):
                 run.steps_done = steps_done
-        assert api.get(url, params=asked).json()["margin_nats"] == first["margin_nats"]
+        assert api.get(url, params=params).json()["margin_nats"] == first["margin_nats"]
         return set(read)
 
     assert ranges(1005, part) == {(500, 599)}
@@ -104,8 +104,8 @@ def test_spikes_that_the_verdict_found_are_named(api, database, recorded):
             store.append(session, run.id, "train", 2, steps, columns)
     assert api.get(f"/api/v1/jobs/{job}/gap").json()["spikes_candidate"] == []
     conclude(database, job)
-    found = api.get(f"/api/v1/jobs/{job}/gap").json()
-    assert (found["spikes_baseline"], found["spikes_candidate"]) == ([], [500, 900])
+    chart = api.get(f"/api/v1/jobs/{job}/gap").json()
+    assert (chart["spikes_baseline"], chart["spikes_candidate"]) == ([], [500, 900])
 
 
 def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
@@ -120,12 +120,12 @@ def test_half_widths_end_at_the_verdict(api, judged):
     job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
     verdict = api.get(f"/api/v1/jobs/{job}").json()["verdicts"][0]
     answer = api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"})
-    found = answer.json()
-    assert found["step"][-1] == 1499
-    assert found["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
-    assert found["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
-    assert found["forecast_step"] == []
-    assert "narrow enough to decide, since step" in found["sentence"]
+    widths = answer.json()
+    assert widths["step"][-1] == 1499
+    assert widths["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
+    assert widths["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
+    assert widths["forecast_step"] == []
+    assert "narrow enough to decide, since step" in widths["sentence"]
     tag = {"If-None-Match": answer.headers["ETag"]}
     assert api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
 
