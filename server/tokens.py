@@ -12,7 +12,7 @@ from server.web import auth
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make a token and print its text; exit 2 when it can't be made as asked."""
+    """Make a token and print its text; exit 2 when the options are invalid."""
     parser = argparse.ArgumentParser(prog="python -m server.tokens", description="Make a token; its text is printed once and never stored.")
     parser.add_argument("name", help="whose or what for, at most 100 characters")
     parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="what it may do; may be given more than once")

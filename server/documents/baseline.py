@@ -1,4 +1,4 @@
-"""What the API and the pages say of named baselines, with their types for OpenAPI."""
+"""Named baselines as the API and the pages show them, with their types for OpenAPI."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
-    """Everything that is known of a version; its curves are read for the run noise."""
+    """Everything about a version; its curves are read for the run noise."""
     names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
     newest = baselines.find(session, row.name).version == row.version

@@ -29,7 +29,7 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDocument:
-    """The baseline or a candidate, with its runs summed up; `hopeless` is what the early-stop rule found of it, in words."""
+    """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null."""
 
     name: str
     role: Role

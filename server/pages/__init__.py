@@ -38,7 +38,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 def _to_login(request: Request, _: Exception) -> Response:
-    """The login, and from there to what was asked for: a link says in its query what it shows."""
+    """The login, and from there to the requested page with its query."""
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 
@@ -57,7 +57,7 @@ def index(
     name: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Jobs, newest first, in a state and with a text in their name where that is asked for."""
+    """Jobs, newest first, optionally only those in a state or with a text in their name."""
     wanted = cast(Wanted, state) if state in STATES else None
     with context.database.read() as session:
         page = listing(session, wanted, name.strip(), before)

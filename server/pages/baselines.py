@@ -43,7 +43,7 @@ def index(request: Request, context: InContext) -> Response:
 
 @router.get("/baselines/{name}/{version}")
 def show(name: str, version: int, request: Request, context: InContext, other: Annotated[str, Query(max_length=100)] = "") -> Response:
-    """One version, and what differs from another or from a job where that is asked."""
+    """One version, optionally with its differences from another version or a job."""
     requested, difference, problem = other.strip(), None, None
     with context.database.read() as session:
         row = baselines.find(session, name, version)

@@ -21,7 +21,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Facts that differ, those that all runs share, and how many of the runs have said what they ran on."""
+    """Facts that differ, those that all runs share, and how many of the runs have recorded what they ran on."""
 
     differences: list[Difference]
     shared: dict[str, str]

@@ -1,4 +1,4 @@
-"""The list of jobs: who asked for what, how it came out, and which jobs a reader wants to see."""
+"""The list of jobs: who submitted what, its outcome, and the reader's filters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = (*OUTCOMES, *get_args(JobStatus))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A job in the list, with the verdicts as the judge wrote them and the name of who asked for it."""
+    """A job in the list, with the verdicts as the judge wrote them and the name of who submitted it."""
 
     job: JobSummary
     verdicts: list[Mapping[str, Any]]

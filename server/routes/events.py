@@ -38,7 +38,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requir
 
 
 def _last(job_id: str, context: InContext) -> float:
-    """The number of the job's last event that there can be: infinite until it has ended. 404 is said here, before a stream's first byte."""
+    """The number of the job's last possible event: infinite until it has ended. A 404 is raised here, before the stream's first byte."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
         return job.event_sequence if job.status in JOB_ENDED else math.inf
@@ -50,7 +50,7 @@ async def follow(
     job_id: str,
     last: Annotated[float, Depends(_last)],
     context: InContext,
-    after: Annotated[int, Query(ge=0, le=2**53, description="number of the last event that was seen, where no header can say it")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="as Last-Event-ID, for callers that can't send a header")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53, description="number of the last event that was seen")] = None,
 ) -> Response:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s

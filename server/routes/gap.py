@@ -39,7 +39,7 @@ class GapDocument:
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
     between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
     of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the
-    first 200 steps at which the verdict found a spike of the arm; none before there is a verdict.
+    first 200 steps at which the arm has a spike, according to the verdict; none before there is a verdict.
     """
 
     candidate: str

@@ -104,7 +104,7 @@ def index(
     context: InContext,
     status: Annotated[JobStatus | None, Query(description="only jobs in this state")] = None,
     config_hash: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs that asked the same: specification, policy, judge, revision")
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,

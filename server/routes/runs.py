@@ -90,7 +90,7 @@ class FinishRequest:
 class RunRecord:
     """A run and what has come of it. `epoch` is the newest attempt's; `new_steps` counts what this request added.
 
-    `covered` says which steps of training have come; a gap is told by the most common distance between logged steps.
+    `covered` lists the training steps that have arrived; a gap is measured against the most common distance between logged steps.
     """
 
     id: str

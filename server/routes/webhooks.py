@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1", tags=["webhooks"], dependencies=[Depends(re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """An https URL to be told of events of every job; `http` is for loopback addresses alone."""
+    """An https URL that receives the events of every job; `http` is for loopback addresses only."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -58,7 +58,7 @@ class WebhookDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWebhook:
-    """A webhook with the secret that its deliveries are signed with, which is told this once."""
+    """A webhook with the secret that its deliveries are signed with; it is returned only once."""
 
     secret: str
     about: WebhookDocument

@@ -1,4 +1,4 @@
-"""What has ended does not change: the tag of an answer about it, so that asking again costs nothing."""
+"""Entity tags of answers about runs and jobs that have ended and so do not change: repeating such a request costs nothing."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def not_modified(tag: str | None, if_none_match: str) -> bool:
 
 
 def tagged(tag: str | None) -> dict[str, str]:
-    """The headers of an answer with this tag; a caller keeps it for itself and asks whether it is still right."""
+    """The headers of an answer with this tag; the caller may cache it privately, and checks the tag before each use."""
     return {} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}

@@ -185,6 +185,6 @@ async def _not_kept(request: Request, error: Exception) -> JSONResponse:
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The response for an error of ours: logged under the request id, told without its inside."""
+    """The response for an error of ours: logged under the request id, without details in the answer."""
     _log.error("a request failed", exc_info=error)
     return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")
