@@ -1,3 +1,7 @@
-"""Version of the engine that stands in every verdict; the same number as the package's."""
+"""Two versions: the package's, and the judge's, which stands in every verdict and in every bundle."""
 
 ENGINE_VERSION = "0.1.0"
+"""The package, as in pyproject.toml."""
+
+JUDGE_VERSION = "0.1.0"
+"""The judge. Raise it with every change after which the same curves can get another verdict document (a test holds recorded documents)."""

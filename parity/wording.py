@@ -29,6 +29,6 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{text if '.' in text or 'e' in text or abs(value) >= 10 else text + '.0'} %"
 
 
-def count(number: int, thing: str) -> str:
-    """ "1 run", "3 runs", "1,500 steps"."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

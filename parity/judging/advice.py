@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.decision import FAIL, Decision
+from parity.judging.decision import Decision
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
+from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
-from parity.judging.window_statistics import Late
+from parity.judging.states import FAIL
+from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, sentence_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -42,15 +44,15 @@ class Advice:
 
 def advise(m: Measurements, decision: Decision, layer_policy: str | None = None, layer_snr_db: LayerSnr | None = None) -> Advice:
     """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by (layer, operand), dB, where measured."""
-    late = m.late
-    if late is None or late.margin is None:
+    statistics = m.statistics
+    if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
-    lo, hi = late.interval.bounds(m.criteria.confidence)
-    to_pass, detectable = max(abs(lo), abs(hi)), late.margin.nats - late.interval.half_width(m.criteria.confidence)
+    lo, hi = statistics.interval.bounds(m.criteria.confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
         return Advice(sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
-    runs, steps = runs_that_decide(m, late), steps_that_decide(m, late)
+    runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
     return Advice(
         sentences=(_straddle_sentence(m, runs, steps),),
         add_baseline_runs=runs[0] if runs else None,
@@ -77,32 +79,36 @@ def predicted(found: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: 
     return interval(found.mean, within, term)
 
 
-def _decides(m: Measurements, late: Late, got: Interval) -> bool:
-    distance = abs(late.margin.nats - got.mean) if late.margin else 0.0
+def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
+    distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
     return got.half_width(m.criteria.confidence) < distance
 
 
-def runs_that_decide(m: Measurements, late: Late) -> tuple[int, int] | None:
+def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
     for total in range(1, MAX_ADDED_RUNS + 1):
-        splits = [(total, total)] if late.interval.run.seeds > 1 else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
-        widths = {split: predicted(late.interval, late.floors, *split, 1.0) for split in splits}
+        splits = (
+            [(total, total)]
+            if statistics.interval.run.seeds > 1
+            else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
+        )
+        widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
         best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
-        if _decides(m, late, widths[best]):
+        if _decides(m, statistics, widths[best]):
             return best
     return None
 
 
-def steps_that_decide(m: Measurements, late: Late) -> int | None:
+def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | None:
     """Planned steps to add so that the interval would leave the margin; None where longer training can't do it."""
     for factor in STEP_FACTORS:
-        if _decides(m, late, predicted(late.interval, late.floors, 0, 0, factor)):
+        if _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, factor)):
             return round((factor - 1.0) * m.window.planned_steps)
     return None
 
 
 def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None) -> str:
-    seeds = m.late is not None and m.late.interval.run.seeds > 1
+    seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
     if runs is None and steps is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
@@ -134,16 +140,19 @@ def _run_hours(step_seconds: object) -> float:
 
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
-    if decision.state == FAIL and decision.deciding.code in _NEXT:  # a gate beside the loss
-        return (_NEXT[decision.deciding.code],)
+    deciding = BY_CODE[decision.deciding.code]
+    if decision.state == FAIL and deciding.next_step is not None:  # a gate beside the loss
+        return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
-    sentences = [_NEXT[code] for code in decision.codes if code in _NEXT]
-    if m.late is not None and m.late.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
-        decimals = sentence_decimals(m.late.margin.nats)
-        half = m.late.interval.half_width(m.criteria.confidence)
+    sentences = [step for code in decision.codes if (step := BY_CODE[code].next_step) is not None]
+    if m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+        decimals = sentence_decimals(m.statistics.margin.nats)
+        half = m.statistics.interval.half_width(m.criteria.confidence)
         sentences.append(_measure_noise(m))
-        sentences.append(f"With the noise assumed, a true gap up to {max(m.late.margin.nats - half, 0.0):.{decimals}f} nats can pass.")
+        sentences.append(
+            f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."
+        )
     return tuple(dict.fromkeys(sentences))
 
 
@@ -177,39 +186,9 @@ def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
 
 def _measure_noise(m: Measurements) -> str:
     """Which arms need a further run before their noise is measured."""
-    late = m.late
-    if late is None:
+    statistics = m.statistics
+    if statistics is None:
         return ""
-    sides = ((m.arms.baseline, late.baseline), (m.arms.candidate, late.candidate))
+    sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
     arms = " and ".join(arm.name for arm, found in sides if found.floor.measured_df == 0)
     return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."
-
-
-_NEXT = {
-    "EMPTY": "Check that the file holds the training loss and that the right column was read.",
-    "NO_COMMON_STEPS": "Log both arms on the same steps, or check that both count steps and not tokens or samples.",
-    "DATA_ORDER_MISMATCH": "Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
-    "BASELINE_INVALID": "Fix the baseline first: nothing can be compared with it.",
-    "LOSS_NOT_NATS": "Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
-    "INCOMPLETE": "Let every run reach its planned last step.",
-    "TOO_FEW_STEPS": "Log the loss at every step; where it is, train longer.",
-    "MARGIN_UNDETERMINED": "Add baseline reruns as replicates or with --control, or choose another margin.",
-    "UNSTABLE": "Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    "CONFOUNDED": "Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
-    "NOT_CONVERGED": "Train to the end of the learning-rate schedule.",
-    "BETTER_THAN_BASELINE": "Look for a difference in data, model or evaluation between the arms.",
-    "GAP_GROWING": "Train longer: the gap at the end of the schedule is what counts.",
-    "PLAN_UNKNOWN": "Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
-    "DOWNSAMPLED": "Give the full series: exports of dashboards are samples of the run.",
-    "SPIKES_HIDE_GAP": "Find the cause of the spikes: with them the gap is above the margin.",
-    "GRAD_NORM_FAILS": "Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
-    "GRAD_NORM_OPEN": "Record grad_norm in every run, before clipping; where it is there, add runs.",
-    "SPIKES_FAILS": "Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
-    "SPIKES_OPEN": "Look at the candidate's spikes: another run of both arms tells whether they are chance.",
-    "VALIDATION_LOSS_OPEN": "Evaluate all runs on the same steps of the window; where that is done, add runs.",
-    "ACCURACY_FAILS": "Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
-    "ACCURACY_OPEN": "Give both arms' results by item on the same items, or evaluate more items.",
-    "NET_SPEEDUP_FAILS": "The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
-    "NET_SPEEDUP_OPEN": "Record step_seconds in every run; where it is there, add runs.",
-    "REPLICATES_IDENTICAL": "Replicates must differ in their replicate number: equal runs say nothing about noise.",
-}

@@ -11,13 +11,14 @@ from parity.judging.advice import Advice
 from parity.judging.arms import Arm
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
+from parity.judging.document_types import VerdictDocument
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
-from parity.judging.peers import Peer
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
-from parity.judging.window_statistics import ArmLate, Late
-from parity.version import ENGINE_VERSION
+from parity.judging.secondary.peers import Peer
+from parity.judging.window_statistics import ArmStatistics, WindowStatistics
+from parity.version import JUDGE_VERSION
 
 VERDICT_SCHEMA = "parity.verdict/1"
 
@@ -30,19 +31,19 @@ def verdict_document(
     checks: tuple[Check, ...],
     peers: tuple[Peer, ...],
     layer_policy: str | None,
-) -> dict[str, Any]:
+) -> VerdictDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
-    found: dict[str, Any] = plain(
+    document: VerdictDocument = plain(
         {
             "schema": VERDICT_SCHEMA,
-            "engine_version": ENGINE_VERSION,
+            "engine_version": JUDGE_VERSION,
             "verdict": decision.state,
             "codes": decision.codes,
             "reasons": [decision.deciding, *decision.others],
             "profile": m.criteria.profile_name,
             "layer_policy": layer_policy,
-            "baseline": _arm(m.arms.baseline, m.late.baseline if m.late else None),
-            "candidate": _arm(m.arms.candidate, m.late.candidate if m.late else None),
+            "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
+            "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
@@ -64,74 +65,78 @@ def verdict_document(
                 "plan": m.window.plan,
                 "max_nonfinite_share": MAX_NONFINITE_SHARE,
             },
-            **_late(m),
+            **_measured(m),
         }
     )
-    return found
+    return document
 
 
 _MEASURED = ("margin", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
 
 
-def _late(m: Measurements) -> dict[str, Any]:
-    late = m.late
-    if late is None:
+def _measured(m: Measurements) -> dict[str, Any]:
+    statistics = m.statistics
+    if statistics is None:
         return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
     return {
-        "margin": late.margin,
-        "gap": _gap(late, m.criteria.confidence),
+        "margin": statistics.margin,
+        "gap": _gap(statistics, m.criteria.confidence),
         "se_parts": {
-            "within": late.interval.within.value,
-            "within_df": late.interval.within.df,
-            "run": late.interval.run.variance**0.5,
-            "run_df": late.interval.run.df,
-            "seeds": late.interval.run.seeds,
+            "within": statistics.interval.within.value,
+            "within_df": statistics.interval.within.df,
+            "run": statistics.interval.run.variance**0.5,
+            "run_df": statistics.interval.run.df,
+            "seeds": statistics.interval.run.seeds,
         },
-        "tau": {"baseline": _tau(late.baseline, late), "candidate": _tau(late.candidate, late), "controls_used": len(m.controls.used)},
-        "noise": _noise(late, m.r_pair),
+        "tau": {
+            "baseline": _tau(statistics.baseline, statistics),
+            "candidate": _tau(statistics.candidate, statistics),
+            "controls_used": len(m.controls.used),
+        },
+        "noise": _noise(statistics, m.r_pair),
         "convergence": {
-            "baseline": _decline(late.baseline),
-            "candidate": _decline(late.candidate),
+            "baseline": _decline(statistics.baseline),
+            "candidate": _decline(statistics.candidate),
             "planned_share": m.planned_share,
         },
         "drift": {
-            "change": late.drift,
-            "se": late.drift_se,
-            "lower": late.drift - DRIFT_Z * late.drift_se,
-            "gap_at_end": late.interval.mean + late.drift / 2.0,
-            "gap_if_it_goes_on": late.interval.mean + DRIFT_REACH * late.drift,
+            "change": statistics.drift,
+            "se": statistics.drift_se,
+            "lower": statistics.drift - DRIFT_Z * statistics.drift_se,
+            "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
+            "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
         },
         "spikes": {
-            "baseline": late.spikes.baseline,
-            "candidate": late.spikes.candidate,
-            "p_candidate_more": late.spikes.p_candidate_more,
-            "masked_share": late.spikes.masked_share,
+            "baseline": statistics.spikes.baseline,
+            "candidate": statistics.spikes.candidate,
+            "p_candidate_more": statistics.spikes.p_candidate_more,
+            "masked_share": statistics.spikes.masked_share,
         },
     }
 
 
-def _gap(late: Late, confidence: float) -> dict[str, Any]:
-    level = late.baseline.level
+def _gap(statistics: WindowStatistics, confidence: float) -> dict[str, Any]:
+    level = statistics.baseline.level
     return {
-        "mean": late.interval.mean,
-        "rel": late.interval.mean / level if level else None,
-        "raw": late.raw_gap,
-        "masked": late.interval.mean,
-        "lo": late.interval.bounds(confidence)[0],
-        "hi": late.interval.bounds(confidence)[1],
+        "mean": statistics.interval.mean,
+        "rel": statistics.interval.mean / level if level else None,
+        "raw": statistics.raw_gap,
+        "masked": statistics.interval.mean,
+        "lo": statistics.interval.bounds(confidence)[0],
+        "hi": statistics.interval.bounds(confidence)[1],
         "confidence": confidence,
-        "ci95": late.interval.bounds(0.95),
-        "ci90": late.interval.bounds(0.90),
-        "se": late.interval.se,
-        "df": late.interval.df,
+        "ci95": statistics.interval.bounds(0.95),
+        "ci90": statistics.interval.bounds(0.90),
+        "se": statistics.interval.se,
+        "df": statistics.interval.df,
     }
 
 
-def _tau(arm: ArmLate, late: Late) -> dict[str, Any]:
+def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
     floor = arm.floor
     return {
         "value": floor.tau,
-        "rel": floor.tau / abs(late.baseline.level) if late.baseline.level else None,
+        "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
         "source": floor.source,
         "df": floor.df,
         "measured": floor.measured,
@@ -142,40 +147,40 @@ def _tau(arm: ArmLate, late: Late) -> dict[str, Any]:
     }
 
 
-def _noise(late: Late, r_pair: float | None) -> dict[str, Any]:
-    run_se = late.interval.run.variance**0.5
+def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]:
+    run_se = statistics.interval.run.variance**0.5
     return {
-        "sigma_step": late.sigma_step,
-        "sd_paired": late.sd_paired,
-        "rho1": late.rho1,
-        "n_eff": late.effective_n,
-        "r_step": late.interval.mean / late.sigma_step if late.sigma_step else None,
-        "z_run": late.interval.mean / run_se if run_se else None,
+        "sigma_step": statistics.sigma_step,
+        "sd_paired": statistics.sd_paired,
+        "rho1": statistics.rho1,
+        "n_eff": statistics.effective_n,
+        "r_step": statistics.interval.mean / statistics.sigma_step if statistics.sigma_step else None,
+        "z_run": statistics.interval.mean / run_se if run_se else None,
         "r_pair": r_pair,
     }
 
 
-def _decline(arm: ArmLate) -> dict[str, Any]:
+def _decline(arm: ArmStatistics) -> dict[str, Any]:
     return {"decline": arm.decline, "limit": arm.decline_limit, "first_loss": arm.first_loss, "converged": arm.converged}
 
 
-def _arm(arm: Arm, late: ArmLate | None) -> dict[str, Any]:
+def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
     return {
         "name": arm.name,
         "recipe": arm.recipe,
         "runs": len(arm.runs),
         "identical_runs": arm.identical,
-        "level": late.level if late else None,
+        "level": statistics.level if statistics else None,
     }
 
 
 def _window(m: Measurements) -> dict[str, Any]:
-    sensitivity = m.late.sensitivity if m.late else ()
+    sensitivity = m.statistics.sensitivity if m.statistics else ()
     window = m.window
     return {
         "first": window.first,
         "last": window.last,
-        "n": m.late.n if m.late else 0,
+        "n": m.statistics.n if m.statistics else 0,
         "fraction": window.fraction,
         "rule": window.rule,
         "sensitivity": sensitivity,

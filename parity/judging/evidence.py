@@ -1,8 +1,9 @@
 """The evidence bundle: series, evaluations, policy, manifest and verdict in a zip, from which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
-bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. What it can't see is a
-bundle in which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
+bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. A bundle that another
+version of the judge made is judged again and shown next to what it records, but never called identical. What `verify` cannot see is a bundle
+in which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
 """
 
 import hashlib
@@ -21,10 +22,11 @@ from parity.canonical_json import canonical_json, plain
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.document_types import VerdictDocument
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.secondary.evaluations import TaskResult
 from parity.judging.verdict import judge
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION
 
 BUNDLE_SCHEMA = "parity.bundle/1"
 MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
@@ -53,7 +55,7 @@ class Case:
     layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
     evaluations: Evaluations = field(default_factory=dict)
 
-    def documents(self) -> list[dict[str, Any]]:
+    def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
         verdicts = judge(
             self.baseline,
@@ -78,7 +80,7 @@ class Case:
             yield "control", "", self.controls
 
 
-def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
+def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
     """The bundle of a judged case as the bytes of a zip file."""
     files: dict[str, bytes] = {}
     arms = []
@@ -90,12 +92,12 @@ def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
-        "engine_version": ENGINE_VERSION,
+        "engine_version": JUDGE_VERSION,
         "criteria": case.criteria.document(),
         "planned_steps": case.planned_steps,
         "assume_complete": case.assume_complete,
         "layer_policy": case.layer_policy,
-        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(found.items())] for name, found in case.layer_snr_db.items()},
+        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
         "arms": arms,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
@@ -103,19 +105,46 @@ def bundle_bytes(case: Case, documents: Sequence[Mapping[str, Any]]) -> bytes:
     return _zipped(files)
 
 
-def verify(path: str) -> tuple[str, ...]:
-    """What differs between a bundle and its recomputation, one line each; empty where it is identical. Raises EvidenceError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a bundle's recomputation gave.
+
+    `made_by` is the version of the judge that made the bundle. `differences` has one line for each file that does not match the manifest
+    and, where this version of the judge made the bundle, for each value that comes out differently. `recorded` are the verdicts in the
+    bundle, `today` those of this judge; both are empty where a file does not match.
+    """
+
+    made_by: str
+    differences: tuple[str, ...]
+    recorded: tuple[VerdictDocument, ...] = ()
+    today: tuple[VerdictDocument, ...] = ()
+
+    @property
+    def same_judge(self) -> bool:
+        """Whether this version of the judge made the bundle; only then can the verdicts be compared value by value."""
+        return self.made_by == JUDGE_VERSION
+
+
+def verify(path: str) -> Verification:
+    """Judge the case in a bundle again. Raises EvidenceError where the file cannot be read as a bundle."""
     files = _unzipped(path)
     manifest = _json(files, MANIFEST, path)
+    made_by = str(manifest.get("engine_version", "unknown"))
     differences = _digest_differences(files, manifest)
     if differences:
-        return differences
+        return Verification(made_by=made_by, differences=differences)
     try:
-        documents = _case(files, manifest).documents()
-        stored = _json(files, VERDICT, path)["verdicts"]
+        today = _case(files, manifest).documents()
+        recorded: list[VerdictDocument] = _json(files, VERDICT, path)["verdicts"]
+        candidates = [document["candidate"]["name"] for document in recorded]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error})") from None
-    return tuple(compare_documents(stored, plain(documents), "verdicts"))
+        judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
+        raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error}){judges}") from None
+    if made_by == JUDGE_VERSION:
+        differences = tuple(compare_documents(recorded, plain(today), "verdicts"))
+    elif candidates != [document["candidate"]["name"] for document in today]:
+        differences = (f"verdicts: those of {', '.join(candidates)} are in the bundle, expected one for each candidate of the manifest",)
+    return Verification(made_by=made_by, differences=differences, recorded=tuple(recorded), today=tuple(today))
 
 
 def compare_documents(stored: object, computed: object, where: str) -> Iterator[str]:
@@ -201,10 +230,12 @@ def _digest_differences(files: Mapping[str, bytes], manifest: Mapping[str, Any])
     expected = manifest.get("sha256")
     if not isinstance(expected, dict):
         return (f"{MANIFEST}: no sha256 of the files",)
-    found = {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != MANIFEST}
-    lines = [f"{name}: missing in the bundle" for name in sorted(expected.keys() - found.keys())]
-    lines += [f"{name}: not in the manifest" for name in sorted(found.keys() - expected.keys())]
-    lines += [f"{name}: sha256 differs from the manifest's" for name in sorted(found) if name in expected and found[name] != expected[name]]
+    actual = {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != MANIFEST}
+    lines = [f"{name}: missing in the bundle" for name in sorted(expected.keys() - actual.keys())]
+    lines += [f"{name}: not in the manifest" for name in sorted(actual.keys() - expected.keys())]
+    lines += [
+        f"{name}: sha256 differs from the manifest's" for name in sorted(actual) if name in expected and actual[name] != expected[name]
+    ]
     return tuple(lines)
 
 
@@ -231,9 +262,9 @@ def _unzipped(path: str) -> dict[str, bytes]:
 
 def _json(files: Mapping[str, bytes], name: str, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(files[name])
+        value = json.loads(files[name])
     except (KeyError, ValueError, RecursionError):
         raise EvidenceError(f"{path}: no readable {name}; expected a bundle made by parity compare --bundle") from None
-    if not isinstance(found, dict):
-        raise EvidenceError(f"{path}: {name} is no object; expected a bundle made by parity compare --bundle")
-    return found
+    if not isinstance(value, dict):
+        raise EvidenceError(f"{path}: {name} is not an object; expected a bundle made by parity compare --bundle")
+    return value

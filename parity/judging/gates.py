@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parity.judging.criteria import GATES, Criteria
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
+from parity.judging.decision import Decision, Reason
 from parity.judging.margin import Margin
+from parity.judging.reasons import GATE_CODES
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
+from parity.judging.states import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.wording import count
 
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
-_ORDER: tuple[State, ...] = (FAIL, INCONCLUSIVE, PASS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +53,10 @@ def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
     if decision.state != PASS:
         return decision
     gates = [check for check in made if check.role == "gate"]
-    for state, suffix in ((FAIL, "FAILS"), (INCONCLUSIVE, "OPEN")):
+    for place, state in enumerate((FAIL, INCONCLUSIVE)):
         for check in gates:
             if (check.state or INCONCLUSIVE) == state:
-                reason = Reason(code=f"{check.name.upper()}_{suffix}", sentence=check.sentence)
+                reason = Reason(code=GATE_CODES[check.name][place].code, sentence=check.sentence)
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
     return decision
 
@@ -84,7 +85,7 @@ def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
     tasks = advisory.downstream
     if not tasks:
         return None, "No downstream accuracy of both arms was given."
-    worst = min(tasks, key=lambda task: (_ORDER.index(task.state), task.lo_points + task.margin_points))
+    worst = min(tasks, key=lambda task: (WORST_FIRST.index(task.state), task.lo_points + task.margin_points))
     others = len(tasks) - 1
     beside = f"; worst of {len(tasks)} tasks" if others else ""
     return worst.state, f"Accuracy: {worst.sentence}{beside}."

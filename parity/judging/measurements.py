@@ -13,12 +13,12 @@ from parity.judging.curve import Curve
 from parity.judging.pairing import worst_correlation
 from parity.judging.resolution import Resolution, resolution
 from parity.judging.window import Window, decay_phase, planned_share
-from parity.judging.window_statistics import Late, measure_late
+from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurements:
-    """One comparison, measured; `late` is None where the window has no common finite point or no seed is common."""
+    """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common."""
 
     criteria: Criteria
     arms: Arms
@@ -31,7 +31,7 @@ class Measurements:
     same_data_recorded: bool
     differing_context: tuple[str, ...]
     resolution: Resolution
-    late: Late | None
+    statistics: WindowStatistics | None
 
 
 def measure(
@@ -60,8 +60,20 @@ def measure(
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
-        late=measure_late(aligned, arms, usable, criteria, window, resolved.quantum) if arms.share_seeds else None,
+        statistics=_statistics(aligned, arms, usable, criteria, window, resolved.quantum),
     )
+
+
+def _statistics(
+    aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window, quantum: float
+) -> WindowStatistics | None:
+    part = window.part(aligned.steps)
+    if not arms.share_seeds or part.start >= part.stop:
+        return None
+    pair = PairInWindow(
+        aligned=aligned, means=aligned.arm_means(), part=part, arms=arms, controls=controls, criteria=criteria, quantum=quantum
+    )
+    return measure_window(pair, window)
 
 
 def _pairs(aligned: Aligned) -> list[tuple[int, int]]:

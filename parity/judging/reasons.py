@@ -1,14 +1,23 @@
-"""One function a reason that can decide: its sentence with numbers where it holds, else None. `decision` says in which order they count."""
+"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides.
+
+Each reason is one entry: its code, what it means, what to do next, and the function that returns its sentence where it holds. The pass is
+non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more than the margin
+does not pass either: something other than the precision has changed. The order is argued in docs/method.md, whose table is generated from
+this file.
+"""
 
 import re
+from collections.abc import Callable, Mapping
 
+from parity.judging.decision import BESIDE_THE_LOSS, Decision, Reason, ReasonCode, Rule
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.warnings import noise_assumed
+from parity.judging.states import FAIL, INCONCLUSIVE, PASS, State
+from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
 from parity.judging.window import COMPLETE_SHARE
-from parity.judging.window_statistics import Late
+from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals
 
 MAX_NONFINITE_SHARE = 0.01
@@ -19,8 +28,39 @@ _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 
 
-def empty(m: Measurements) -> str | None:
-    """A run has no steps."""
+_TABLE: list[tuple[State, ReasonCode, Rule]] = []
+
+
+def decides(state: State, entry: ReasonCode) -> Callable[[Rule], Rule]:
+    """Make a function the next row of the table: `state` is the verdict where the function returns a sentence and no earlier row does."""
+
+    def register(rule: Rule) -> Rule:
+        _TABLE.append((state, entry, rule))
+        return rule
+
+    return register
+
+
+def decide(m: Measurements) -> Decision:
+    """Apply the table to one comparison's measurements."""
+    rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE]
+    (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
+    vetoes = [reason for other, reason in further if other == INCONCLUSIVE]
+    listed = {deciding.code, *(reason.code for reason in vetoes)}
+    warnings = [reason for reason in warnings_of(m) if reason.code not in listed]
+    return Decision(state=state, deciding=deciding, others=(*vetoes, *warnings))
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="EMPTY",
+        check="input",
+        means="a run has no steps",
+        next_step="Check that the file holds the training loss and that the right column was read.",
+    ),
+)
+def _empty(m: Measurements) -> str | None:
     for arm in (m.arms.baseline, m.arms.candidate):
         for number, run in enumerate(arm.runs, 1):
             if len(run.steps) == 0:
@@ -28,16 +68,32 @@ def empty(m: Measurements) -> str | None:
     return None
 
 
-def no_common_steps(m: Measurements) -> str | None:
-    """No step was logged by every run."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="NO_COMMON_STEPS",
+        check="input",
+        means="no step was logged by every run",
+        next_step="Log both arms on the same steps, or check that both count steps and not tokens or samples.",
+    ),
+)
+def _no_common_steps(m: Measurements) -> str | None:
     if m.common_logged_steps:
         return None
     spans = [f"{run.completeness.first} to {run.completeness.last} every {run.completeness.stride or 1}" for run in m.arms.runs]
     return f"The runs have no step in common: {'; '.join(dict.fromkeys(spans))}."
 
 
-def data_order(m: Measurements) -> str | None:
-    """The arms read other data or another order (S1)."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="DATA_ORDER_MISMATCH",
+        check="same data order",
+        means="the arms read other data, or the same data in another order",
+        next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
+    ),
+)
+def _data_order(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired":
         return None
     if not m.arms.share_seeds:
@@ -47,31 +103,33 @@ def data_order(m: Measurements) -> str | None:
     return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
 
 
-def baseline_invalid(m: Measurements) -> str | None:
-    """The baseline has NaN or infinite losses beyond isolated ones (S0)."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="BASELINE_INVALID",
+        check="finite losses",
+        means="the baseline has NaN or infinite losses at its end or in more than 1 % of its steps",
+        next_step="Fix the baseline first: nothing can be compared with it.",
+    ),
+)
+def _baseline_invalid(m: Measurements) -> str | None:
     return _nonfinite(m, baseline=True)
 
 
-def nonfinite_candidate(m: Measurements) -> str | None:
-    """The candidate has NaN or infinite losses beyond isolated ones (S0)."""
-    return _nonfinite(m, baseline=False)
-
-
-def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
-    arm = m.arms.baseline if baseline else m.arms.candidate
-    bad = arm.nonfinite
-    if not bad.at_end and bad.worst_share <= MAX_NONFINITE_SHARE:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_NOT_NATS",
+        check="input",
+        means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
+        next_step="Give the cross-entropy per token in nats, or state the margin and both run floors in absolute units.",
+    ),
+)
+def _not_nats(m: Measurements) -> str | None:
+    if m.statistics is None:
         return None
-    where = "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
-    return f"{arm.name} has {count(bad.count, 'NaN or infinite loss').replace('losss', 'losses')} from step {bad.first_step:,} on, {where}."
-
-
-def not_nats(m: Measurements) -> str | None:
-    """The loss is no cross-entropy in nats, so relative margins and run floors mean nothing."""
-    if m.late is None:
-        return None
-    level = m.late.baseline.level
-    absolute = m.late.margin is not None and _all_absolute(m)
+    level = m.statistics.baseline.level
+    absolute = m.statistics.margin is not None and _all_absolute(m)
     if absolute or 0.0 < level <= MAX_LEVEL_NATS:
         return None
     return f"The baseline's loss in the window is {level:.4g}; expected a cross-entropy in nats, above 0 and at most {MAX_LEVEL_NATS:g}."
@@ -83,67 +141,141 @@ def _all_absolute(m: Measurements) -> bool:
     return c.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
 
-def diverged(m: Measurements) -> str | None:
-    """The gap ends far above the margin and above its own first half (S3)."""
-    if m.late is None or m.late.margin is None or not diverged_late(m.late.spikes.divergence_gap, m.late.margin.nats):
-        return None
-    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.late)} nats."
+@decides(
+    FAIL,
+    ReasonCode(
+        code="NONFINITE_CAND",
+        check="finite losses",
+        means="the candidate has NaN or infinite losses at its end or in more than 1 % of its steps",
+    ),
+)
+def _nonfinite_candidate(m: Measurements) -> str | None:
+    return _nonfinite(m, baseline=False)
 
 
-def candidate_unstable(m: Measurements) -> str | None:
-    """The candidate alone spikes, over more than a tenth of the window (S3)."""
-    if m.late is None or m.late.spikes.masked_share <= MAX_MASKED_SHARE or not m.late.spikes.candidate_alone:
+def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
+    arm = m.arms.baseline if baseline else m.arms.candidate
+    bad = arm.nonfinite
+    if not bad.at_end and bad.worst_share <= MAX_NONFINITE_SHARE:
         return None
-    s = m.late.spikes
+    where = "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
+    return f"{arm.name} has {count(bad.count, 'NaN or infinite loss', 'NaN or infinite losses')} from step {bad.first_step:,} on, {where}."
+
+
+@decides(
+    FAIL,
+    ReasonCode(
+        code="DIVERGED",
+        check="stability",
+        means="the gap ends far above the margin and above its own first half",
+    ),
+)
+def _diverged(m: Measurements) -> str | None:
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or not diverged_late(m.statistics.spikes.divergence_gap, m.statistics.margin.nats)
+    ):
+        return None
+    return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
+
+
+@decides(
+    FAIL,
+    ReasonCode(
+        code="CANDIDATE_UNSTABLE",
+        check="stability",
+        means="the candidate alone spikes, over more than a tenth of the window",
+    ),
+)
+def _candidate_unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
+        return None
+    s = m.statistics.spikes
     return f"{m.arms.candidate.name} spikes alone: {s.candidate} times against {s.baseline}, over {percent(s.masked_share)} of the window."
 
 
-def incomplete(m: Measurements) -> str | None:
-    """A run ended before 95 % of the plan (C0)."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="INCOMPLETE",
+        check="plan and window",
+        means="a run ended before 95 % of the plan",
+        next_step="Let every run reach its planned last step.",
+    ),
+)
+def _incomplete(m: Measurements) -> str | None:
     if m.planned_share >= COMPLETE_SHARE:
         return None
     last = min(int(run.steps[-1]) if len(run.steps) else 0 for run in m.arms.runs)
     return f"A run stops at step {last:,} of {m.window.planned_steps:,} ({percent(m.planned_share)} of the plan, 95 % needed)."
 
 
-def too_few(m: Measurements) -> str | None:
-    """Too few common points in the window (S2), and no clear fail that they suffice for."""
+TOO_FEW_STEPS = ReasonCode(
+    code="TOO_FEW_STEPS",
+    check="plan and window",
+    means="too few common steps in the window; from 50 on they suffice for a fail",
+    next_step="Log the loss at every step; where it is, train longer.",
+)
+
+
+@decides(INCONCLUSIVE, TOO_FEW_STEPS)
+def _too_few(m: Measurements) -> str | None:
     return None if _few_suffice_to_fail(m) else _few_points(m)
 
 
-def few_for_a_pass(m: Measurements) -> str | None:
-    """Too few common points in the window for a pass, though they suffice for the fail (decision 0012)."""
-    return _few_points(m) if _few_suffice_to_fail(m) else None
-
-
 def _few_suffice_to_fail(m: Measurements) -> bool:
-    return m.late is not None and m.late.n >= MIN_POINTS_TO_FAIL and gap_exceeds(m) is not None
+    return m.statistics is not None and m.statistics.n >= MIN_POINTS_TO_FAIL and _gap_exceeds(m) is not None
 
 
 def _few_points(m: Measurements) -> str | None:
-    points = m.late.n if m.late else 0
+    points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
     return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed for a pass."
 
 
-def margin_undetermined(m: Measurements) -> str | None:
-    """The noise-floor margin has no measured run floor to stand on (S6)."""
-    if m.late is None or m.late.margin is not None:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="MARGIN_UNDETERMINED",
+        check="run noise",
+        means="the noise-floor margin has no measured run floor",
+        next_step="Add baseline reruns as replicates or with --control, or choose another margin.",
+    ),
+)
+def _margin_undetermined(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is not None:
         return None
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
 
 
-def unstable(m: Measurements) -> str | None:
-    """Spikes cover more than a tenth of the window (S3)."""
-    if m.late is None or m.late.spikes.masked_share <= MAX_MASKED_SHARE:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="UNSTABLE",
+        check="stability",
+        means="spikes cover more than a tenth of the window",
+        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    ),
+)
+def _unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
         return None
-    s = m.late.spikes
+    s = m.statistics.spikes
     return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
 
 
-def confounded(m: Measurements) -> str | None:
-    """The arms differ in more than the recipe."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="CONFOUNDED",
+        check="same ground",
+        means="the arms differ in more than the recipe",
+        next_step="Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
+    ),
+)
+def _confounded(m: Measurements) -> str | None:
     if not m.differing_context:
         return None
     named = [_DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context[:KEYS_SHOWN]]
@@ -152,116 +284,288 @@ def confounded(m: Measurements) -> str | None:
     return f"The runs differ in more than the recipe: {'; '.join(named)}{tail}."
 
 
-def not_converged(m: Measurements) -> str | None:
-    """An arm still declines too much over the window (C1)."""
-    if m.late is None:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="NOT_CONVERGED",
+        check="late phase",
+        means="an arm still declines too much over the window",
+        next_step="Train to the end of the learning-rate schedule.",
+    ),
+)
+def _not_converged(m: Measurements) -> str | None:
+    if m.statistics is None:
         return None
-    for name, arm in ((m.arms.baseline.name, m.late.baseline), (m.arms.candidate.name, m.late.candidate)):
+    for name, arm in ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate)):
         if not arm.converged:
             return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
     return None
 
 
-def gap_exceeds(m: Measurements) -> str | None:
-    """The whole interval is above the margin (S7)."""
+@decides(
+    FAIL,
+    ReasonCode(
+        code="GAP_EXCEEDS_MARGIN",
+        check="gap against margin",
+        means="the lower end of the interval is above the margin",
+    ),
+)
+def _gap_exceeds(m: Measurements) -> str | None:
     lo, _ = _bounds(m)
-    if m.late is None or m.late.margin is None or not lo > m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not lo > m.statistics.margin.nats:
         return None
-    return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.late)} nats."
+    return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.statistics)} nats."
 
 
-def better(m: Measurements) -> str | None:
-    """The whole interval is below minus the margin (S7)."""
+@decides(INCONCLUSIVE, TOO_FEW_STEPS)
+def _few_for_a_pass(m: Measurements) -> str | None:
+    return _few_points(m) if _few_suffice_to_fail(m) else None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="BETTER_THAN_BASELINE",
+        check="gap against margin",
+        means="the upper end of the interval is below minus the margin: something other than the precision changed",
+        next_step="Look for a difference in data, model or evaluation between the arms.",
+    ),
+)
+def _better(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or not hi < -m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not hi < -m.statistics.margin.nats:
         return None
     return f"{m.arms.candidate.name} is better by more than the margin ({_interval(m)}): something else than the precision has changed."
 
 
-def gap_growing(m: Measurements) -> str | None:
-    """The gap rises toward the margin (C2)."""
-    if m.late is None or m.late.margin is None:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="GAP_GROWING",
+        check="late phase",
+        means="the gap rises toward the margin",
+        next_step="Train longer: the gap at the end of the schedule is what counts.",
+    ),
+)
+def _gap_growing(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None:
         return None
-    late = m.late
-    rises = late.drift - DRIFT_Z * late.drift_se > 0.0
-    if not rises or not late.interval.mean + DRIFT_REACH * late.drift > m.late.margin.nats:
+    statistics = m.statistics
+    rises = statistics.drift - DRIFT_Z * statistics.drift_se > 0.0
+    if not rises or not statistics.interval.mean + DRIFT_REACH * statistics.drift > m.statistics.margin.nats:
         return None
-    return f"The gap is growing: by {late.drift:+.4f} nats over the window, toward the margin of {_margin(late)}."
+    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, toward the margin of {_margin(statistics)}."
 
 
-def plan_unknown(m: Measurements) -> str | None:
-    """Nobody said how long the runs were meant to be (S2)."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="PLAN_UNKNOWN",
+        check="plan and window",
+        means="nobody stated how long the runs were meant to be",
+        next_step="Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
+    ),
+)
+def _plan_unknown(m: Measurements) -> str | None:
     if m.window.plan != "unknown":
         return None
     return "How long the runs were meant to be is not known: two curves cut at the same step look complete. State the planned steps."
 
 
-def downsampled(m: Measurements) -> str | None:
-    """A series is a sample of its run."""
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="DOWNSAMPLED",
+        check="input",
+        means="a series is a sample of its run",
+        next_step="Give the full series: exports of dashboards are samples of the run.",
+    ),
+)
+def _downsampled(m: Measurements) -> str | None:
     if m.resolution.coverage >= MIN_COVERAGE:
         return None
     return f"A series is a sample of its run: the window holds {percent(m.resolution.coverage)} of the steps its own stride promises."
 
 
-def smoothed(m: Measurements) -> str | None:
-    """A series is averaged over more than the window can forget."""
+@decides(INCONCLUSIVE, SMOOTHED)
+def _smoothed(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
         return None
     return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}): it remembers more than 5 % of the window. Use the raw loss."
 
 
-def rounding_hides(m: Measurements) -> str | None:
-    """Rounding could carry the interval across the margin."""
+@decides(INCONCLUSIVE, ROUNDED)
+def _rounding_hides(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or m.resolution.rounding == 0.0 or hi + m.resolution.rounding < m.late.margin.nats:
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or m.resolution.rounding == 0.0
+        or hi + m.resolution.rounding < m.statistics.margin.nats
+    ):
         return None
-    if hi >= m.late.margin.nats:
+    if hi >= m.statistics.margin.nats:
         return None
     return (
         f"Losses are rounded to {m.resolution.quantum:.2g}: that can move the gap by {m.resolution.rounding:.2g} nats, across the margin."
     )
 
 
-def spikes_hide(m: Measurements) -> str | None:
-    """The raw gap is not below the margin (S3)."""
-    if m.late is None or m.late.margin is None or m.late.spikes.masked_share == 0.0 or m.late.raw_gap < m.late.margin.nats:
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="SPIKES_HIDE_GAP",
+        check="stability",
+        means="only without its spikes is the gap below the margin",
+        next_step="Find the cause of the spikes: with them the gap is above the margin.",
+    ),
+)
+def _spikes_hide(m: Measurements) -> str | None:
+    if (
+        m.statistics is None
+        or m.statistics.margin is None
+        or m.statistics.spikes.masked_share == 0.0
+        or m.statistics.raw_gap < m.statistics.margin.nats
+    ):
         return None
-    if within_margin(m) is None:
+    if _within_margin(m) is None:
         return None
-    return f"Only without its spikes is the gap below the margin: {m.late.raw_gap:+.4f} nats with them."
+    return f"Only without its spikes is the gap below the margin: {m.statistics.raw_gap:+.4f} nats with them."
 
 
-def noise_rejected(m: Measurements) -> str | None:
-    """The policy rejects an assumed run floor."""
+@decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)
+def _noise_rejected(m: Measurements) -> str | None:
     return noise_assumed(m) if m.criteria.assumed_noise == "reject" else None
 
 
-def within_margin(m: Measurements) -> str | None:
-    """The upper end of the interval is below the margin (S7)."""
+@decides(
+    PASS,
+    ReasonCode(
+        code="WITHIN_MARGIN",
+        check="gap against margin",
+        means="the upper end of the interval is below the margin",
+    ),
+)
+def _within_margin(m: Measurements) -> str | None:
     lo, hi = _bounds(m)
-    if m.late is None or m.late.margin is None or not hi < m.late.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not hi < m.statistics.margin.nats:
         return None
-    if m.criteria.two_sided and not lo > -m.late.margin.nats:
+    if m.criteria.two_sided and not lo > -m.statistics.margin.nats:
         return None
-    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.late)} nats."
+    return f"The upper end of the interval ({_interval(m)}) is below the margin of {_margin(m.statistics)} nats."
 
 
-def straddles(m: Measurements) -> str | None:
-    """The interval contains the margin (S7)."""
-    if m.late is None or m.late.margin is None or within_margin(m) or gap_exceeds(m) or better(m):
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="CI_STRADDLES_MARGIN",
+        check="gap against margin",
+        means="the interval contains the margin; the advice says which runs or steps would decide",
+    ),
+)
+def _straddles(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or _within_margin(m) or _gap_exceeds(m) or _better(m):
         return None
-    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.late)} nats."
+    return f"The interval ({_interval(m)}) straddles the margin of {_margin(m.statistics)} nats."
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
-    return m.late.interval.bounds(m.criteria.confidence) if m.late else (float("nan"), float("nan"))
+    return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 
 def _interval(m: Measurements) -> str:
-    decimals = sentence_decimals(m.late.margin.nats if m.late and m.late.margin else None)
+    decimals = sentence_decimals(m.statistics.margin.nats if m.statistics and m.statistics.margin else None)
     return interval_words(*_bounds(m), decimals)
 
 
-def _margin(late: Late) -> str:
-    nats = late.margin.nats if late.margin else float("nan")
+def _margin(statistics: WindowStatistics) -> str:
+    nats = statistics.margin.nats if statistics.margin else float("nan")
     return f"{nats:.{sentence_decimals(nats)}f}"
+
+
+# A check beside the loss that the policy lets decide (`gates`): its code where it fails, and where it is open or could not be made.
+GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
+    "grad_norm": (
+        ReasonCode(
+            code="GRAD_NORM_FAILS",
+            check=BESIDE_THE_LOSS,
+            means="gate grad_norm: the gradient norms differ by more than 10 %",
+            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
+        ),
+        ReasonCode(
+            code="GRAD_NORM_OPEN",
+            check=BESIDE_THE_LOSS,
+            means="gate grad_norm: undecided, or gradient norms were not recorded",
+            next_step="Record grad_norm in every run, before clipping; where it is there, add runs.",
+        ),
+    ),
+    "spikes": (
+        ReasonCode(
+            code="SPIKES_FAILS",
+            check=BESIDE_THE_LOSS,
+            means="gate spikes: the candidate spikes more often than chance gives",
+            next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
+        ),
+        ReasonCode(
+            code="SPIKES_OPEN",
+            check=BESIDE_THE_LOSS,
+            means="gate spikes: undecided, or too few common steps to count spikes",
+            next_step="Look at the candidate's spikes: another run of both arms tells whether they are chance.",
+        ),
+    ),
+    "validation_loss": (
+        ReasonCode(
+            code="VALIDATION_LOSS_FAILS",
+            check=BESIDE_THE_LOSS,
+            means="gate validation_loss: the validation gap is above the margin",
+        ),
+        ReasonCode(
+            code="VALIDATION_LOSS_OPEN",
+            check=BESIDE_THE_LOSS,
+            means="gate validation_loss: undecided, or validation losses were not recorded",
+            next_step="Evaluate all runs on the same steps of the window; where that is done, add runs.",
+        ),
+    ),
+    "accuracy": (
+        ReasonCode(
+            code="ACCURACY_FAILS",
+            check=BESIDE_THE_LOSS,
+            means="gate accuracy: a downstream task is worse by more than its margin",
+            next_step="Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
+        ),
+        ReasonCode(
+            code="ACCURACY_OPEN",
+            check=BESIDE_THE_LOSS,
+            means="gate accuracy: undecided, or no downstream accuracy was given",
+            next_step="Give both arms' results by item on the same items, or evaluate more items.",
+        ),
+    ),
+    "net_speedup": (
+        ReasonCode(
+            code="NET_SPEEDUP_FAILS",
+            check=BESIDE_THE_LOSS,
+            means="gate net_speedup: slower to the same loss than the baseline",
+            next_step="The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
+        ),
+        ReasonCode(
+            code="NET_SPEEDUP_OPEN",
+            check=BESIDE_THE_LOSS,
+            means="gate net_speedup: undecided, or step times were not recorded",
+            next_step="Record step_seconds in every run; where it is there, add runs.",
+        ),
+    ),
+}
+
+
+def table() -> tuple[tuple[State | None, ReasonCode], ...]:
+    """Every reason code with the state that it decides, in the table's order: rows, gates, then warnings (None). A code comes once."""
+    gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
+    rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
+    rows += [(None, entry) for entry in WARNING_CODES]
+    first: dict[str, tuple[State | None, ReasonCode]] = {}
+    for state, entry in rows:
+        first.setdefault(entry.code, (state, entry))
+    return tuple(first.values())
+
+
+BY_CODE: Mapping[str, ReasonCode] = {entry.code: entry for _, entry in table()}

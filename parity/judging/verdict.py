@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
-from parity.judging.decision import Decision, State, decide
+from parity.judging.decision import Decision
 from parity.judging.document import verdict_document
+from parity.judging.document_types import VerdictDocument
 from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, measure
-from parity.judging.peers import Peer, compare_peers
+from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
+from parity.judging.secondary.peers import Peer, compare_peers
+from parity.judging.states import State
 from parity.judging.window import plan_window
 
 
@@ -51,14 +53,14 @@ class Verdict:
     @property
     def gap(self) -> Interval | None:
         """The window's gap with its error in nats, where there is a window."""
-        return self.measurements.late.interval if self.measurements.late else None
+        return self.measurements.statistics.interval if self.measurements.statistics else None
 
     @property
     def margin(self) -> Margin | None:
         """The deciding margin, where it could be determined."""
-        return self.measurements.late.margin if self.measurements.late else None
+        return self.measurements.statistics.margin if self.measurements.statistics else None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""
         return verdict_document(self.measurements, self.decision, self.advice, self.advisory, self.checks, self.peers, self.layer_policy)
 
@@ -97,7 +99,7 @@ def judge(
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
-            made = checks(advisory, measured.late.margin if measured.late else None, criteria)
+            made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made)
             earlier = list(candidates.items())[:number]
             verdicts.append(

@@ -1,18 +1,46 @@
-"""One function a remark: what a reader should know beside the verdict, as a sentence with its numbers; none of them decides."""
+"""Warnings: what a reader should know next to the verdict; none of them decides. One function per warning, below its code."""
+
+from collections.abc import Callable
 
 from parity.judging.alignment import same_series
+from parity.judging.decision import Reason, ReasonCode, Rule
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.wording import count, percent
 
+_WARNINGS: list[tuple[ReasonCode, Rule]] = []
 
+
+def warns(entry: ReasonCode) -> Callable[[Rule], Rule]:
+    """Make a function the rule of a warning; warnings are given in the order of this file."""
+
+    def register(rule: Rule) -> Rule:
+        _WARNINGS.append((entry, rule))
+        return rule
+
+    return register
+
+
+def warnings_of(m: Measurements) -> list[Reason]:
+    """All warnings that hold for one comparison."""
+    return [Reason(code=entry.code, sentence=sentence) for entry, rule in _WARNINGS if (sentence := rule(m)) is not None]
+
+
+RUN_NOISE_ASSUMED = ReasonCode(
+    code="RUN_NOISE_ASSUMED",
+    check="run noise",
+    means="a run floor is assumed, not measured; blocks a pass where the policy rejects that",
+)
+
+
+@warns(RUN_NOISE_ASSUMED)
 def noise_assumed(m: Measurements) -> str | None:
-    """A run floor is assumed, not measured (S4)."""
-    if m.late is None or m.late.interval.run.seeds > 1:
+    """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
+    if m.statistics is None or m.statistics.interval.run.seeds > 1:
         return None
-    sides = ((m.arms.baseline.name, m.late.baseline), (m.arms.candidate.name, m.late.candidate))
-    level = abs(m.late.baseline.level)
+    sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
+    level = abs(m.statistics.baseline.level)
     assumed = [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
     if not assumed:
         return None
@@ -25,8 +53,15 @@ def noise_assumed(m: Measurements) -> str | None:
     return f"Run noise was assumed ({which}), not measured: add replicates or an A/A control to replace the assumption."
 
 
-def identical(m: Measurements) -> str | None:
-    """Runs are copies of another run (S4)."""
+@warns(
+    ReasonCode(
+        code="REPLICATES_IDENTICAL",
+        check=None,
+        means="runs are copies of another run and count for nothing",
+        next_step="Replicates must differ in their replicate number: equal runs say nothing about noise.",
+    )
+)
+def _identical(m: Measurements) -> str | None:
     total = m.arms.baseline.identical + m.arms.candidate.identical
     if total == 0:
         return None
@@ -34,33 +69,57 @@ def identical(m: Measurements) -> str | None:
     return f"{count(total, 'run')} {word} another run (to 0.0001 nats at every step) and {'counts' if total == 1 else 'count'} for nothing."
 
 
-def arms_identical(m: Measurements) -> str | None:
-    """Every run of the candidate is a run of the baseline, value for value."""
+@warns(
+    ReasonCode(
+        code="ARMS_IDENTICAL",
+        check=None,
+        means="every run of the candidate equals a run of the baseline, value for value",
+    )
+)
+def _arms_identical(m: Measurements) -> str | None:
     if not all(any(same_series(run, other) for other in m.arms.baseline.runs) for run in m.arms.candidate.runs):
         return None
     return f"{m.arms.candidate.name} equals {m.arms.baseline.name} value for value: was one file given twice?"
 
 
-def pairing_unproven(m: Measurements) -> str | None:
-    """Equal data digests, but the batch noise does not agree (S1)."""
+@warns(
+    ReasonCode(
+        code="PAIRING_UNPROVEN",
+        check=None,
+        means="the data digests agree, but the batch noise does not",
+    )
+)
+def _pairing_unproven(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
         return None
     return f"The data digests agree, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
 
-def pairing_weak(m: Measurements) -> str | None:
-    """The batch noise agrees less than usual (S1)."""
+@warns(
+    ReasonCode(
+        code="PAIRING_WEAK",
+        check=None,
+        means="the batch noise of the arms agrees less than usual",
+    )
+)
+def _pairing_weak(m: Measurements) -> str | None:
     if m.criteria.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
         return None
     return f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives above 0.9."
 
 
-def window_sensitive(m: Measurements) -> str | None:
-    """Another window would decide otherwise (C3)."""
-    if m.late is None or m.late.margin is None:
+@warns(
+    ReasonCode(
+        code="WINDOW_SENSITIVE",
+        check=None,
+        means="another window would decide otherwise",
+    )
+)
+def _window_sensitive(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None:
         return None
-    margin = m.late.margin.nats
-    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.late.sensitivity}
+    margin = m.statistics.margin.nats
+    sides = {_side(entry.lo, entry.hi, margin): entry.fraction for entry in m.statistics.sensitivity}
     if len(sides) < 2:
         return None
     said = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))
@@ -71,33 +130,68 @@ def _side(lo: float, hi: float, margin: float) -> str:
     return "above the margin" if lo > margin else "below the margin" if hi < margin else "straddles it"
 
 
-def rounded(m: Measurements) -> str | None:
-    """Losses are visibly rounded."""
+ROUNDED = ReasonCode(
+    code="ROUNDED",
+    check="input",
+    means="losses are coarsely rounded; where that could carry the interval across the margin it blocks a pass",
+)
+
+
+@warns(ROUNDED)
+def _rounded(m: Measurements) -> str | None:
     if m.resolution.quantum < COARSE_QUANTUM:
         return None
     return f"The losses are rounded to multiples of {m.resolution.quantum:.2g} nats."
 
 
-def smooth(m: Measurements) -> str | None:
-    """Losses are visibly smoothed."""
+SMOOTHED = ReasonCode(
+    code="SMOOTHED",
+    check="input",
+    means="a series is smoothed; over more than 5 % of the window it blocks a pass",
+)
+
+
+@warns(SMOOTHED)
+def _smooth(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT:
         return None
     return f"A series looks smoothed (weight about {m.resolution.smoothing:.2f})."
 
 
-def unpaired_runs(m: Measurements) -> str | None:
-    """Runs without a partner of the same seed were left out."""
+@warns(
+    ReasonCode(
+        code="RUNS_UNPAIRED",
+        check=None,
+        means="runs of a seed that the other arm lacks were left out",
+    )
+)
+def _unpaired_runs(m: Measurements) -> str | None:
     if m.arms.unpaired == 0 or not m.arms.share_seeds:
         return None
     return f"{count(m.arms.unpaired, 'run')} of a seed that the other arm lacks: not used."
 
 
-def controls_left_out(m: Measurements) -> str | None:
-    """Controls that are no reruns of the baseline were left out."""
+@warns(
+    ReasonCode(
+        code="CONTROLS_LEFT_OUT",
+        check=None,
+        means="controls that are not reruns of the baseline were left out",
+    )
+)
+def _controls_left_out(m: Measurements) -> str | None:
     return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
 
 
-def beyond_plan(m: Measurements) -> str | None:
-    """A run goes on after the planned last step."""
+@warns(
+    ReasonCode(
+        code="BEYOND_PLAN",
+        check=None,
+        means="a run goes on after the planned last step; those steps are not judged",
+    )
+)
+def _beyond_plan(m: Measurements) -> str | None:
     beyond = [int(run.steps[-1]) for run in m.arms.runs if len(run.steps) and int(run.steps[-1]) > m.window.last]
     return f"Steps after the plan's last ({m.window.last:,}) are not judged; a run goes on to {max(beyond):,}." if beyond else None
+
+
+WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

@@ -4,6 +4,7 @@ The gap is the mean over runs (of a seed, then over seeds) of candidate minus ba
 neither for the level nor for the runs' means, and are interpolated in the gap series.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,11 @@ from parity.judging.run_floor import RunFloor, RunTerm, prior_for, run_floor, ru
 from parity.judging.spikes import Spikes, find_spikes
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, decline_limit, drift, ols_change
 
+MIN_SENSITIVITY_POINTS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArmLate:
+class ArmStatistics:
     """One arm in the window: mean loss, first loss of the run, least-squares decline and its limit (C1), run floor; nats."""
 
     level: float
@@ -48,12 +51,12 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Late:
+class WindowStatistics:
     """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse."""
 
     n: int
-    baseline: ArmLate
-    candidate: ArmLate
+    baseline: ArmStatistics
+    candidate: ArmStatistics
     spikes: Spikes
     interval: Interval
     raw_gap: float
@@ -78,6 +81,50 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairInWindow:
+    """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
+
+    `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded.
+    """
+
+    aligned: Aligned
+    means: tuple[FloatArray, FloatArray]
+    part: slice
+    arms: Arms
+    controls: Controls
+    criteria: Criteria
+    quantum: float
+
+    @property
+    def steps(self) -> IntArray:
+        """Steps of the part (n,)."""
+        return self.aligned.steps[self.part]
+
+    @property
+    def baseline(self) -> FloatArray:
+        """The baseline's mean loss at the part's steps (n,)."""
+        return self.means[0][self.part]
+
+    @property
+    def candidate(self) -> FloatArray:
+        """The candidate's mean loss at the part's steps (n,)."""
+        return self.means[1][self.part]
+
+    @property
+    def gap(self) -> FloatArray:
+        """Candidate minus baseline at the part's steps (n,)."""
+        return self.candidate - self.baseline
+
+    def over(self, part: slice) -> "PairInWindow":
+        """The same pair over another part of its steps."""
+        return dataclasses.replace(self, part=part)
+
+    def spikes(self) -> Spikes:
+        """The spikes of the part."""
+        return find_spikes(self.gap, float(self.baseline.mean()), self.quantum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowGap:
     """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run floor of each arm."""
 
@@ -87,52 +134,46 @@ class WindowGap:
     interval: Interval
 
 
-def window_gap(
-    aligned: Aligned, curves: tuple[FloatArray, FloatArray], part: slice, arms: Arms, controls: Controls, criteria: Criteria, quantum: float
-) -> WindowGap:
-    """The interval over a part (at least one point) of the aligned steps; `curves` are `aligned.arm_means()`."""
-    base, cand = curves[0][part], curves[1][part]
-    spikes = find_spikes(cand - base, float(base.mean()), quantum)
-    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(base), dtype=bool)
-    floors, run = _between_runs(aligned, part, keep, arms, controls, criteria)
-    within = within_se(spikes.masked_gap, base, cand, aligned.steps[part], criteria)
+def window_gap(pair: PairInWindow) -> WindowGap:
+    """The gap's interval over the pair's part."""
+    spikes = pair.spikes()
+    keep = ~spikes.mask if not spikes.mask.all() else np.ones(len(spikes.mask), dtype=bool)
+    floors, run = _between_runs(pair, keep)
+    within = _within_se(pair, spikes.masked_gap)
     return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=interval(float(spikes.masked_gap.mean()), within, run))
 
 
-def measure_late(aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window, quantum: float) -> Late | None:
-    """Measure the window of losses rounded to `quantum`; None where it holds no common finite point."""
-    part = window.part(aligned.steps)
-    if part.start >= part.stop:
-        return None
-    steps, curves = aligned.steps[part], aligned.arm_means()
-    seen = window_gap(aligned, curves, part, arms, controls, criteria, quantum)
-    spikes, keep, gap = seen.spikes, seen.keep, seen.spikes.masked_gap
-    base, cand = curves[0][part], curves[1][part]
-    change, change_se = drift(gap, steps)
-    left, right = (_arm_late(whole, part, steps, keep, floor) for whole, floor in zip(curves, seen.floors, strict=True))
-    return Late(
-        n=len(steps),
-        baseline=left,
-        candidate=right,
-        spikes=spikes,
-        interval=seen.interval,
-        raw_gap=float((cand - base).mean()),
-        margin=determine_margin(criteria, left.level, left.floor),
-        sigma_step=float(np.mean([step_noise(row) for row in aligned.baseline[:, part]])),
+def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
+    """Measure the pair over its part, which is that of `window`."""
+    measured = window_gap(pair)
+    gap = measured.spikes.masked_gap
+    change, change_se = drift(gap, pair.steps)
+    baseline, candidate = (
+        _arm_statistics(curve, pair, measured.keep, floor) for curve, floor in zip(pair.means, measured.floors, strict=True)
+    )
+    return WindowStatistics(
+        n=len(pair.steps),
+        baseline=baseline,
+        candidate=candidate,
+        spikes=measured.spikes,
+        interval=measured.interval,
+        raw_gap=float(pair.gap.mean()),
+        margin=determine_margin(pair.criteria, baseline.level, baseline.floor),
+        sigma_step=float(np.mean([step_noise(row) for row in pair.aligned.baseline[:, pair.part]])),
         sd_paired=float(gap.std()),
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        sensitivity=_sensitivity(aligned.steps, curves, window, seen.interval, criteria, quantum),
+        sensitivity=_sensitivity(pair, window, measured.interval),
     )
 
 
-def within_se(gap: FloatArray, base: FloatArray, cand: FloatArray, steps: IntArray, criteria: Criteria) -> StandardError:
+def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended variances instead."""
-    if criteria.pairing == "paired":
+    if pair.criteria.pairing == "paired":
         return mean_se(gap)
-    parts = [mean_se(_detrended(arm, steps)) for arm in (base, cand)]
-    return StandardError(value=float(np.hypot(parts[0].value, parts[1].value)), df=min(part.df for part in parts))
+    arms = [mean_se(_detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
+    return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
 
 
 def _detrended(series: FloatArray, steps: IntArray) -> FloatArray:
@@ -142,23 +183,22 @@ def _detrended(series: FloatArray, steps: IntArray) -> FloatArray:
     return flat
 
 
-def _arm_late(whole: FloatArray, part: slice, steps: IntArray, keep: BoolArray, floor: RunFloor) -> ArmLate:
-    late = whole[part][keep]
-    level, first = float(late.mean()), float(whole[0])
-    decline = -ols_change(late, steps[keep])
-    return ArmLate(level=level, first_loss=first, decline=decline, decline_limit=decline_limit(first, level), floor=floor)
+def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray, floor: RunFloor) -> ArmStatistics:
+    in_window = curve[pair.part][keep]
+    level, first = float(in_window.mean()), float(curve[0])
+    decline = -ols_change(in_window, pair.steps[keep])
+    return ArmStatistics(level=level, first_loss=first, decline=decline, decline_limit=decline_limit(first, level), floor=floor)
 
 
-def _between_runs(
-    aligned: Aligned, part: slice, keep: BoolArray, arms: Arms, controls: Controls, criteria: Criteria
-) -> tuple[tuple[RunFloor, RunFloor], RunTerm]:
+def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, RunFloor], RunTerm]:
     """Run floor of each arm and the between-run part of the gap's variance."""
-    base_means, cand_means = (arm[:, part][:, keep].mean(axis=1) for arm in (aligned.baseline, aligned.candidate))
+    aligned, arms, criteria = pair.aligned, pair.arms, pair.criteria
+    base_means, cand_means = (arm[:, pair.part][:, keep].mean(axis=1) for arm in (aligned.baseline, aligned.candidate))
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
     gaps = np.array([_mean_of_seed(cand_means, cand_seeds, seed) - base_of[seed] for seed in aligned.seeds])
     size = abs(float(np.mean(list(base_of.values()))))
-    control_means = controls.offsets + base_of[aligned.seeds[0]] if len(controls.used) else None
+    control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
     floors = (
         run_floor(prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size), base_means, base_seeds, control_means),
         run_floor(prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size), cand_means, cand_seeds),
@@ -170,22 +210,19 @@ def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float
     return float(np.mean([mean for mean, own in zip(means, seeds, strict=True) if own == seed]))
 
 
-def _sensitivity(
-    steps: IntArray, curves: tuple[FloatArray, FloatArray], window: Window, found_in_window: Interval, criteria: Criteria, quantum: float
-) -> tuple[Sensitivity, ...]:
+def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[Sensitivity, ...]:
     """C3: the interval over the last 10, 20, 30 and 50 % of the plan, with the window's own between-run term."""
-    found = []
+    entries = []
     for fraction in SENSITIVITY_FRACTIONS:
-        part = window.at(fraction).part(steps)
+        other = pair.over(window.at(fraction).part(pair.aligned.steps))
+        points = other.part.stop - other.part.start
         if fraction == window.fraction and window.decay_from is None:
-            lo, hi = found_in_window.bounds(criteria.confidence)
-            found.append(Sensitivity(fraction=fraction, n=part.stop - part.start, mean=found_in_window.mean, lo=lo, hi=hi))
+            of_fraction = in_window
+        elif points < MIN_SENSITIVITY_POINTS:
             continue
-        base, cand = (curve[part] for curve in curves)
-        if len(base) < 20:
-            continue
-        gap = find_spikes(cand - base, float(base.mean()), quantum).masked_gap
-        got = interval(float(gap.mean()), within_se(gap, base, cand, steps[part], criteria), found_in_window.run)
-        lo, hi = got.bounds(criteria.confidence)
-        found.append(Sensitivity(fraction=fraction, n=len(gap), mean=got.mean, lo=lo, hi=hi))
-    return tuple(found)
+        else:
+            gap = other.spikes().masked_gap
+            of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
+        lo, hi = of_fraction.bounds(pair.criteria.confidence)
+        entries.append(Sensitivity(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
+    return tuple(entries)

@@ -5,9 +5,9 @@ saved = full run's device hours x (1 - 1/net speed-up), with the ends of the net
 Can fail: the net speed-up was measured at the check's length and schedule, not at the full run's.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from parity.judging.document_types import VerdictDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Worth:
     sentence: str
 
 
-def worth(document: Mapping[str, Any], full: FullRun) -> Worth | None:
+def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
     """What a verdict document's net speed-up means for a full run; None without a net speed-up (it needs step times of all runs)."""
     net, speed = document.get("net_speedup"), document.get("throughput")
     if not net or not speed:
         return None
-    saved, lo, hi = (full.device_hours * (1.0 - 1.0 / net[key]) for key in ("value", "lo", "hi"))
+    saved, lo, hi = (full.device_hours * (1.0 - 1.0 / ratio) for ratio in (net["value"], net["lo"], net["hi"]))
     check = speed["run_hours"] * full.check_devices
     word = "saves" if saved >= 0.0 else "costs"
     sentence = (

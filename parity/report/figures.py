@@ -5,7 +5,7 @@ shape and labels repeat what colour says, so that nothing is lost in grey.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
-from parity.judging.interval import BinnedGap, binned_gap
-from parity.report.text import MARKS, headline
+from parity.judging.document_types import GapDocument, VerdictDocument
+from parity.report.gap_chart import BinnedGap, binned_gap
+from parity.report.text import MARKS, headline, judged_gap
 from parity.version import ENGINE_VERSION
 from parity.wording import percent, signed
 
@@ -36,7 +37,7 @@ class FigureError(ValueError):
 
 def draw_figure(
     path: str,
-    document: Mapping[str, Any],
+    document: VerdictDocument,
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     criteria: Criteria,
@@ -66,7 +67,7 @@ def draw_figure(
             raise FigureError(f"{path}: can't be written ({error.strerror})") from None
 
 
-def _frame(figure: Any, document: Mapping[str, Any]) -> float:
+def _frame(figure: Any, document: VerdictDocument) -> float:
     """Headline above, the way back to the evidence below; returns the height (share of the page) that is left for the panels."""
     word, _, body = headline(document).partition(":")
     lines = _wrapped(body, 106)
@@ -77,7 +78,7 @@ def _frame(figure: Any, document: Mapping[str, Any]) -> float:
     return 0.945 - 0.016 * (lines.count("\n") + 1)
 
 
-def _losses(axes: Any, document: Mapping[str, Any], baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
+def _losses(axes: Any, document: VerdictDocument, baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
     """Bucket means of every run with the first run's range; the arms are named at the ends of their curves."""
     ends: list[tuple[str, str, float]] = []
     shown: list[tuple[FloatArray, FloatArray, FloatArray]] = []
@@ -136,7 +137,7 @@ def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatA
     return (steps[starts] + steps[ends - 1]) / 2, mean, np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
 
 
-def _gap(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
+def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     """The gap with its interval band, zero, the margins, the window and its interval; % of the loss on the right."""
     middle = (gap.first_step + gap.last_step) / 2
     axes.fill_between(middle, gap.lo, gap.hi, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
@@ -160,7 +161,7 @@ def _gap(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
     _events(axes, document, gap)
 
 
-def _gap_limits(document: Mapping[str, Any], gap: BinnedGap, middle: FloatArray) -> tuple[float, float]:
+def _gap_limits(document: VerdictDocument, gap: BinnedGap, middle: FloatArray) -> tuple[float, float]:
     """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them."""
     held = [0.0, gap.margin_nats or 0.0]
     if document["gap"]:
@@ -190,18 +191,19 @@ def _margins(axes: Any, gap: BinnedGap, bottom: float, top: float) -> None:
         axes.annotate(text, (0.01, value), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where)
 
 
-def _window_interval(axes: Any, found: Mapping[str, Any], window: tuple[int, int]) -> None:
-    mean, lo, hi = (found[key] for key in ("mean", "lo", "hi"))
+def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> None:
+    mean, lo, hi = gap["mean"], gap["lo"], gap["hi"]
     x = window[0] + (window[1] - window[0]) / 2
     axes.errorbar([x], [mean], yerr=[[mean - lo], [hi - mean]], fmt="o", color="0.1", markersize=4, capsize=3, zorder=5)
     beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "bbox": LABEL_BOX, "zorder": 6}
-    axes.annotate(f"{signed(mean, 4)}\n{percent(found['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
+    axes.annotate(f"{signed(mean, 4)}\n{percent(gap['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
     axes.annotate("window judged", (x, 1.01), xycoords=("data", "axes fraction"), fontsize=TINY, ha="center", va="bottom")
 
 
-def _events(axes: Any, document: Mapping[str, Any], gap: BinnedGap) -> None:
+def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     """Spikes (filled) and NaN (hollow) of the candidate on the upper edge, of the baseline on the lower one."""
-    spikes = (document.get("run_spikes") or {}).get("steps", ((), ()))
+    run_spikes = document.get("run_spikes")
+    spikes = run_spikes["steps"] if run_spikes else [[], []]
     rows = (
         (spikes[0], gap.nonfinite_baseline, BASELINE_COLOUR, "^", 0.015),
         (spikes[1], gap.nonfinite_candidate, CANDIDATE_COLOUR, "v", 0.985),
@@ -225,11 +227,12 @@ def _together(steps: IntArray, near: float) -> list[tuple[int, int]]:
     return [(int(part[0]), int(part[-1])) for part in np.split(steps, cuts) if len(part)]
 
 
-def _noises(axes: Any, document: Mapping[str, Any]) -> None:
+def _noises(axes: Any, document: VerdictDocument) -> None:
     """Gap, errors, step noise and margin on one logarithmic axis, with their values."""
     axes.spines["right"].set_visible(False)
     parts, noise = document["se_parts"], document["noise"]
-    bars = {"within-pair error": parts["within"], "between-run error": parts["run"], "size of the gap": abs(document["gap"]["mean"])}
+    bars = {"within-pair error": parts["within"], "between-run error": parts["run"]} if parts else {}
+    bars["size of the gap"] = abs(judged_gap(document)["mean"])
     if document["margin"]:
         bars["margin"] = document["margin"]["nats"]
     bars["step noise"] = noise["sigma_step"]

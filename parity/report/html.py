@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypedDict
 
 from parity.canonical_json import canonical_json
+from parity.judging.document_types import VerdictDocument
 from parity.report.text import MARKS, SUMMARY, facts, headline, summary_row
 from parity.version import ENGINE_VERSION
-
-Document = Mapping[str, Any]
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -26,7 +25,18 @@ pre { overflow-x: auto; }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def render_page(job: Document, figures: Mapping[str, str], url: str) -> str:
+class ConcludedJob(TypedDict):
+    """What the page needs of a job's document (`GET /api/v1/jobs/JOB`)."""
+
+    id: str
+    name: str
+    finished_at: str
+    verdicts: Sequence[VerdictDocument]
+    criteria: Mapping[str, Any]
+    spec: Mapping[str, Any]
+
+
+def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
     """The page of a concluded job: headlines, a table, a figure and the reasons of each candidate, policy and specification.
 
     `figures`: candidate -> SVG text; `url`: where the job's own page is.
@@ -36,8 +46,8 @@ def render_page(job: Document, figures: Mapping[str, str], url: str) -> str:
     for document in job["verdicts"]:
         name = document["candidate"]["name"]
         parts += [f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>", _inline(figures[name]), _reasons(document)]
-    for title, key in (("Policy", "criteria"), ("Specification", "spec")):
-        parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(job[key]))}</pre></details>")
+    for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
+        parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")
     parts.append(
         f'<p>parity {ENGINE_VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>'
     )
@@ -49,7 +59,7 @@ def render_page(job: Document, figures: Mapping[str, str], url: str) -> str:
     )
 
 
-def _headline(document: Document) -> str:
+def _headline(document: VerdictDocument) -> str:
     word, _, body = headline(document).partition(":")
     state = document["verdict"]
     return f'<strong class="{state}">{MARKS[state]} {word}</strong>:{escape(body)}'
@@ -61,14 +71,14 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def _reasons(document: Document) -> str:
-    said = [f"<code>{escape(reason['code'])}</code> {escape(reason['sentence'])}" for reason in document["reasons"]]
-    said += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
-    said += [f"next: {escape(sentence)}" for sentence in document["advice"]["sentences"]]
-    return "<ul>" + "".join(f"<li>{line}</li>" for line in said) + "</ul>"
+def _reasons(document: VerdictDocument) -> str:
+    lines = [f"<code>{escape(reason['code'])}</code> {escape(reason['sentence'])}" for reason in document["reasons"]]
+    lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
+    lines += [f"next: {escape(sentence)}" for sentence in document["advice"]["sentences"]]
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
 
 
 def _inline(svg: str) -> str:
     """The SVG element alone: what stands before it (XML declaration, document type) has no place within HTML."""
-    found = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
-    return found[0] if found else ""
+    element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
+    return element[0] if element else ""

@@ -7,30 +7,22 @@ one had been, is told with its age in the case "same ground".
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from parity.judging.decision import BESIDE_THE_LOSS, CheckName
+from parity.judging.document_types import VerdictDocument
+from parity.judging.reasons import BY_CODE, table
+from parity.judging.states import FAIL, State
+from parity.judging.warnings import WARNING_CODES
 from parity.report.text import headline, reused_notes
-from parity.version import ENGINE_VERSION
 
-Document = Mapping[str, Any]
-
-_GROUND = "same ground"
-CHECKS: Mapping[str, tuple[str, ...]] = {
-    "input": ("EMPTY", "NO_COMMON_STEPS", "LOSS_NOT_NATS", "DOWNSAMPLED", "SMOOTHED", "ROUNDED"),
-    "same data order": ("DATA_ORDER_MISMATCH",),
-    _GROUND: ("CONFOUNDED",),
-    "finite losses": ("BASELINE_INVALID", "NONFINITE_CAND"),
-    "stability": ("DIVERGED", "CANDIDATE_UNSTABLE", "UNSTABLE", "SPIKES_HIDE_GAP"),
-    "plan and window": ("INCOMPLETE", "TOO_FEW_STEPS", "PLAN_UNKNOWN"),
-    "late phase": ("NOT_CONVERGED", "GAP_GROWING"),
-    "run noise": ("RUN_NOISE_ASSUMED", "MARGIN_UNDETERMINED"),
-    "gap against margin": ("GAP_EXCEEDS_MARGIN", "BETTER_THAN_BASELINE", "WITHIN_MARGIN", "CI_STRADDLES_MARGIN"),
-}
-_FAILURES = frozenset({"NONFINITE_CAND", "DIVERGED", "CANDIDATE_UNSTABLE", "GAP_EXCEEDS_MARGIN"})
-_WARNINGS = frozenset({"RUN_NOISE_ASSUMED", "ROUNDED", "SMOOTHED"})  # errors only where they decide
+_GROUND: CheckName = "same ground"
+CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != BESIDE_THE_LOSS)
+_DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
+_WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
-def render_junit(documents: Sequence[Document], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+def render_junit(documents: Sequence[VerdictDocument], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
     """JUnit XML of verdict documents, with an XML declaration and a newline at the end.
 
     `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
@@ -48,11 +40,11 @@ def render_junit(documents: Sequence[Document], trouble: str | None = None, fact
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: Document, facts: Mapping[str, str]) -> ElementTree.Element:
+def _suite(document: VerdictDocument, facts: Mapping[str, str]) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
     _tell(suite, {**_properties(document), **facts})
-    outcomes = [_case(suite, document, check, *_outcome(document, check, codes)) for check, codes in CHECKS.items()]
+    outcomes = [_case(suite, document, check, *_outcome(document, check)) for check in CHECKS]
     outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in document.get("checks", ())]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
@@ -68,7 +60,7 @@ def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
             ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
 
 
-def _case(suite: ElementTree.Element, document: Document, check: str, outcome: str, text: str) -> str:
+def _case(suite: ElementTree.Element, document: VerdictDocument, check: str, outcome: str, text: str) -> str:
     """Add the case of one check and say how it came out."""
     case = ElementTree.SubElement(suite, "testcase", name=check, classname=_xml(f"parity.{document['candidate']['name']}"))
     if outcome != "ok":
@@ -88,32 +80,33 @@ def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
     return "ok", f"{check['role']}, {state}: {check['sentence']}"
 
 
-def _outcome(document: Document, check: str, codes: tuple[str, ...]) -> tuple[str, str]:
+def _outcome(document: VerdictDocument, check: CheckName) -> tuple[str, str]:
     deciding = document["codes"][0]
     for reason in document["reasons"]:
         code = reason["code"]
-        if code not in codes or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+        entry = BY_CODE.get(code)  # None: a code of another version of the judge
+        if entry is None or entry.check != check or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
             continue
-        return "failure" if code in _FAILURES else "error", f"{code}: {reason['sentence']}"
+        return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
         return "skipped", f"not decided: {deciding}"
     return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""
 
 
-def _properties(document: Document) -> dict[str, Any]:
-    gap, margin = document["gap"] or {}, document["margin"] or {}
+def _properties(document: VerdictDocument) -> dict[str, Any]:
+    gap, margin = document["gap"], document["margin"]
     return {
         "verdict": document["verdict"],
         "headline": headline(document),
         "codes": " ".join(document["codes"]),
-        "gap_nats": gap.get("mean"),
-        "ci_low": gap.get("lo"),
-        "ci_high": gap.get("hi"),
-        "margin_nats": margin.get("nats"),
-        "n_eff": (document["noise"] or {}).get("n_eff"),
+        "gap_nats": gap and gap["mean"],
+        "ci_low": gap and gap["lo"],
+        "ci_high": gap and gap["hi"],
+        "margin_nats": margin and margin["nats"],
+        "n_eff": document["noise"].get("n_eff"),
         "profile": document["profile"],
         "sha256_aligned": document["inputs"]["sha256_aligned"],
-        "engine_version": ENGINE_VERSION,
+        "engine_version": document["engine_version"],
         **{f"downstream.{task['task']}": task["sentence"] for task in document.get("downstream", ())},
     }
 

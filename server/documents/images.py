@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.worst import worst
+from parity.judging.states import worst
 from parity.report.figures import draw_figure
 from parity.report.text import MARKS
 from parity.version import ENGINE_VERSION

@@ -12,8 +12,8 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.interval import BinnedGap, Ground, binned_gap, gap_ground
 from parity.judging.looks.half_widths import HalfWidths, half_widths
+from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
 from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, number
 from server.database.states import JOB_ENDED

@@ -20,7 +20,7 @@ from parity.judging.interval import t_quantile
 from parity.judging.margin import determine_margin
 from parity.judging.resolution import SAMPLE, quantum
 from parity.judging.window import COMPLETE_SHARE, Window, decay_phase, make_window, plan_window, planned_share
-from parity.judging.window_statistics import WindowGap, window_gap
+from parity.judging.window_statistics import PairInWindow, WindowGap, window_gap
 from parity.wording import count, sentence_decimals, signed
 
 LOOKS = 60  # evenly over the plan: closer ones share most of their points
@@ -140,8 +140,11 @@ def _look(
     if part.stop - part.start < MIN_POINTS:
         return None
     usable = usable_controls(pair.arms.baseline, controls, criteria, judged)
-    found = window_gap(pair.aligned, pair.means, part, pair.arms, usable, criteria, pair.quantum)
-    level = float(pair.means[0][part][found.keep].mean())
+    in_window = PairInWindow(
+        aligned=pair.aligned, means=pair.means, part=part, arms=pair.arms, controls=usable, criteria=criteria, quantum=pair.quantum
+    )
+    found = window_gap(in_window)
+    level = float(in_window.baseline[found.keep].mean())
     margin = determine_margin(criteria, level, found.floors[0])
     run, half = found.interval.run, found.interval.half_width(criteria.confidence)
     look = Look(

@@ -33,8 +33,8 @@ class Advisory:
 def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
     """Everything beside the loss that the runs' columns allow, with the downstream tasks that were compared already."""
     speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
-    late = m.late
-    if late is None:
+    statistics = m.statistics
+    if statistics is None:
         return Advisory(
             grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None, downstream=downstream
         )
@@ -43,16 +43,16 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
     law = fit_law(m.aligned.steps, curves[0])
     tax = None
     if law is not None:
-        lo, hi = late.interval.bounds(m.criteria.confidence)
+        lo, hi = statistics.interval.bounds(m.criteria.confidence)
         first = int(m.aligned.steps[0])
-        tax = token_tax(law, window, first, late.interval.mean, lo, hi, constant_rate=_constant_rate(m))
+        tax = token_tax(law, window, first, statistics.interval.mean, lo, hi, constant_rate=_constant_rate(m))
     return Advisory(
         grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
         token_tax=tax,
         throughput=speed,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
-        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, late.interval.run, m.criteria.confidence),
-        run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, late.baseline.level, m.resolution.quantum),
+        validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, statistics.interval.run, m.criteria.confidence),
+        run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )
 
@@ -60,11 +60,11 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
 def _constant_rate(m: Measurements) -> bool | None:
     """Whether the learning rate is constant from a tenth of every run on; None where a run did not record it."""
     for run in m.arms.runs:
-        rate = run.columns.get(LEARNING_RATE)
-        late = rate[len(rate) // 10 :] if rate is not None else np.empty(0)
-        late = late[np.isfinite(late)]
-        if len(late) == 0:
+        recorded = run.columns.get(LEARNING_RATE)
+        rate = recorded[len(recorded) // 10 :] if recorded is not None else np.empty(0)
+        rate = rate[np.isfinite(rate)]
+        if len(rate) == 0:
             return None
-        if float(np.ptp(late)) > CONSTANT_RATE_TOLERANCE * float(np.abs(late).max()):
+        if float(np.ptp(rate)) > CONSTANT_RATE_TOLERANCE * float(np.abs(rate).max()):
             return False
     return True

@@ -15,15 +15,15 @@ JudgePair = Callable[..., Verdict]
 
 def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: JudgePair) -> None:
     verdict = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
-    m, late = verdict.measurements, verdict.measurements.late
-    runs = runs_that_decide(m, late)
+    m, statistics = verdict.measurements, verdict.measurements.statistics
+    runs = runs_that_decide(m, statistics)
     assert runs is not None
-    distance = late.margin.nats - late.interval.mean
-    assert predicted(late.interval, late.floors, *runs, 1.0).half_width(0.95) < distance
+    distance = statistics.margin.nats - statistics.interval.mean
+    assert predicted(statistics.interval, statistics.floors, *runs, 1.0).half_width(0.95) < distance
     total = sum(runs)
     for base, cand in itertools.product(range(total), repeat=2):
         if base + cand == total - 1:
-            assert predicted(late.interval, late.floors, base, cand, 1.0).half_width(0.95) >= distance
+            assert predicted(statistics.interval, statistics.floors, base, cand, 1.0).half_width(0.95) >= distance
 
 
 def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -31,10 +31,10 @@ def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pai
     gap = float((cand.loss - base.loss)[1600:].mean())
     noisy = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - gap + 0.010))
     assert noisy.codes[0] == "CI_STRADDLES_MARGIN"
-    assert steps_that_decide(noisy.measurements, noisy.measurements.late) is not None
+    assert steps_that_decide(noisy.measurements, noisy.measurements.statistics) is not None
     assert "more steps" in noisy.document()["advice"]["sentences"][0]
     runs = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
-    assert steps_that_decide(runs.measurements, runs.measurements.late) is None
+    assert steps_that_decide(runs.measurements, runs.measurements.statistics) is None
     assert "more steps won't help" in runs.document()["advice"]["sentences"][0]
 
 
@@ -110,4 +110,4 @@ def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: M
     )
     path = tmp_path / "bundle.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
-    assert verify(str(path)) == ()
+    assert verify(str(path)).differences == ()

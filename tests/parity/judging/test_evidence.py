@@ -1,3 +1,4 @@
+import hashlib
 import io
 import json
 import zipfile
@@ -9,6 +10,7 @@ import pytest
 
 from parity import Criteria, Curve, curve_from_arrays
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, compare_documents, verify
+from parity.version import JUDGE_VERSION
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> str:
 
 
 def test_a_bundle_verifies_and_is_reproducible(case: Case, bundle: Path) -> None:
-    assert verify(str(bundle)) == ()
+    assert verify(str(bundle)).differences == ()
     assert bundle_bytes(case, case.documents()) == bundle.read_bytes()
 
 
@@ -55,12 +57,11 @@ def test_a_changed_series_is_caught(bundle: Path) -> None:
         name = next(name for name in files if name.endswith("-01.npy"))
         files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
 
-    (line,) = verify(rewritten(bundle, tamper))
+    (line,) = verify(rewritten(bundle, tamper)).differences
     assert "sha256 differs" in line
 
 
 def test_a_changed_series_with_its_digest_is_caught_by_recomputation(bundle: Path) -> None:
-    import hashlib
 
     def tamper(files: dict[str, bytes]) -> None:
         name = next(name for name in sorted(files) if name.startswith("series/001") and name.endswith("-01.npy"))
@@ -72,7 +73,7 @@ def test_a_changed_series_with_its_digest_is_caught_by_recomputation(bundle: Pat
         manifest["sha256"][name] = hashlib.sha256(files[name]).hexdigest()
         files["manifest.json"] = json.dumps(manifest).encode()
 
-    assert any("gap.mean" in line for line in verify(rewritten(bundle, tamper)))
+    assert any("gap.mean" in line for line in verify(rewritten(bundle, tamper)).differences)
 
 
 @pytest.mark.parametrize(("key", "value"), [("criteria", {"margin": "9%"}), ("planned_steps", 1000), ("layer_policy", "all_linears")])
@@ -82,12 +83,12 @@ def test_a_changed_policy_is_caught(key: str, value: object, bundle: Path) -> No
         manifest[key] = value
         files["manifest.json"] = json.dumps(manifest).encode()
 
-    assert verify(rewritten(bundle, tamper))
+    assert verify(rewritten(bundle, tamper)).differences
 
 
 def test_missing_and_foreign_files_are_caught(bundle: Path) -> None:
-    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))) == ("extra: not in the manifest",)
-    assert verify(rewritten(bundle, lambda files: files.pop("extra") and files.pop("verdict.json") and None)) == (
+    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == ("extra: not in the manifest",)
+    assert verify(rewritten(bundle, lambda files: files.pop("extra") and files.pop("verdict.json") and None)).differences == (
         "verdict.json: missing in the bundle",
     )
 
@@ -98,7 +99,7 @@ def test_what_is_no_bundle(data: bytes | None, tmp_path: Path) -> None:
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(EvidenceError, match="no bundle"):
-        verify(str(path))
+        verify(str(path)).differences
 
 
 @pytest.mark.parametrize("change", [{"manifest.json": b"{"}, {"manifest.json": b"[]"}])
@@ -113,7 +114,7 @@ def test_a_manifest_without_arms(bundle: Path) -> None:
         files["manifest.json"] = json.dumps({"sha256": manifest["sha256"]}).encode()
 
     with pytest.raises(EvidenceError, match="does not describe a case"):
-        verify(rewritten(bundle, tamper))
+        verify(rewritten(bundle, tamper)).differences
 
 
 @pytest.mark.parametrize(
@@ -131,3 +132,37 @@ def test_a_manifest_without_arms(bundle: Path) -> None:
 )
 def test_comparison(left: object, right: object, lines: int) -> None:
     assert len(list(compare_documents(left, right, "v"))) == lines
+
+
+def test_the_judge_has_the_version_that_its_verdicts_name(data: Path) -> None:
+    """Fails where the judge changed and JUDGE_VERSION did not: raise it, and record a bundle of the new version next to the old one."""
+    verification = verify(str(data / f"judge-{JUDGE_VERSION}.zip"))
+    assert verification.same_judge
+    assert verification.differences == ()
+
+
+def of_another_judge(files: dict[str, bytes]) -> None:
+    manifest = json.loads(files["manifest.json"])
+    files["manifest.json"] = json.dumps(manifest | {"engine_version": "0.0.9"}).encode()
+
+
+def test_a_bundle_of_another_judge_is_judged_again_and_never_called_identical(case: Case, bundle: Path) -> None:
+    verification = verify(rewritten(bundle, of_another_judge))
+    assert (verification.made_by, verification.same_judge, verification.differences) == ("0.0.9", False, ())
+    assert [document["candidate"]["name"] for document in verification.today] == list(case.candidates)
+    assert [document["verdict"] for document in verification.recorded] == [document["verdict"] for document in verification.today]
+
+
+def test_a_bundle_of_another_judge_still_has_to_match_its_manifest(bundle: Path) -> None:
+    rewritten(bundle, of_another_judge)
+    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == ("extra: not in the manifest",)
+
+    def without_a_verdict(files: dict[str, bytes]) -> None:
+        del files["extra"]
+        files["verdict.json"] = json.dumps({"verdicts": json.loads(files["verdict.json"])["verdicts"][:1]}).encode()
+        manifest = json.loads(files["manifest.json"])
+        manifest["sha256"]["verdict.json"] = hashlib.sha256(files["verdict.json"]).hexdigest()
+        files["manifest.json"] = json.dumps(manifest).encode()
+
+    (line,) = verify(rewritten(bundle, without_a_verdict)).differences
+    assert "good" in line

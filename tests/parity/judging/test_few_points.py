@@ -31,8 +31,8 @@ def test_a_broken_run_logged_every_fifth_step_fails(make_run: MakeRun, one_perce
     verdict = judged(base, broken, one_percent)
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")
     assert verdict.codes.count("TOO_FEW_STEPS") == 1
-    assert verdict.measurements.late is not None
-    assert verdict.measurements.late.n == 80
+    assert verdict.measurements.statistics is not None
+    assert verdict.measurements.statistics.n == 80
 
 
 @pytest.mark.parametrize(("stride", "verdict"), [(8, "fail"), (9, "inconclusive")])

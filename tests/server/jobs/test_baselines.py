@@ -238,7 +238,7 @@ def test_the_evidence_of_a_named_baseline_verifies(api, promoted, database, regi
     )  # too late for that verdict
     bundle = tmp_path / "evidence.zip"
     bundle.write_bytes(api.get(f"/api/v1/jobs/{job['id']}/evidence.zip").content)
-    assert verify(str(bundle)) == ()
+    assert verify(str(bundle)).differences == ()
 
 
 def test_another_specification_or_trainer_is_refused_before_anything_is_queued(api, promoted, register):

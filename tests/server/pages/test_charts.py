@@ -5,6 +5,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlparse
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -226,9 +227,10 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
     lines = csv.value.path().read_text().splitlines()
     assert lines[0] == "step,lm_loss"
     assert [line.split(",")[0] for line in lines[1:]] == [str(step) for step in range(100, 110)]
-    with page.expect_download() as parquet:
-        page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet").click()
-    assert parquet.value.path().read_bytes()[-4:] == b"PAR1"
+    with page.expect_download() as arrow:
+        page.locator(LOSS).get_by_role("link", name="nvfp4 as Arrow").click()
+    assert pa.ipc.open_stream(arrow.value.path().read_bytes()).read_all()["step"].to_pylist() == list(range(100, 110))
+    expect(page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet")).to_have_count(0)
     with page.expect_download() as gap:
         page.locator("figure[data-candidate] summary").click()
         page.locator("figure[data-candidate]").get_by_role("button", name="CSV").click()

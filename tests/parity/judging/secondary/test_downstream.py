@@ -153,7 +153,7 @@ def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path
     with zipfile.ZipFile(bundle, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data)
-    assert any("downstream[0].candidate" in line for line in verify(str(bundle)))
+    assert any("downstream[0].candidate" in line for line in verify(str(bundle)).differences)
 
 
 def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], capsys: pytest.CaptureFixture[str]) -> None:

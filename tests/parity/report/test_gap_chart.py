@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.interval import binned_gap, gap_ground, step_edges
+from parity.report.gap_chart import binned_gap, gap_ground, step_edges
 
 MakeRun = Callable[..., Curve]
 

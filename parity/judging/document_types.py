@@ -1,0 +1,309 @@
+"""The JSON form of a verdict, field by field: what reports, pages, the gate and bundles read."""
+
+from typing import Any, NotRequired, Required, TypedDict
+
+from parity.judging.states import State
+
+
+class ArmDocument(TypedDict):
+    """One side: `level` is its mean loss in the window, nats; `identical_runs` repeat another run and count for nothing."""
+
+    name: str
+    recipe: str | None
+    runs: int
+    identical_runs: int
+    level: float | None
+
+
+class GapDocument(TypedDict):
+    """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's loss, `raw` includes spikes."""
+
+    mean: float
+    rel: float | None
+    raw: float
+    masked: float
+    lo: float
+    hi: float
+    confidence: float
+    ci95: list[float]
+    ci90: list[float]
+    se: float
+    df: float
+
+
+class MarginDocument(TypedDict):
+    """The margin that decides: nats, share of the baseline's loss, and what set it."""
+
+    nats: float
+    rel: float
+    source: str
+
+
+class FloorDocument(TypedDict):
+    """The run floor of one arm, nats, and what it rests on."""
+
+    value: float
+    rel: float | None
+    source: str
+    df: float
+    measured: float | None
+    measured_df: int
+    prior: float
+    prior_df: float
+    prior_basis: str
+
+
+class FloorsDocument(TypedDict):
+    """The run floors of both arms."""
+
+    baseline: FloorDocument
+    candidate: FloorDocument
+    controls_used: int
+
+
+class ErrorPartsDocument(TypedDict):
+    """The two parts of the gap's standard error, nats, with their degrees of freedom."""
+
+    within: float
+    within_df: float
+    run: float
+    run_df: float
+    seeds: int
+
+
+class NoiseDocument(TypedDict, total=False):
+    """The noises, nats; only `r_pair` where nothing could be measured in the window."""
+
+    sigma_step: float
+    sd_paired: float
+    rho1: float
+    n_eff: float
+    r_step: float | None
+    z_run: float | None
+    r_pair: Required[float | None]
+
+
+class SensitivityDocument(TypedDict):
+    """The interval over another last fraction of the plan, nats."""
+
+    fraction: float
+    n: int
+    mean: float
+    lo: float
+    hi: float
+
+
+class WindowDocument(TypedDict):
+    """The window: first and last step, common points, and the rule that gave it."""
+
+    first: int
+    last: int
+    n: int
+    fraction: float
+    rule: str
+    sensitivity: list[SensitivityDocument]
+
+
+class ReasonDocument(TypedDict):
+    """A reason code with its sentence."""
+
+    code: str
+    sentence: str
+
+
+class AdviceDocument(TypedDict):
+    """What to do next, and the numbers in it."""
+
+    sentences: list[str]
+    add_baseline_runs: int | None
+    add_candidate_runs: int | None
+    add_steps: int | None
+    margin_to_pass: float | None
+    minimum_detectable_gap: float | None
+
+
+class CheckDocument(TypedDict):
+    """A check beside the loss; `role` is gate or advice, `state` None where it could not be made."""
+
+    name: str
+    role: str
+    state: State | None
+    sentence: str
+
+
+class SpikesDocument(TypedDict):
+    """Spikes in the window."""
+
+    baseline: int
+    candidate: int
+    p_candidate_more: float
+    masked_share: float
+
+
+class RunSpikesDocument(TypedDict):
+    """Spikes over the whole run, by block; `steps` are those of baseline and candidate."""
+
+    baseline: int
+    candidate: int
+    p_candidate_more: float
+    blocks: int
+    steps: list[list[int]]
+
+
+class EstimateDocument(TypedDict):
+    """A ratio with its interval."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+class TokenTaxDocument(TypedDict):
+    """Share of further tokens that the candidate needs for the same loss, with its interval."""
+
+    estimate: float
+    lo: float
+    hi: float
+    caveat: str
+
+
+class ThroughputDocument(TypedDict):
+    """Step times in seconds and what follows from them, baseline first."""
+
+    baseline_step_seconds: float
+    candidate_step_seconds: float
+    ratio: EstimateDocument
+    run_hours: float
+    tokens_per_second: list[float | None]
+    tflops: list[float | None]
+
+
+class GradNormDocument(TypedDict):
+    """The ratio of the gradient norms in the window, candidate over baseline."""
+
+    ratio: float
+    lo: float
+    hi: float
+    p99_ratio: float
+    n: int
+    state: str
+    basis: str
+    clipped_share: list[float | None]
+
+
+class ValidationDocument(TypedDict):
+    """The gap of the validation losses in the window, nats."""
+
+    mean: float
+    lo: float
+    hi: float
+    n: int
+
+
+class TaskDocument(TypedDict):
+    """A downstream task's accuracy, percentage points."""
+
+    task: str
+    baseline: float
+    candidate: float
+    gap_points: float
+    lo_points: float
+    hi_points: float
+    items: int
+    paired: bool
+    margin_points: float
+    state: State
+    sentence: str
+
+
+class PeerDocument(TypedDict):
+    """Another candidate of the same comparison, nats."""
+
+    name: str
+    gap: float
+    lo: float
+    hi: float
+    speed: EstimateDocument | None
+    sentence: str
+
+
+class CompletenessDocument(TypedDict):
+    """What a run's series covers."""
+
+    count: int
+    first: int
+    last: int
+    stride: int | None
+    duplicates: int
+    gaps: int
+
+
+class RunDocument(TypedDict):
+    """One run as it was given."""
+
+    label: str | None
+    seed: int
+    replicate: int
+    recipe: str | None
+    context: dict[str, str]
+    notes: list[str]
+    completeness: CompletenessDocument
+    coverage: float
+
+
+class InputsDocument(TypedDict):
+    """The runs of both arms, the controls that count, and the digest of the aligned series."""
+
+    baseline: list[RunDocument]
+    candidate: list[RunDocument]
+    controls: list[RunDocument]
+    common_steps: int
+    sha256_aligned: str
+
+
+class WorthDocument(TypedDict, total=False):
+    """What passing is worth over the full run (`parity compare --full-run-hours`)."""
+
+    sentence: Required[str]
+
+
+class VerdictDocument(TypedDict):
+    """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the strings "nan", "inf", "-inf".
+
+    `engine_version` is the version of the judge. What could not be measured is None.
+    """
+
+    schema: str
+    engine_version: str
+    verdict: State
+    codes: list[str]
+    reasons: list[ReasonDocument]
+    profile: str
+    layer_policy: str | None
+    baseline: ArmDocument
+    candidate: ArmDocument
+    window: WindowDocument
+    nonfinite: dict[str, dict[str, Any]]
+    resolution: dict[str, float]
+    context_differs: list[str]
+    advice: AdviceDocument
+    margin: MarginDocument | None
+    gap: GapDocument | None
+    se_parts: ErrorPartsDocument | None
+    tau: FloorsDocument | None
+    noise: NoiseDocument
+    convergence: dict[str, Any]
+    drift: dict[str, float] | None
+    spikes: SpikesDocument | None
+    grad_norm: GradNormDocument | None
+    token_tax: TokenTaxDocument | None
+    throughput: ThroughputDocument | None
+    net_speedup: EstimateDocument | None
+    checks: list[CheckDocument]
+    other_candidates: list[PeerDocument]
+    validation: ValidationDocument | None
+    run_spikes: RunSpikesDocument | None
+    downstream: list[TaskDocument]
+    inputs: InputsDocument
+    params: dict[str, Any]
+    worth: NotRequired[WorthDocument]

@@ -1,0 +1,247 @@
+"""The gap between two arms in bins of steps, for a chart; finished runs or not.
+
+mean gap of a bin -+ t(df) sqrt(tau_A^2/K_A + tau_B^2/K_B + sd^2 (1 + rho) / (n (1 - rho))), K the runs that reach the bin, n its steps,
+sd and rho (lag 1) of the gap's residuals over all bins. Can fail: a band per bin is not a test of the whole; the verdict's interval is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.alignment import distinct
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.interval import t_quantile
+from parity.judging.margin import determine_margin
+from parity.judging.noise import dot, lag1, mad_sd
+from parity.judging.run_floor import RunFloor, prior_for, run_floor
+from parity.judging.spikes import SCALE_SAMPLE
+from parity.judging.spikes import THRESHOLD_SDS as SPIKE_SDS
+from parity.judging.window import Window, plan_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BinnedGap:
+    """The gap in bins for a live chart: arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
+
+    `lo` and `hi` are the interval of the bin's mean at the policy's confidence: step noise of the bin plus the between-run term with
+    as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` come from the last fifth of what is
+    there and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
+    """
+
+    first_step: IntArray
+    last_step: IntArray
+    mean: FloatArray
+    lo: FloatArray
+    hi: FloatArray
+    n: IntArray
+    nonfinite_baseline: IntArray
+    nonfinite_candidate: IntArray
+    margin_nats: float | None
+    level: float | None
+    level_is_provisional: bool
+    window: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What bins of any range rest on, from the whole curves; `counted` are the indices of the runs that count in each arm.
+
+    Kept for a pair that has ended, it spares reading all of its steps for each range.
+    """
+
+    level: float | None
+    level_is_provisional: bool
+    floors: tuple[RunFloor, RunFloor] | None
+    margin_nats: float | None
+    window: tuple[int, int]
+    counted: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def gap_ground(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> Ground:
+    """Level, run floors, margin and window of a pair, finished or not."""
+    base_runs, cand_runs = distinct(baseline)[0], distinct(candidate)[0]
+    return _ground((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
+
+
+def _ground(
+    given: tuple[Sequence[Curve], Sequence[Curve]],
+    counted: tuple[Sequence[Curve], Sequence[Curve]],
+    means: tuple[IntArray, FloatArray, FloatArray, IntArray],
+    criteria: Criteria,
+    planned_steps: int | None,
+) -> Ground:
+    window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction)
+    steps, base, _, _ = means
+    level, provisional = _level(steps, base, window)
+    floors = _floors(*counted, steps, criteria, level)
+    margin = None if level is None or floors is None else determine_margin(criteria, level, floors[0])
+    left, right = (
+        tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
+    )
+    return Ground(
+        level=level,
+        level_is_provisional=provisional,
+        floors=floors,
+        margin_nats=margin.nats if margin else None,
+        window=(window.first, window.last),
+        counted=(left, right),
+    )
+
+
+def binned_gap(
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    *,
+    bins: int = 200,
+    planned_steps: int | None = None,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    ground: Ground | None = None,
+    log: bool = False,
+) -> BinnedGap:
+    """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
+
+    At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
+    started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
+    With a `ground` from the whole curves, the runs given are those that count, and need only have the steps of the range.
+    """
+    if bins < 1:
+        raise ValueError(f"bins is {bins}; expected 1 or more")
+    base_runs, cand_runs = (baseline, candidate) if ground else (distinct(baseline)[0], distinct(candidate)[0])
+    means = _mean_arms(base_runs, cand_runs)
+    found = ground or _ground((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
+    steps, base, cand, runs_2T = means
+    inside = slice(
+        0 if first_step is None else int(np.searchsorted(steps, first_step)),
+        len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right")),
+    )
+    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], found.floors, criteria.confidence, bins, log=log)
+    return BinnedGap(
+        first_step=columns.first_step,
+        last_step=columns.last_step,
+        mean=columns.mean,
+        lo=columns.mean - columns.half_width,
+        hi=columns.mean + columns.half_width,
+        n=columns.n,
+        nonfinite_baseline=_nonfinite_steps(base_runs, first_step, last_step),
+        nonfinite_candidate=_nonfinite_steps(cand_runs, first_step, last_step),
+        margin_nats=found.margin_nats,
+        level=found.level,
+        level_is_provisional=found.level_is_provisional,
+        window=found.window,
+    )
+
+
+def step_edges(first: int, last: int, count: int, *, log: bool) -> IntArray:
+    """First steps of at most `count` ranges from `first` to `last`, equally long, or equally long in the step's logarithm."""
+    edges = np.geomspace(max(first, 1), last + 1, count + 1) if log else np.linspace(first, last + 1, count + 1)
+    whole = np.unique(np.append(np.ceil(edges[:-1]).astype(np.int64), first))
+    return whole[whole <= last][:count]
+
+
+def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
+    """Steps where both arms have a finite loss, each arm's mean over its runs there, and the number of runs (2, n)."""
+    grids = [run.steps for run in (*baseline, *candidate)]
+    if not baseline or not candidate:
+        return np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty((2, 0), np.int64)
+    steps = max(grids, key=len)
+    if not all(np.array_equal(steps[: len(grid)], grid) for grid in grids):
+        steps = np.unique(np.concatenate(grids))
+    totals, counts = np.zeros((2, len(steps))), np.zeros((2, len(steps)), np.int64)
+    for row, arm in enumerate((baseline, candidate)):
+        for run in arm:
+            at = slice(0, len(run.steps)) if np.array_equal(steps[: len(run.steps)], run.steps) else np.searchsorted(steps, run.steps)
+            finite = True if all_usable(run.loss) else usable(run.loss)
+            totals[row, at] += np.where(finite, run.loss, 0.0) if finite is not True else run.loss
+            counts[row, at] += finite
+    both = (counts > 0).all(axis=0)
+    if not both.all():
+        steps, totals, counts = steps[both], totals[:, both], counts[:, both]
+    totals /= counts
+    return steps, totals[0], totals[1], counts
+
+
+def _level(steps: IntArray, base: FloatArray, window: Window) -> tuple[float | None, bool]:
+    """Baseline level in the window, or in the last fifth of what is there (provisional)."""
+    if len(steps) == 0:
+        return None, True
+    part = window.part(steps)
+    if part.start < part.stop:
+        return float(base[part].mean()), False
+    return float(base[-max(1, len(base) // 5) :].mean()), True
+
+
+def _floors(
+    baseline: Sequence[Curve], candidate: Sequence[Curve], steps: IntArray, criteria: Criteria, level: float | None
+) -> tuple[RunFloor, RunFloor] | None:
+    """Run floors of both arms from the last fifth of the steps that all runs have."""
+    if level is None:
+        return None
+    shared = min(int(run.steps[-1]) for run in (*baseline, *candidate) if len(run.steps))
+    late = steps[: int(np.searchsorted(steps, shared, side="right"))]
+    late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
+    found = []
+    for arm, declared in ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor)):
+        means = [(_late_mean(run, late), run.seed) for run in arm]
+        known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
+        prior = prior_for(arm[0].recipe, declared, criteria, abs(level))
+        found.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
+    return found[0], found[1]
+
+
+def _late_mean(run: Curve, late: IntArray) -> float:
+    part = run.loss[int(np.searchsorted(run.steps, late[0])) : int(np.searchsorted(run.steps, late[-1], side="right"))]
+    part = part[usable(part)]
+    return float(part.mean()) if len(part) else math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Bins:
+    first_step: IntArray
+    last_step: IntArray
+    mean: FloatArray
+    half_width: FloatArray
+    n: IntArray
+
+
+def _bins(
+    steps: IntArray,
+    gap: FloatArray,
+    runs_2T: IntArray,
+    floors: tuple[RunFloor, RunFloor] | None,
+    confidence: float,
+    bins: int,
+    *,
+    log: bool,
+) -> _Bins:
+    """Columns of BinnedGap that have one entry a bin."""
+    if len(steps) == 0 or floors is None:
+        none, no_steps = np.empty(0), np.empty(0, np.int64)
+        return _Bins(first_step=no_steps, last_step=no_steps, mean=none, half_width=none, n=no_steps)
+    edges = np.searchsorted(steps, step_edges(int(steps[0]), int(steps[-1]), bins, log=log))
+    starts = np.unique(edges[edges < len(steps)])
+    ends = np.append(starts[1:], len(steps))
+    n = (ends - starts).astype(np.int64)
+    mean = np.add.reduceat(gap, starts) / n
+    residual = gap - np.repeat(mean, n)
+    rho = min(max(lag1(residual), 0.0), 0.97)
+    limit = SPIKE_SDS * mad_sd(residual[:: 1 + len(residual) // SCALE_SAMPLE]) or math.inf
+    residual = np.clip(residual, -limit, limit)  # a spike is shown in its bin, and widens no other
+    pooled = dot(residual, residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
+    v_within = pooled / n * (1.0 + rho) / (1.0 - rho)
+    v_run = sum(floor.tau**2 / (np.add.reduceat(row, starts) / n) for floor, row in zip(floors, runs_2T, strict=True))
+    df = min(floor.df for floor in floors)
+    half = t_quantile(confidence, df) * np.sqrt(v_within + v_run)
+    return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, half_width=half, n=n)
+
+
+def _nonfinite_steps(runs: Sequence[Curve], first: int | None, last: int | None) -> IntArray:
+    """Steps of the range at which any run has a loss that is not finite, ascending."""
+    if not runs:
+        return np.empty(0, np.int64)
+    found = np.unique(np.concatenate([run.steps[~usable(run.loss)] for run in runs]))
+    return found[(found >= (0 if first is None else first)) & (found <= (np.inf if last is None else last))]
