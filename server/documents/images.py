@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
 from parity.judging.states import worst
 from parity.report.figures import draw_figure
 from parity.report.text import MARKS
@@ -48,7 +49,7 @@ def figure(session: Session, settings: Settings, job: Job, candidate: str | None
     return path.read_bytes()
 
 
-def _draw(session: Session, job: Job, verdict: Verdict, document: Mapping[str, Any], path: Path) -> None:
+def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocument, path: Path) -> None:
     case = jobs.case(session, job)
     runs = case.candidates[verdict.candidate]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ def badge(session: Session, job_or_name: str) -> Badge:
     return _badge(job.status, verdict_documents(job))
 
 
-def _badge(status: str, documents: Sequence[Mapping[str, Any]]) -> Badge:
+def _badge(status: str, documents: Sequence[VerdictDocument]) -> Badge:
     if not documents:
         return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLORS["none"])
     outcome = worst(document["verdict"] for document in documents)

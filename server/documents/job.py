@@ -129,7 +129,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         spec=job.spec,
         criteria=job.criteria,
         arms=arms,
-        verdicts=verdict_documents(job),
+        verdicts=[*verdict_documents(job)],
         links=_links(job.id),
     )
 

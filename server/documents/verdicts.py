@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from parity.judging.document_types import VerdictDocument
 from server.curves.buckets import Number
 from server.database.tables import Job
 
@@ -23,22 +23,22 @@ class VerdictSummary:
     margin_nats: Number | None
 
 
-def verdict_documents(job: Job) -> list[Mapping[str, Any]]:
+def verdict_documents(job: Job) -> list[VerdictDocument]:
     """The verdicts of a job as the judge wrote them, in the order of the arms."""
     position = {arm.name: arm.position for arm in job.arms}
     rows = sorted(job.verdicts, key=lambda row: position[row.candidate])
     return [json.loads(row.document) for row in rows]
 
 
-def verdict_summary(document: Mapping[str, Any]) -> VerdictSummary:
+def verdict_summary(document: VerdictDocument) -> VerdictSummary:
     """One line of a verdict document; the numbers are None where the judge measured no gap or margin."""
-    gap = document.get("gap") or {}
-    low, high = gap.get("ci95") or (None, None)
+    gap, margin = document.get("gap"), document.get("margin")
+    low, high = gap["ci95"] if gap else (None, None)
     return VerdictSummary(
         candidate=document["candidate"]["name"],
         verdict=document["verdict"],
-        gap_nats=gap.get("mean"),
+        gap_nats=gap["mean"] if gap else None,
         ci_low=low,
         ci_high=high,
-        margin_nats=(document.get("margin") or {}).get("nats"),
+        margin_nats=margin["nats"] if margin else None,
     )

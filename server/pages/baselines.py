@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
 from server.database.tables import Baseline, Job, is_id
 from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.documents.job import JobSummary, job_summary
@@ -29,7 +29,7 @@ class Judged:
     """A candidate that was judged against a baseline: its verdict as the judge wrote it, and whose it is."""
 
     job: JobSummary
-    verdict: Mapping[str, Any]
+    verdict: VerdictDocument
 
 
 @router.get("/baselines")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
 from server.database.tables import Job, JobStatus, Verdict, is_id
 from server.documents.job import WHOLE, JobSummary, job_summary
 from server.documents.principals import principal_names
@@ -25,7 +25,7 @@ class Row:
     """A job in the list, with the verdicts as the judge wrote them and the name of who submitted it."""
 
     job: JobSummary
-    verdicts: list[Mapping[str, Any]]
+    verdicts: list[VerdictDocument]
     who: str
 
 

@@ -155,7 +155,7 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
     """The verdict of each candidate, as the judge wrote it."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=verdict_documents(job))
+        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=[*verdict_documents(job)])
 
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
