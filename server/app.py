@@ -1,4 +1,4 @@
-"""The web application: routes, pages, one error shape, and the guard around them."""
+"""The web application: routes, pages, one error format, and the middleware around them."""
 
 from __future__ import annotations
 

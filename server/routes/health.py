@@ -1,4 +1,4 @@
-"""Is it up, is it ready, who works for it, and what a job file may hold."""
+"""Liveness, readiness, the workers, and the schema of a job file, over REST."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, json_response
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
@@ -57,7 +57,7 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
-_FORM = TypeAdapter(OverlayDocument)
+_ADAPTER = TypeAdapter(OverlayDocument)
 
 
 @router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
@@ -100,7 +100,7 @@ def overlaid(
         last_step=chart.last_step,
         arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, chart.lines, strict=True)],
     )
-    return long_answer(_FORM, document, tagged(tag))
+    return json_response(_ADAPTER, document, tagged(tag))
 
 
 def _recorded(

@@ -1,4 +1,4 @@
-"""What every route needs, kept on the application's state by `create_app`."""
+"""The parts of a running service that every route needs; `create_app` stores them in the application's state."""
 
 from __future__ import annotations
 
