@@ -183,7 +183,7 @@ def test_the_reports(served, judged, register, asks, capsys, tmp_path, monkeypat
     assert code == 1
     assert "All candidates: nvfp4 FAIL, mxfp8 PASS." in out
     document = json.loads(files["json"].read_text())
-    assert (document["schema"], document["result"], document["exit_code"], document["cached"]) == ("parity.cli.gate/1", "fail", 1, True)
+    assert (document["schema"], document["result"], document["exit_code"], document["cached"]) == ("parity.gate/1", "fail", 1, True)
     assert [verdict["verdict"] for verdict in document["verdicts"]] == ["fail", "pass"]
     assert document["headline"] + "\n" == out
     suites = _xml(files["junit"]).findall("testsuite")
