@@ -1,4 +1,4 @@
-"""The web application: routes, pages, one error shape, and the guard around them."""
+"""The web application: routes, pages, one error format, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from server.routes import (
     curves,
     evaluations,
     events,
+    gap,
     gate,
     health,
     images,
     jobs,
-    layers,
     metrics,
     overlay,
     policies,
-    run_logs,
     runs,
-    steps,
     tokens,
     webhooks,
 )
@@ -68,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    about_runs = (runs, run_logs, steps, curves, overlay, layers)
+    about_runs = (runs, curves, gap, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)

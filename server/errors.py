@@ -59,11 +59,11 @@ class InvalidError(ServiceError):
 
 
 class UnauthorizedError(ServiceError):
-    """Nobody is known to ask, and somebody must be."""
+    """The request has no valid token, and one is required."""
 
     status = 401
     kind = "unauthorized"
-    title = "Who asks?"
+    title = "A token is required"
 
 
 class TooLargeError(ServiceError):

@@ -36,13 +36,13 @@ def _database_problem(database: Database) -> str | None:
     expected = _heads()
     try:
         with database.engine.connect() as connection:
-            found = set(MigrationContext.configure(connection).get_current_heads())
+            current = set(MigrationContext.configure(connection).get_current_heads())
     except SQLAlchemyError as error:
         # Asked without a token: the log, not the answer, names hosts and users.
         _log.warning("the database does not answer: %s", error)
         return "the database does not answer; the log says why"
-    if found != expected:
-        return f"the database is at migration {', '.join(found) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
+    if current != expected:
+        return f"the database is at migration {', '.join(current) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
     return None
 
 

@@ -24,7 +24,7 @@ class Settings(BaseSettings):
     redis_url: str = Field(default="", description="broker URL; default: the unix socket that the standalone stack starts")
     host: str = Field(default="127.0.0.1", description="address that the API listens on")
     port: int = Field(default=8321, ge=1, le=65535, description="port that the API listens on")
-    require_tokens: bool = Field(default=False, description="ask for a token on loopback too; elsewhere one is always asked for")
+    require_tokens: bool = Field(default=False, description="require a token on loopback too; elsewhere one is always required")
     max_body_bytes: int = Field(default=16 * 2**20, ge=1024, description="largest request body that is read")
     requests_per_minute: int = Field(default=600, ge=1, description="requests that one token may make in a minute")
     log: Literal["auto", "json", "text"] = Field(default="auto", description="form of log lines; auto: text on a terminal, else JSON")
@@ -52,7 +52,6 @@ class Settings(BaseSettings):
     profile_steps: int = Field(
         default=0, ge=0, description="how many steps of each run are traced with jax.profiler; 0: none (docs/profiles.md)"
     )
-    nsys: bool = Field(default=False, description="record each run with Nsight Systems where nsys is on the PATH")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="how often a run writes a checkpoint")
     max_run_seconds: float | None = Field(default=None, gt=0, description="a run that trains for longer is failed; unset: no limit")
     max_run_memory_bytes: int | None = Field(default=None, gt=0, description="a run that takes more memory is failed; unset: no limit")

@@ -7,12 +7,15 @@ edges. Buckets are for drawing only; the judge reads every step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Number = float | Literal["nan", "inf", "-inf"]
+N = TypeVar("N", np.int64, np.float64)
+
+NONFINITE_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +45,63 @@ class Series:
     nonfinite_count: int
 
 
-NONFINITE_LISTED = 1000
-
-
 def number(value: float) -> Number:
     """A float for JSON, which has no NaN: those become the words nan, inf and -inf."""
     return float(value) if np.isfinite(value) else kind_of(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Buckets:
+    """A series of n values cut into b buckets, in which only finite values count.
+
+    `starts` (b,) holds the index of the first value of each bucket, ascending; a bucket ends where the next one begins, and is empty where
+    both begin at the same index. `finite` (n,) is None where every value is finite. `count` (b,) is the number of finite values.
+    """
+
+    starts: NDArray[np.int64]
+    finite: NDArray[np.bool_] | None
+    count: NDArray[np.int64]
+
+    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean (b,) of the values (n,) that count; 0 where none does."""
+        return self._reduce(np.add, values, 0.0) / np.maximum(self.count, 1)
+
+    def minimum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Smallest (b,) of the values (n,) that count; infinity where none does."""
+        return self._reduce(np.minimum, values, np.inf)
+
+    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest (b,) of the values (n,) that count; minus infinity where none does."""
+        return self._reduce(np.maximum, values, -np.inf)
+
+    def nonfinite(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[list[NonFinite], int]:
+        """The first 1,000 steps (n,) whose value (n,) is not finite, and the number of all such steps."""
+        if self.finite is None:
+            return [], 0
+        bad = np.flatnonzero(~self.finite)
+        return [NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]], len(bad)
+
+    def _reduce(self, operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
+        # A page view passes millions of values: those that are all finite are not copied to be masked.
+        counted = values if self.finite is None else np.where(self.finite, values, neutral)
+        return reduce_ranges(operation, counted, self.starts, neutral)
+
+
+def cut(values: NDArray[np.float64], starts: NDArray[np.int64]) -> Buckets:
+    """Cut values (n,), NaN and Inf allowed, into buckets that begin at these indices (b,), ascending."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return Buckets(starts=starts, finite=None, count=np.diff(starts, append=len(values)))
+    return Buckets(starts=starts, finite=finite, count=reduce_ranges(np.add, finite.astype(np.int64), starts, 0))
+
+
+def reduce_ranges(operation: np.ufunc, values: NDArray[N], starts: NDArray[np.int64], neutral: float) -> NDArray[N]:
+    """Reduce the values (n,) from each start (b,) to the next, ascending: (b,), `neutral` where a range is empty."""
+    held = np.diff(starts, append=len(values)) > 0
+    reduced = np.full(len(starts), neutral, values.dtype)
+    if held.any():
+        reduced[held] = operation.reduceat(values, starts[held])
+    return reduced
 
 
 def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], points: int) -> Series:
@@ -59,31 +113,26 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
         values: (n,) float64, NaN and Inf allowed.
         points: largest number of buckets, at least 1.
     """
-    finite = np.isfinite(values)
-    bad = np.flatnonzero(~finite)
     starts = _starts(steps, points)
     ends = np.append(starts[1:], len(steps)) - 1
-    # Millions of values pass here for each look at a page: what is all finite is not copied to be masked.
-    counts = ends - starts + 1 - np.add.reduceat(~finite, starts, dtype=np.int64) if len(bad) else ends - starts + 1
-
-    def reduced(operation: np.ufunc, neutral: float) -> NDArray[np.float64]:
-        return operation.reduceat(np.where(finite, values, neutral) if len(bad) else values, starts) if len(steps) else np.empty(0)
-
-    def listed(numbers: NDArray[np.float64]) -> list[float | None]:
-        return [float(value) if count else None for value, count in zip(numbers, counts, strict=True)]
-
+    buckets = cut(values, starts)
+    nonfinite, nonfinite_count = buckets.nonfinite(steps, values)
     return Series(
         name=name,
         aggregation="none" if len(starts) == len(steps) else "minmaxmean",
         steps_in_range=len(steps),
         first_step=steps[starts].tolist(),
         last_step=steps[ends].tolist() if len(steps) else [],
-        minimum=listed(reduced(np.minimum, np.inf)),
-        mean=listed(reduced(np.add, 0.0) / np.maximum(counts, 1)),
-        maximum=listed(reduced(np.maximum, -np.inf)),
-        nonfinite=[NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]],
-        nonfinite_count=len(bad),
+        minimum=_or_null(buckets.minimum(values), buckets.count),
+        mean=_or_null(buckets.mean(values), buckets.count),
+        maximum=_or_null(buckets.maximum(values), buckets.count),
+        nonfinite=nonfinite,
+        nonfinite_count=nonfinite_count,
     )
+
+
+def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
+    return [float(value) if count else None for value, count in zip(numbers, counts, strict=True)]
 
 
 def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:

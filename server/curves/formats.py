@@ -65,8 +65,8 @@ def _kinds(names: Sequence[str]) -> list[object]:
 
 
 def _column(part: Columns, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = part.get(name)
-    return np.full(len(part["step"]), np.nan) if found is None else found
+    values = part.get(name)
+    return np.full(len(part["step"]), np.nan) if values is None else values
 
 
 def _taken(out: io.BytesIO) -> bytes:

@@ -24,11 +24,11 @@ def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
         return {}
     steps, columns = store.read(session, run.id, "layers")
     late = slice(len(steps) - max(1, round(_LATE_SHARE * len(steps))), None)
-    found = {}
+    snr = {}
     for name, values in columns.items():
         # Infinite where nothing was lost; NaN where the operand stays in bf16.
-        known = values[late][np.isfinite(values[late])]
-        if name.endswith(_SNR) and len(known):
+        finite = values[late][np.isfinite(values[late])]
+        if name.endswith(_SNR) and len(finite):
             layer, operand = name.removesuffix(_SNR).rsplit("/", 1)
-            found[layer, operand] = float(np.median(known))
-    return found
+            snr[layer, operand] = float(np.median(finite))
+    return snr

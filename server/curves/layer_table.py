@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from server.curves.buckets import Number, number
+from server.curves.buckets import Number, cut, number, reduce_ranges
 from server.database import store
 from training.statistics import PROJECTIONS
 
@@ -66,7 +67,7 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
     steps = table["step"].astype(np.int64)
     edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
     starts, ends = edges[:-1], edges[1:]
-    grid = np.array([_means(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
+    grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
     finite = grid[np.isfinite(grid)]
     return LayerTable(
         layers=layers,
@@ -79,16 +80,11 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
     )
 
 
-def _means(values: np.ndarray[tuple[int], np.dtype[np.float64]], starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[float]:
-    """Mean of the finite values from each start to the next; else infinity where there is one, else NaN."""
-    if not len(starts):
-        return []
-    finite = np.isfinite(values)
-    n = np.add.reduceat(finite, starts, dtype=np.int64)
-    total = np.add.reduceat(np.where(finite, values, 0.0), starts)
-    infinite = np.add.reduceat(np.where(np.isinf(values), values, 0.0), starts)
-    found: list[float] = np.where(n > 0, total / np.maximum(n, 1), np.where(infinite != 0.0, infinite, np.nan)).tolist()
-    return found
+def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean (b,) of the finite values from each start (b,) to the next; else infinity where there is one, else NaN."""
+    buckets = cut(values, starts)
+    infinite = reduce_ranges(np.add, np.where(np.isinf(values), values, 0.0), starts, 0.0)
+    return np.where(buckets.count > 0, buckets.mean(values), np.where(infinite != 0.0, infinite, np.nan))
 
 
 def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:

@@ -1,13 +1,16 @@
-"""From the record to what the judge reads: the curves of a job's runs, with the context that must agree between arms."""
+"""The recorded curves of a job's runs: what the judge reads, with the context that must agree between arms, and what charts show."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
+from parity.judging.window import LEARNING_RATE
 from parity.report.text import REUSED
 from server.database import store
 from server.database.tables import Arm, Run
@@ -59,3 +62,28 @@ def _recorded(columns: store.Columns) -> store.Columns:
 def finished(session: Session, arm: Arm) -> list[Curve]:
     """The curves that the judge reads: those of the arm's finished runs."""
     return [curve(session, run) for run in arm.runs if run.state == "finished"]
+
+
+def begun_runs(arm: Arm) -> list[Run]:
+    """The runs of an arm that may have recorded a step, in their order."""
+    return [run for run in arm.runs if run.epoch or run.state not in ("queued", "awaiting_data")]
+
+
+def loss_curves(
+    session: Session, runs: Sequence[Run], first_step: int = 0, last_step: float = math.inf, *, learning_rate: bool = False
+) -> list[Curve]:
+    """The judged loss (nats a token) of each run from the first to the last step, with the learning rate if requested and recorded.
+
+    One curve per run, however the run ended; a run without a step in the range has an empty one.
+    """
+    names = ["lm_loss", LEARNING_RATE] if learning_rate else ["lm_loss"]
+    return [_loss_curve(session, run, first_step, last_step, names) for run in runs]
+
+
+def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, names: list[str]) -> Curve:
+    columns = store.join([*store.tables(session, run.id, "train", first_step, last_step, names)], names)
+    steps, loss = columns.pop("step").astype(np.int64), columns.pop("lm_loss")
+    label = f"{run.arm.name} replicate {run.replicate}"
+    return curve_from_arrays(
+        steps, loss, columns=_recorded(columns), label=label, seed=run.seed, replicate=run.replicate, recipe=run.arm.stated_recipe
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.report.gap_chart import step_edges
-from server.curves.buckets import NONFINITE_LISTED, NonFinite, kind_of
+from server.curves.buckets import NonFinite, cut
 
 RAW_STEPS = 20_000
 _DIGITS = 7  # significant; a chart can't show more, and the answer is half as long
@@ -70,36 +70,6 @@ def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Over
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clock:
-    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be counted from the beginning."""
-
-    steps: NDArray[np.int64]
-    passed: NDArray[np.float64]
-
-    def before(self, step: int) -> tuple[int, float] | None:
-        """The last of the steps that comes before this one, with its seconds; None where none does."""
-        at = int(np.searchsorted(self.steps, step)) - 1
-        return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
-
-    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> Clock:
-        """This clock with one of `every` of these steps (n,), n >= 1, in the place of what it knew of the same range."""
-        old = (self.steps < steps[0]) | (self.steps > steps[-1])
-        some = np.append(self.steps[old], steps[every - 1 :: every])
-        order = np.argsort(some)
-        return Clock(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
-
-
-def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
-    """Seconds of training up to each of (n,) logged steps; steps between two logged ones took as long, unknown times count as none.
-
-    They are counted from the first step, or on from a step with its seconds (`after`).
-    """
-    known = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
-    last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
-    return passed + np.cumsum(known * np.diff(steps, prepend=last))
-
-
 def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Every step of any run, ascending; runs of one plan have the same."""
     if not columns:
@@ -120,28 +90,17 @@ def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[
 
 
 def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
-    at = np.searchsorted(run.steps, first)
-    held = np.append(at[1:], len(run.steps)) > at
-    starts, finite = at[held], np.isfinite(run.values)
-    bad = np.flatnonzero(~finite)
-
-    def reduced(operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
-        """One value a bucket, 0 where the run has none."""
-        all_finite = np.where(finite, values, neutral) if len(bad) else values
-        found = np.zeros(len(first))
-        found[held] = operation.reduceat(all_finite, starts) if len(starts) else 0.0
-        return found
-
-    n = reduced(np.add, finite.astype(np.float64), 0.0)
-    known = n > 0
+    buckets = cut(run.values, np.searchsorted(run.steps, first))
+    known = buckets.count > 0
+    nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)
     return Line(
         steps_in_range=len(run.steps),
-        mean=_listed(reduced(np.add, run.values, 0.0) / np.maximum(n, 1), known),
-        minimum=None if is_raw else _listed(reduced(np.minimum, run.values, np.inf), known),
-        maximum=None if is_raw else _listed(reduced(np.maximum, run.values, -np.inf), known),
-        seconds=None if run.seconds is None else _listed(reduced(np.add, run.seconds, 0.0) / np.maximum(n, 1), known),
-        nonfinite=[NonFinite(step=int(run.steps[i]), kind=kind_of(run.values[i])) for i in bad[:NONFINITE_LISTED]],
-        nonfinite_count=len(bad),
+        mean=_listed(buckets.mean(run.values), known),
+        minimum=None if is_raw else _listed(buckets.minimum(run.values), known),
+        maximum=None if is_raw else _listed(buckets.maximum(run.values), known),
+        seconds=None if run.seconds is None else _listed(buckets.mean(run.seconds), known),
+        nonfinite=nonfinite,
+        nonfinite_count=nonfinite_count,
     )
 
 

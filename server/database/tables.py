@@ -288,6 +288,10 @@ class Event(Base):
     created_at: Mapped[float]
 
 
+# Who acts where the server requires no token.
+LOCAL_ID, LOCAL_NAME = "local", "this machine"
+
+
 class Token(Base):
     """A bearer token: the secret itself is shown once and never stored, only its SHA-256."""
 

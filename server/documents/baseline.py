@@ -1,4 +1,4 @@
-"""What the API and the pages say of named baselines, with their types for OpenAPI."""
+"""Named baselines as the API and the pages show them, with their types for OpenAPI."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from server.curves import loading
 from server.database.clock import time_text
-from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run, Token
+from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run
+from server.documents.principals import principal_names
 from server.errors import InvalidError
 from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
 from server.jobs.submit import find as find_job
 from server.jobs.trainers import changed
 from server.jobs.workers import live_workers
-from server.web.auth import LOCAL
 
 _JOBS_NAMED = 20
 # Load options for a list of versions: three queries for all of them.
@@ -120,16 +120,15 @@ class BaselineDiff:
 
 def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummary]:
     """Versions in one line each."""
-    asked = {row.name for row in rows}
-    highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_(asked)).group_by(Baseline.name)
+    highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_({row.name for row in rows})).group_by(Baseline.name)
     newest = {row[0]: row[1] for row in session.execute(highest)}
-    names = _names(session)
+    names = principal_names(session, {row.events[0].who for row in rows})
     return [BaselineSummary(**_summary(row, names, newest=newest[row.name] == row.version)) for row in rows]
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
-    """Everything that is known of a version; its curves are read for the run noise."""
-    names, members = _names(session), baselines.members(row)
+    """Everything about a version; its curves are read for the run noise."""
+    names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
     newest = baselines.find(session, row.name).version == row.version
     entries = [
@@ -160,7 +159,7 @@ def diff(session: Session, row: Baseline, other: Baseline | str) -> BaselineDiff
     else:
         arm = find_job(session, other).arms[0]
         run, called = arm.runs[0], f"job {other}"
-        manifest = next((told.manifest for told in arm.job.runs if told.manifest), None)
+        manifest = next((begun.manifest for begun in arm.job.runs if begun.manifest), None)
     return BaselineDiff(
         baseline=baselines.called(row),
         other=called,
@@ -233,9 +232,3 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
         measured_df=floor.measured_df,
         prior_nats=floor.prior.tau,
     )
-
-
-def _names(session: Session) -> Mapping[str, str]:
-    """Names of those who did something: of tokens, or this machine where none was asked for."""
-    rows = session.execute(select(Token.id, Token.name))
-    return {LOCAL.id: LOCAL.name} | {row[0]: row[1] for row in rows}

@@ -1,4 +1,4 @@
-"""When will it be done: the queue played forward on the slots at hand, each run at its own measured speed."""
+"""How much of a job is done and when it ends: its queue simulated on the free slots, each run at its own measured speed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,21 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     return left
 
 
+def last_end(ends: Sequence[float | None]) -> float | None:
+    """Seconds until the last of these ends; None while one of them is unknown, or where there is none."""
+    known_ends = [end for end in ends if end is not None]
+    return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
+
+
+def share_done(runs: Sequence[Run]) -> float:
+    """The share of the planned steps of these runs that is done, 0 to 1."""
+    planned = sum(run.planned_steps for run in runs)
+    return sum(run.steps_done for run in runs) / planned if planned else 0.0
+
+
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:
     own = [run.steps_per_second] if run.steps_per_second else []
     arm = [other.steps_per_second for other in runs if other.arm_id == run.arm_id and other.steps_per_second]
     every = [other.steps_per_second for other in runs if other.steps_per_second]
-    known = own or arm or every
-    return sum(known) / len(known) if known else None
+    speeds = own or arm or every
+    return sum(speeds) / len(speeds) if speeds else None

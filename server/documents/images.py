@@ -1,4 +1,4 @@
-"""Pictures for reports: the figure of a verdict, drawn once and kept by the verdict's id, and badges.
+"""Pictures for reports: the figure of a verdict, drawn once and kept by the verdict's id, and the data of badges.
 
 A verdict never changes, so neither does its figure; the engine's version is in the file's name, because the drawing may. matplotlib's
 settings belong to the process: one figure at a time.
@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from xml.sax.saxutils import escape
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
+from parity.judging.states import worst
 from parity.report.figures import draw_figure
 from parity.report.text import MARKS
 from parity.version import ENGINE_VERSION
 from parity.wording import signed
 from server.database.tables import Job, Verdict, is_id
-from server.documents.job import verdict_documents
+from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
 from server.jobs import submit as jobs
 from server.settings import Settings
@@ -30,10 +31,8 @@ from server.settings import Settings
 Kind = Literal["svg", "png", "pdf"]
 _drawing = threading.Lock()
 
-_WORST_FIRST = ("fail", "inconclusive", "pass")
-# The page's own colours, dark enough for white letters.
-_COLOURS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
-_LETTER_PIXELS, _PAD_PIXELS = 6.6, 6
+# The page's own colors, dark enough for white letters.
+_COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 
 
 def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
@@ -50,7 +49,7 @@ def figure(session: Session, settings: Settings, job: Job, candidate: str | None
     return path.read_bytes()
 
 
-def _draw(session: Session, job: Job, verdict: Verdict, document: Mapping[str, Any], path: Path) -> None:
+def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocument, path: Path) -> None:
     case = jobs.case(session, job)
     runs = case.candidates[verdict.candidate]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,23 +81,11 @@ def badge(session: Session, job_or_name: str) -> Badge:
     return _badge(job.status, verdict_documents(job))
 
 
-def _badge(status: str, documents: Sequence[Mapping[str, Any]]) -> Badge:
-    worst = min(documents, key=lambda document: _WORST_FIRST.index(document["verdict"]), default=None)
-    if worst is None:
-        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLOURS["none"])
-    gap = worst["gap"]
-    words = f"{worst['candidate']['name']} {worst['verdict']}" + (f", gap {signed(gap['mean'], 4)} nats" if gap else "")
-    return Badge(schemaVersion=1, label="parity", message=f"{MARKS[worst['verdict']]} {words}", color=_COLOURS[worst["verdict"]])
-
-
-def badge_svg(made: Badge) -> str:
-    """The badge as SVG without a script, a font or a link."""
-    left, right = (round(len(text) * _LETTER_PIXELS) + 2 * _PAD_PIXELS for text in (made.label, made.message))
-    label, message, title = (escape(text, {'"': "&quot;"}) for text in (made.label, made.message, f"{made.label}: {made.message}"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{title}"><title>{title}</title>'
-        f'<rect width="{left}" height="20" fill="#3c4043"/><rect x="{left}" width="{right}" height="20" fill="{made.color}"/>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-        f'<text x="{_PAD_PIXELS}" y="14" textLength="{left - 2 * _PAD_PIXELS}">{label}</text>'
-        f'<text x="{left + _PAD_PIXELS}" y="14" textLength="{right - 2 * _PAD_PIXELS}">{message}</text></g></svg>\n'
-    )
+def _badge(status: str, documents: Sequence[VerdictDocument]) -> Badge:
+    if not documents:
+        return Badge(schemaVersion=1, label="parity", message=f"no verdict, {status}", color=_COLORS["none"])
+    outcome = worst(document["verdict"] for document in documents)
+    shown = next(document for document in documents if document["verdict"] == outcome)
+    gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+    message = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}"
+    return Badge(schemaVersion=1, label="parity", message=message, color=_COLORS[outcome])

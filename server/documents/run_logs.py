@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.documents.job import AttemptDocument
+from server.documents.runs import AttemptDocument
 from server.errors import NotFoundError
 from server.logs import without_secrets
 

@@ -38,7 +38,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 def _to_login(request: Request, _: Exception) -> Response:
-    """The login, and from there to what was asked for: a link says in its query what it shows."""
+    """The login, and from there to the requested page with its query."""
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 
@@ -57,13 +57,13 @@ def index(
     name: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Jobs, newest first, in a state and with a text in their name where that is asked for."""
+    """Jobs, newest first, optionally only those in a state or with a text in their name."""
     wanted = cast(Wanted, state) if state in STATES else None
     with context.database.read() as session:
         page = listing(session, wanted, name.strip(), before)
-    asked = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
-    older = f"/jobs?{urlencode(asked | {'before': page.older})}" if page.older else None
-    values = {"rows": page.rows, "older": older, "asked": asked, "paged": before is not None, "states": STATES}
+    query = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
+    older = f"/jobs?{urlencode(query | {'before': page.older})}" if page.older else None
+    values = {"rows": page.rows, "older": older, "query": query, "paged": before is not None, "states": STATES}
     return templates.TemplateResponse(request, "jobs.html", values)
 
 
@@ -91,7 +91,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "job": document,
         "pairs": pairs,
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
-        "arms_asked": [document.spec["baseline"], *document.spec["candidates"]],
+        "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)
 
@@ -120,8 +120,8 @@ def login_form(request: Request, following: Annotated[str, Query(alias="next")] 
 def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not kept."""
     with context.database.write() as session:
-        known = auth.authenticate(session, token.strip())
-        cookie = auth.open_session(session, known) if known else None
+        row = auth.authenticate(session, token.strip())
+        cookie = auth.open_session(session, row) if row else None
     if cookie is None:
         return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
     # Only a path of this site: `//elsewhere` and `https://elsewhere` are addresses of others.

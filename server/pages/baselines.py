@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
 from server.database.tables import Baseline, Job, is_id
 from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
-from server.documents.job import JobSummary, job_summary, verdict_documents
+from server.documents.job import JobSummary, job_summary
+from server.documents.verdicts import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.pages.rendering import templates, visitor
@@ -28,7 +29,7 @@ class Judged:
     """A candidate that was judged against a baseline: its verdict as the judge wrote it, and whose it is."""
 
     job: JobSummary
-    verdict: Mapping[str, Any]
+    verdict: VerdictDocument
 
 
 @router.get("/baselines")
@@ -36,29 +37,36 @@ def index(request: Request, context: InContext) -> Response:
     """Versions, promoted last first."""
     with context.database.read() as session:
         rows = session.scalars(select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
-        found = summaries(session, rows)
-    return templates.TemplateResponse(request, "baselines.html", {"baselines": found, "shown": VERSIONS_SHOWN})
+        versions = summaries(session, rows)
+    return templates.TemplateResponse(request, "baselines.html", {"baselines": versions, "shown": VERSIONS_SHOWN})
 
 
 @router.get("/baselines/{name}/{version}")
 def show(name: str, version: int, request: Request, context: InContext, other: Annotated[str, Query(max_length=100)] = "") -> Response:
-    """One version, and what differs from another or from a job where that is asked."""
-    asked, difference, problem = other.strip(), None, None
+    """One version, optionally with its differences from another version or a job."""
+    requested, difference, problem = other.strip(), None, None
     with context.database.read() as session:
         row = baselines.find(session, name, version)
         document = baseline_document(session, row, context.settings.lease_seconds)
         try:
-            if asked:
-                difference = diff(session, row, asked if is_id("j", asked) else baselines.find(session, *parsed_version(asked)))
+            if requested:
+                difference = diff(session, row, requested if is_id("j", requested) else baselines.find(session, *parsed_version(requested)))
         except (NotFoundError, InvalidError) as error:
             problem = error.detail
-        found = judged(session, row)
-    values = {"baseline": document, "judged": found, "judged_of": JOBS_JUDGED, "asked": asked, "difference": difference, "problem": problem}
+        candidates = judged(session, row)
+    values = {
+        "baseline": document,
+        "judged": candidates,
+        "judged_of": JOBS_JUDGED,
+        "requested": requested,
+        "difference": difference,
+        "problem": problem,
+    }
     return templates.TemplateResponse(request, "baseline.html", values)
 
 
 def judged(session: Session, baseline: Baseline) -> list[Judged]:
     """Every candidate of the jobs that name a version, newest first, and of the job that trained it."""
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
-    found: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
-    return [Judged(job=job_summary(job), verdict=verdict) for job in found for verdict in verdict_documents(job)]
+    jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
+    return [Judged(job=job_summary(job), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]

@@ -21,17 +21,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Facts that differ, those that all runs share, and how many of the runs have said what they ran on."""
+    """Facts that differ, those that all runs share, and how many of the runs have recorded what they ran on."""
 
     differences: list[Difference]
     shared: dict[str, str]
-    told: int
+    recorded_runs: int
     runs: int
 
     @property
     def confounded(self) -> bool:
         """Whether something differs that the policy does not declare."""
-        return any(not found.declared for found in self.differences)
+        return any(not difference.declared for difference in self.differences)
 
 
 def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
@@ -50,7 +50,7 @@ def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Compari
             if len(seen[key]) > 1
         ],
         shared={key: min(seen[key]) for key in keys if len(seen[key]) == 1},
-        told=len(manifests),
+        recorded_runs=len(manifests),
         runs=len(runs),
     )
 

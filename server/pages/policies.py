@@ -36,10 +36,10 @@ def profiles() -> list[tuple[str, str, str]]:
 def defaults() -> list[tuple[str, str, str]]:
     """What a policy says unless a job says otherwise: key, value, meaning."""
     values = Criteria(profile=NVFP4).document()
-    return [(key, _said(values[key]), meaning) for key, meaning in _MEANINGS.items()]
+    return [(key, _value_text(values[key]), meaning) for key, meaning in _MEANINGS.items()]
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)

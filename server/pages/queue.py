@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session, joinedload
 
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
-from server.documents.forecast import seconds_left
+from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.job import WHOLE
+from server.documents.principals import principal_names
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.pages.listing import names
 
 JOBS_SHOWN = 100
 
@@ -36,23 +36,21 @@ def queue(session: Session, lease_seconds: float) -> list[Row]:
     """The first 100 jobs of the queue: the highest priority of an open run first, then the oldest."""
     priority = select(func.max(Run.priority)).where(Run.job_id == Job.id, Run.state.not_in(RUN_ENDED)).scalar_subquery()
     statement = select(Job).options(*WHOLE).where(Job.status.not_in(JOB_ENDED)).order_by(priority.desc(), Job.created_at, Job.id)
-    found = session.scalars(statement.limit(JOBS_SHOWN)).all()
-    live, who = live_workers(session, lease_seconds), names(session, found)
+    jobs = session.scalars(statement.limit(JOBS_SHOWN)).all()
+    live, names = live_workers(session, lease_seconds), principal_names(session, {job.submitted_by for job in jobs})
     rows = []
-    for job in found:
+    for job in jobs:
         slots = sum(worker.slots for worker in live if can_take(worker, job))
-        left = [*seconds_left(job.runs, slots).values()]
-        known = [seconds for seconds in left if seconds is not None]
         rows.append(
             Row(
                 job=job,
-                who=who.get(job.submitted_by or "", "–"),
+                who=names.get(job.submitted_by or "", "–"),
                 priority=max((run.priority for run in job.runs if run.state not in RUN_ENDED), default=0),
                 training=sum(run.state == "running" for run in job.runs),
                 waiting=sum(run.state in ("queued", "awaiting_data") for run in job.runs),
                 reason=why_waiting(job, slots, live),
-                share_done=sum(run.steps_done for run in job.runs) / sum(run.planned_steps for run in job.runs),
-                eta_seconds=max(known) if known and len(known) == len(left) else None,
+                share_done=share_done(job.runs),
+                eta_seconds=last_end([*seconds_left(job.runs, slots).values()]),
             )
         )
     return rows
@@ -60,8 +58,8 @@ def queue(session: Session, lease_seconds: float) -> list[Row]:
 
 def training(session: Session) -> Mapping[str, Sequence[Run]]:
     """The runs that each worker trains now, by its id."""
-    found: dict[str, list[Run]] = {}
+    by_worker: dict[str, list[Run]] = {}
     statement = select(Run).options(joinedload(Run.job), joinedload(Run.arm)).where(Run.state == "running").order_by(Run.started_at, Run.id)
     for run in session.scalars(statement):
-        found.setdefault(run.worker_id or "", []).append(run)
-    return found
+        by_worker.setdefault(run.worker_id or "", []).append(run)
+    return by_worker

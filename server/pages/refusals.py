@@ -15,22 +15,22 @@ from server.errors import ServiceError
 from server.pages.rendering import templates
 
 _KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError, DataError)
-Told = Callable[[Request, Exception], Awaitable[Response]]
+Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI) -> None:
     """Let every refusal outside the API that a browser provokes be a page; the handlers of `problems` are there already."""
     for kind in _KINDS:
-        app.add_exception_handler(kind, _as_page(cast(Told, app.exception_handlers[kind])))
+        app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
 
 
-def _as_page(told: Told) -> Told:
+def _as_page(handler: Handler) -> Handler:
     async def answer(request: Request, error: Exception) -> Response:
-        problem = await told(request, error)
+        problem = await handler(request, error)
         if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
             return problem
-        said = json.loads(bytes(problem.body))
+        document = json.loads(bytes(problem.body))
         kept = {name: value for name, value in problem.headers.items() if name in ("allow", "retry-after")}
-        return templates.TemplateResponse(request, "refused.html", {"problem": said}, problem.status_code, kept)
+        return templates.TemplateResponse(request, "refused.html", {"problem": document}, problem.status_code, kept)
 
     return answer

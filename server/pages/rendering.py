@@ -21,7 +21,7 @@ templates.env.globals["headline"] = headline
 
 
 class LoginNeededError(Exception):
-    """A visitor without a session, where one is asked for."""
+    """A visitor without a session, on a server that requires one."""
 
 
 def visitor(request: Request, context: InContext) -> None:
@@ -37,7 +37,7 @@ def visitor(request: Request, context: InContext) -> None:
 
 
 def admin(request: Request) -> None:
-    """Somebody who may manage tokens; asked after `visitor`."""
+    """Somebody who may manage tokens; it runs after `visitor`."""
     asking: Principal = request.state.visitor
     if not asking.may("admin"):
         raise ForbiddenError(f"token {asking.name!r} may not manage tokens: that needs scope admin; ask an admin")

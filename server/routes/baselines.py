@@ -24,7 +24,7 @@ from server.jobs import baselines
 from server.web.auth import Principal, requires
 from server.web.context import InContext
 from server.web.cursors import cursor_of, row_id_of
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["baselines"], dependencies=[Depends(requires("view"))])
 
@@ -98,7 +98,7 @@ def index(
 
 
 @router.post("/baselines", status_code=201)
-def promote(request: Exact[PromoteRequest], response: Response, context: InContext, who: _Submitter) -> BaselineDocument:
+def promote(request: StrictBody[PromoteRequest], response: Response, context: InContext, who: _Submitter) -> BaselineDocument:
     """Promote: the finished runs of an arm become an immutable version. 409 where one of them is broken, diverged or not complete."""
     with context.database.write() as session:
         row = baselines.promote(session, request.name, request.job, request.arm, request.reason, who.id, request.days)
@@ -121,7 +121,7 @@ def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument
 
 @router.post("/baselines/{name}/versions/{version}/controls")
 def attach_controls(
-    name: _Name, version: _Version, request: Exact[ControlsRequest], context: InContext, who: _Submitter
+    name: _Name, version: _Version, request: StrictBody[ControlsRequest], context: InContext, who: _Submitter
 ) -> BaselineDocument:
     """Attach reruns: jobs that name the version from now on get their run noise measured on them. 409 where none is a rerun."""
     with context.database.write() as session:
@@ -130,7 +130,7 @@ def attach_controls(
 
 
 @router.post("/baselines/{name}/versions/{version}:expire")
-def expire(name: _Name, version: _Version, request: Exact[ExpireRequest], context: InContext, who: _Submitter) -> BaselineDocument:
+def expire(name: _Name, version: _Version, request: StrictBody[ExpireRequest], context: InContext, who: _Submitter) -> BaselineDocument:
     """End a version now. What was judged against it stays as it is; expiring twice changes nothing."""
     with context.database.write() as session:
         baselines.expire(session, baselines.find(session, name, version), request.reason, who.id)

@@ -1,37 +1,55 @@
-"""Curves over REST: a run's metrics in buckets, and the live gap of a pair."""
+"""What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics in buckets, statistics by layer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Response
-from pydantic import Field
-from sqlalchemy.orm import Session
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import StreamingResponse
 
-from parity import criteria_from_mapping
-from parity.judging.looks.half_widths import HalfWidths, half_widths
-from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
-from server.curves import charted
-from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, series
+from server.curves import formats
+from server.curves.buckets import Series, kind_of, series
+from server.curves.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
 from server.database import store
-from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Job, Run
-from server.documents.job import verdict_documents
-from server.errors import InvalidError, NotFoundError
+from server.database.store import Columns as Table
+from server.errors import InvalidError
 from server.jobs import external
-from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
-Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
-_NO_LOOK = "Never: the job ended before finished runs of both arms had enough steps in common for a look."
-_OUTGROWN = 1.01  # times the steps, and what a range of a training pair's gap rests on is found anew
+
+Kind = Literal["train", "validation", "profile"]
+Format = Literal["json", "csv", "arrow"]
+_FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW)}
+_STEPS_A_PAGE = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteValue:
+    """A value that JSON can't spell; it is null in its column."""
+
+    column: str
+    step: int
+    kind: Literal["nan", "inf", "-inf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsDocument:
+    """Steps in columns of one length. `next_from` asks for the page that follows; it is null on the last."""
+
+    run: str
+    kind: Kind
+    steps: list[int]
+    columns: dict[str, list[float | None]]
+    nonfinite: list[NonFiniteValue]
+    next_from: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,203 +62,57 @@ class MetricsDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GapDocument:
-    """The gap of a candidate against the baseline over the steps that both arms have, in bins.
+class LayersDocument:
+    """One statistic by layer and step, with what else there is; `statistic` is null where the run recorded nothing by layer."""
 
-    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
-    between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
-    of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the
-    first 200 steps at which the verdict found a spike of the arm; none before there is a verdict.
-    """
-
-    candidate: str
-    baseline: str
-    first_step: list[int]
-    last_step: list[int]
-    mean: list[Number]
-    low: list[Number]
-    high: list[Number]
-    nonfinite_baseline: list[int]
-    nonfinite_candidate: list[int]
-    nonfinite_count: int
-    spikes_baseline: list[int]
-    spikes_candidate: list[int]
-    margin_nats: float | None
-    level_nats: float | None
-    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
-    planned_steps: int
-    common_steps: int
+    run: str
+    statistic: str | None
+    operand: str | None
+    recorded: Columns
+    table: LayerTable | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HalfWidthsDocument:
-    """Half the interval of the gap, in nats, as it would be had the plan ended at each `step`; `sentence` says what follows from it.
-
-    The interval can decide where `half_width` is below `distance`, which is how far the gap is from the margin. `run_half_width` is what
-    run-to-run noise alone leaves. `forecast_…` are the looks still to come, if gap and noise stay as they are and all planned runs finish.
-    """
-
-    candidate: str
-    baseline: str
-    step: list[int]
-    gap: list[float]
-    half_width: list[float]
-    run_half_width: list[float]
-    distance: list[float | None]
-    baseline_runs: list[int]
-    candidate_runs: list[int]
-    forecast_step: list[int]
-    forecast_half_width: list[float]
-    margin_nats: float | None
-    planned_steps: int
-    sentence: str
-
-
-@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
-def gap(
-    job_id: str,
+@router.get(
+    "/runs/{run_id}/steps",
+    response_model=StepsDocument,
+    responses={
+        200: {"content": {media_type: {} for _, media_type in _FORMS.values()}},
+        **UNCHANGED,
+    },
+)
+def steps(
+    run_id: str,
     context: InContext,
     response: Response,
-    candidate: Candidate = None,
-    bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
+    names: Annotated[str | None, Query(max_length=5000, description="columns, comma-separated; default: all")] = None,
+    kind: Annotated[Kind, Query(description="which records")] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
-    spacing: Spacing = "linear",
+    limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps a page of JSON")] = _STEPS_A_PAGE,
+    form: Annotated[Format | None, Query(alias="format", description="default: what Accept asks for, else json")] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     if_none_match: IfNoneMatch = "",
-) -> Response | GapDocument:
-    """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
+) -> Response | StepsDocument:
+    """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold every step of the range, JSON one page."""
+    chosen = form or _accepted(accept)
+    last = math.inf if last_step is None else last_step
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
-        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
+        run = external.find(session, run_id)
+        tag = entity_tag(run, "steps", chosen, kind, names, first_step, last_step, limit)
+        headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
         if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
-        baseline, chosen = _pair(job, candidate)
-        planned = job.spec["schedule"]["steps"]
-        spikes = _spikes(job, chosen.name)
-        found = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
-    response.headers.update(tagged(tag))
-    return GapDocument(
-        candidate=chosen.name,
-        baseline=baseline.name,
-        first_step=found.first_step.tolist(),
-        last_step=found.last_step.tolist(),
-        mean=[number(value) for value in found.mean],
-        low=[number(value) for value in found.lo],
-        high=[number(value) for value in found.hi],
-        nonfinite_baseline=found.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
-        nonfinite_candidate=found.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
-        nonfinite_count=len(found.nonfinite_baseline) + len(found.nonfinite_candidate),
-        spikes_baseline=spikes[0],
-        spikes_candidate=spikes[1],
-        margin_nats=found.margin_nats,
-        level_nats=found.level,
-        window=[*found.window],
-        planned_steps=planned,
-        common_steps=int(np.sum(found.n)),
-    )
-
-
-def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
-    """The baseline and the candidate of this name."""
-    baseline, *candidates = job.arms
-    name = candidate or candidates[0].name
-    chosen = next((arm for arm in candidates if arm.name == name), None)
-    if chosen is None:
-        raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
-    return baseline, chosen
-
-
-def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
-    """Steps of the spikes of the baseline and of the candidate that the verdict's document names."""
-    for document in verdict_documents(job):
-        if document["candidate"]["name"] == candidate and document["run_spikes"]:
-            baseline, other = document["run_spikes"]["steps"]
-            return baseline, other
-    return [], []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What the bins of a pair rest on, and how many steps its runs had done by then."""
-
-    ground: Ground
-    steps_done: int
-
-
-def _binned(
-    context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
-) -> BinnedGap:
-    """The gap in bins. What it rests on is kept, so that a range of it reads no other step.
-
-    Of a job that has ended it is kept for good; of one that trains until its runs have done a hundredth more, and for ranges alone.
-    """
-    criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
-    arms = charted.begun(job.arms[0]), charted.begun(candidate)
-    begun = [(run.id, run.epoch) for arm in arms for run in arm]
-    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
-    kept, done = context.recent.get(key, _Kept), sum(run.steps_done for arm in arms for run in arm)
-    is_part = first > 0 or last is not None
-    if kept and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * kept.steps_done)):
-        ground, end = kept.ground, math.inf if last is None else last
-        base, cand = (charted.losses(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True))
-    else:
-        whole = charted.losses(session, arms[0]), charted.losses(session, arms[1])
-        ground = gap_ground(*whole, criteria, planned)
-        context.recent.keep(key, _Kept(ground=ground, steps_done=done))
-        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
-    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
-
-
-@router.get("/jobs/{job_id}/half-widths", response_model=HalfWidthsDocument, responses=UNCHANGED)
-def interval_half_widths(
-    job_id: str, context: InContext, response: Response, candidate: Candidate = None, if_none_match: IfNoneMatch = ""
-) -> Response | HalfWidthsDocument:
-    """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
-    with context.database.read() as session:
-        job = jobs.find(session, job_id)
-        tag = entity_tag(job, "half-widths", candidate)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
-        baseline, chosen = _pair(job, candidate)
-        planned = job.spec["schedule"]["steps"]
-        found = _looks(context, session, job, baseline, chosen, planned)
-        is_too_late = job.status in JOB_ENDED and not found.looks
-    response.headers.update(tagged(tag))
-    return HalfWidthsDocument(
-        candidate=chosen.name,
-        baseline=baseline.name,
-        step=[look.step for look in found.looks],
-        gap=[look.gap for look in found.looks],
-        half_width=[look.half_width for look in found.looks],
-        run_half_width=[look.run_half_width for look in found.looks],
-        distance=[look.distance for look in found.looks],
-        baseline_runs=[look.baseline_runs for look in found.looks],
-        candidate_runs=[look.candidate_runs for look in found.looks],
-        forecast_step=[step for step, _ in found.forecast],
-        forecast_half_width=[half for _, half in found.forecast],
-        margin_nats=found.looks[-1].margin if found.looks else None,
-        planned_steps=planned,
-        sentence=_NO_LOOK if is_too_late else found.sentence,
-    )
-
-
-def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
-    """The looks; those that were made before are kept, except where a user's trainer may still send steps of long ago."""
-    ended = job.status in JOB_ENDED
-    arms = [[run for run in charted.begun(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
-    key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
-    known = None if job.engine == "external" and not ended else context.recent.get(key, HalfWidths)
-    found = half_widths(
-        charted.losses(session, arms[0], learning_rate=True),
-        charted.losses(session, arms[1]),
-        criteria_from_mapping(job.criteria),
-        planned_steps=planned,
-        controls=charted.losses(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
-        runs=None if ended else (len(baseline.runs), len(candidate.runs)),
-        known=known.looks if known else (),
-    )
-    context.recent.keep(key, found)
-    return found
+            return Response(status_code=304, headers=headers)
+        wanted = list(dict.fromkeys(_wanted(store.names(session, run_id, kind), names)))
+        if chosen == "json":
+            response.headers.update(headers)
+            return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), limit)
+    content, media_type = _FORMS[chosen]
+    parts = content(_parts(context, run_id, kind, first_step, last, wanted), wanted)
+    headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
+    if "zstd" in accept_encoding:
+        parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
+    return StreamingResponse(parts, media_type=media_type, headers=headers)
 
 
 @router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=UNCHANGED)
@@ -261,12 +133,89 @@ def metrics(
         tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        wanted, known = names.split(","), store.names(session, run_id, kind)
-        unknown = [name for name in wanted if name not in known]
-        if unknown and known:
-            raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(known)}")
+        wanted = _wanted(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
         columns = store.join([*store.tables(session, run_id, kind, first_step, last, wanted)], wanted)
     steps = columns["step"].astype(np.int64)
     response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])
+
+
+@router.get("/runs/{run_id}/layers", response_model=LayersDocument, responses=UNCHANGED)
+def layers(
+    run_id: str,
+    context: InContext,
+    response: Response,
+    statistic: Annotated[str | None, Query(max_length=100, description="default: the first recorded; grad_norm has no operand")] = None,
+    operand: Annotated[str | None, Query(max_length=100, description="default: the first recorded")] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
+    if_none_match: IfNoneMatch = "",
+) -> Response | LayersDocument:
+    """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        tag = entity_tag(run, "layers", statistic, operand, first_step, last_step, buckets)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        there = recorded(session, run_id)
+        response.headers.update(tagged(tag))
+        if not there.layers:
+            return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
+        choices = [*there.statistics, *([GRAD_NORM] if there.has_norms else [])]
+        chosen = _one_of("statistic", statistic, choices)
+        of = None if chosen == GRAD_NORM else _one_of("operand", operand, there.operands)
+        last = math.inf if last_step is None else last_step
+        table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
+    return LayersDocument(run=run_id, statistic=chosen, operand=of, recorded=there, table=table)
+
+
+def _one_of(name: str, value: str | None, choices: list[str]) -> str:
+    if value is not None and value not in choices:
+        raise InvalidError(f"{name} has {value!r}, expected one of {', '.join(choices)}")
+    return choices[0] if value is None else value
+
+
+def _parts(context: Context, run_id: str, kind: Kind, first_step: int, last_step: float, names: Sequence[str]) -> Iterator[Table]:
+    """The curve in pieces, in a reading transaction of its own, which lasts as long as the answer."""
+    with context.database.read() as session:
+        yield from store.tables(session, run_id, kind, first_step, last_step, names)
+
+
+def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table], limit: int) -> StepsDocument:
+    read: list[Table] = []
+    count = 0
+    for part in parts:
+        read.append(part)
+        count += len(part["step"])
+        if count > limit:
+            break
+    table = store.join(read, names)
+    at = table.pop("step").astype(np.int64)
+    return StepsDocument(
+        run=run_id,
+        kind=kind,
+        steps=at[:limit].tolist(),
+        columns={name: [value if math.isfinite(value) else None for value in column[:limit].tolist()] for name, column in table.items()},
+        nonfinite=[
+            NonFiniteValue(column=name, step=int(at[row]), kind=kind_of(column[row]))
+            for name, column in table.items()
+            for row in np.flatnonzero(~np.isfinite(column[:limit]))
+        ],
+        next_from=int(at[limit]) if len(at) > limit else None,
+    )
+
+
+def _accepted(accept: str) -> Format:
+    forms: tuple[Format, ...] = ("arrow", "csv")
+    return next((form for form in forms if _FORMS[form][1] in accept), "json")
+
+
+def _wanted(there: Sequence[str], names: str | None) -> list[str]:
+    """The columns of a comma-separated list (default: all); InvalidError for one that is not among the recorded (`there`)."""
+    wanted = list(there) if names is None else names.split(",")
+    unknown = [name for name in wanted if name not in there]
+    if there and unknown:
+        raise InvalidError(f"names has {unknown[0]!r:.80}, expected some of {', '.join(there)}")
+    return wanted

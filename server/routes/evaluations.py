@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from fastapi import APIRouter, Depends
+from pydantic import BeforeValidator
 
 from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
 from parity.judging.criteria import CriteriaError
@@ -18,33 +18,41 @@ from parity.readers.units import other_unit
 from server.curves.buckets import Number
 from server.errors import FieldProblem, InvalidError
 from server.jobs import submit as jobs
-from server.uploads import Brought, Upload, read_uploads
 from server.web.auth import Principal, requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBody:
-    """One finished run: `steps`, `loss` and other `columns` of one length, or a `file`.
+    """One finished run: `steps`, `loss` and other `columns` of one length. A value that is not finite is spelled nan, inf or -inf.
 
-    In columns a loss that is not finite is spelled nan, inf or -inf. `context` holds what must agree between the arms (engine, device
-    class, data digest); a difference is `CONFOUNDED`. Without `replicate` the runs of an arm that have one seed are counted.
+    `context` holds what must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`. Without `replicate`
+    the runs of an arm with the same seed are numbered in their order.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    steps: list[int] | None = None
-    loss: list[Number] | None = None
+    steps: list[int]
+    loss: list[Number]
     columns: dict[str, list[Number]] = field(default_factory=dict)
-    file: Upload | None = None
     label: str | None = None
     seed: int = 0
     replicate: int | None = None
     recipe: str | None = None
     context: dict[str, str] = field(default_factory=dict)
+
+
+def _refuse_file(sent: object) -> object:
+    """Refuse the `file` that a run could have in earlier versions, with what to send instead."""
+    if isinstance(sent, Mapping) and "file" in sent:
+        raise ValueError("file: not accepted; read it on the client and send its steps and loss")
+    return sent
+
+
+_Run = Annotated[RunBody, BeforeValidator(_refuse_file)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +61,10 @@ class EvaluationRequest:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    baseline: list[RunBody]
-    candidates: dict[str, list[RunBody]]
+    baseline: list[_Run]
+    candidates: dict[str, list[_Run]]
     criteria: Mapping[str, Any]
-    controls: list[RunBody] = field(default_factory=list)
+    controls: list[_Run] = field(default_factory=list)
     planned_steps: int | None = None
     baseline_name: str | None = None
     layer_policy: str | None = None
@@ -80,8 +88,8 @@ class Evaluation:
 
 
 @router.post("/evaluations", dependencies=[Depends(requires("view"))])
-def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
-    """Judge curves that the caller brings, as columns or files: the same engine and the same verdict, no GPU, nothing stored."""
+def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
+    """Judge curves that the caller sends as columns: the same engine and the same verdict, no GPU, nothing stored."""
     if not request.candidates:
         raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
     criteria = criteria_of(request.criteria)
@@ -102,7 +110,7 @@ def evaluate(request: Exact[EvaluationRequest]) -> Evaluation:
 
 @router.post("/jobs/{job_id}:rejudge")
 def rejudge(
-    job_id: str, request: Exact[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
+    job_id: str, request: StrictBody[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
 ) -> Evaluation:
     """What another policy would say of a job's finished runs. The job's own verdict stays as it is."""
     criteria = criteria_of(request.criteria)
@@ -129,29 +137,28 @@ def _candidate(name: str) -> str:
 
 
 def _curves(arms: Mapping[str, list[RunBody]]) -> dict[str, list[Curve]]:
-    """The curves of each arm by its JSON Pointer, all files read at once."""
-    for place, run in _placed(arms):
-        columns = run.steps, run.loss, run.columns or None
-        if columns != (None,) * 3 if run.file else None in columns[:2]:
-            detail = "it has a file and columns too" if run.file else "it has no steps or no loss, and no file"
-            raise InvalidError(f"{place}: {detail}; expected one of them", [FieldProblem(pointer=place, detail=detail)])
-    brought = [Brought(pointer=f"{at}/file", upload=run.file, label=run.label or at) for at, run in _placed(arms) if run.file]
-    from_files = dict(zip((one.pointer for one in brought), read_uploads(brought), strict=True))
-    found: dict[str, list[Curve]] = {}
-    for arm, runs in arms.items():
-        found[arm] = []
-        for number, run in enumerate(runs):
-            place = f"{arm}/{number}"
-            curve = from_files[f"{place}/file"] if run.file else _from_columns(run, place)
-            # A control has no partner in another arm.
-            counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
-            replicate = counted if run.replicate is None else run.replicate
-            found[arm].append(dataclasses.replace(curve, seed=run.seed, replicate=replicate, recipe=run.recipe, context=run.context))
-    return found
+    """The curves of each arm by its JSON Pointer."""
+    return {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
 
 
-def _placed(arms: Mapping[str, list[RunBody]]) -> Iterator[tuple[str, RunBody]]:
-    yield from ((f"{arm}/{number}", run) for arm, runs in arms.items() for number, run in enumerate(runs))
+def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
+    """The curve of one run of an arm; without a `replicate` the runs of one seed are counted."""
+    run, pointer = runs[number], f"{arm}/{number}"
+    # A control has no partner in another arm.
+    counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
+    try:
+        return curve_from_arrays(
+            np.array(run.steps, np.int64),
+            np.array(run.loss, np.float64),
+            columns={name: np.array(values, np.float64) for name, values in run.columns.items()},
+            label=run.label or pointer,
+            seed=run.seed,
+            replicate=counted if run.replicate is None else run.replicate,
+            recipe=run.recipe,
+            context=run.context,
+        )
+    except (CurveError, OverflowError) as error:
+        raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
@@ -163,15 +170,3 @@ def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
                 strides = f"strides of {curve.completeness.stride:,}, the first baseline run in {first.completeness.stride:,}"
                 detail = f"it counts in {strides}, with hardly a step in common; expected optimizer steps in both"
                 raise InvalidError(f"{arm}/{number}: {detail}", [FieldProblem(pointer=f"{arm}/{number}", detail=detail)])
-
-
-def _from_columns(run: RunBody, pointer: str) -> Curve:
-    try:
-        return curve_from_arrays(
-            np.array(run.steps, np.int64),
-            np.array(run.loss, np.float64),
-            columns={name: np.array(values, np.float64) for name, values in run.columns.items()},
-            label=run.label or pointer,
-        )
-    except (CurveError, OverflowError) as error:
-        raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error

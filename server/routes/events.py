@@ -14,9 +14,9 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.documents.job import event_document
 from server.jobs import submit as jobs
 from server.web.auth import is_still_known, requires
 from server.web.context import Context, InContext
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requir
 
 
 def _last(job_id: str, context: InContext) -> float:
-    """The number of the job's last event that there can be: infinite until it has ended. 404 is said here, before a stream's first byte."""
+    """The number of the job's last possible event: infinite until it has ended. A 404 is raised here, before the stream's first byte."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
         return job.event_sequence if job.status in JOB_ENDED else math.inf
@@ -50,24 +50,24 @@ async def follow(
     job_id: str,
     last: Annotated[float, Depends(_last)],
     context: InContext,
-    after: Annotated[int, Query(ge=0, le=2**53, description="number of the last event that was seen, where no header can say it")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="as Last-Event-ID, for callers that can't send a header")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53, description="number of the last event that was seen")] = None,
 ) -> Response:
     """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
     in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""
     cursor = after if last_event_id is None else last_event_id
-    known = partial(is_still_known, request, context)
-    stream = _stream(context, job_id, cursor, known) if cursor < last else ()
+    still_known = partial(is_still_known, request, context)
+    stream = _stream(context, job_id, cursor, still_known) if cursor < last else ()
     return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _stream(context: Context, job_id: str, cursor: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
     # At once, so that a page knows that it is connected.
     yield _ALIVE
     looked = time.monotonic()
     async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
         if time.monotonic() - looked > _KNOWN_SECONDS:
-            if not await run_in_threadpool(known):
+            if not await run_in_threadpool(still_known):
                 return
             looked = time.monotonic()
         if event is None:
@@ -82,4 +82,5 @@ async def _stream(context: Context, job_id: str, cursor: int, known: Callable[[]
 
 
 def _frame(event: Event) -> bytes:
-    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(event_document(event))}\n\n".encode()
+    document = {"at": time_text(event.created_at), **event.payload}
+    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(document)}\n\n".encode()

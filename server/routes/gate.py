@@ -16,7 +16,7 @@ from server.jobs.reuse import Question, answer
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, Submitter, order_of, ring
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 _DAY = 86_400.0
@@ -49,7 +49,7 @@ class GateDocument:
 
 @router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "a job that was there before"}})
 def gate(
-    request: Exact[GateRequest],
+    request: StrictBody[GateRequest],
     response: Response,
     context: InContext,
     submitter: Submitter,
@@ -68,17 +68,17 @@ def gate(
             fresh=request.fresh,
             choice=named_by(session, request.baseline, request.job, lease_seconds),
         )
-        found = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
-        finished_at = found.job.finished_at if found.found == "concluded" else None
+        reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
+        finished_at = reply.job.finished_at if reply.found == "concluded" else None
         document = GateDocument(
-            found=found.found,
-            reason=found.reason,
+            found=reply.found,
+            reason=reply.reason,
             age_seconds=None if finished_at is None else max(0.0, time.time() - finished_at),
             expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
-            job=job_document(session, found.job, lease_seconds),
+            job=job_document(session, reply.job, lease_seconds),
         )
-    if found.found == "new":
-        ring(context, found.job)
+    if reply.found == "new":
+        ring(context, reply.job)
     else:
         response.status_code = 200
     response.headers["Location"] = document.job.links["self"]

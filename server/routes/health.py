@@ -1,4 +1,4 @@
-"""Is it up, is it ready, who works for it, and what a job file may hold."""
+"""Liveness, readiness, the workers, and the schema of a job file, over REST."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def healthz() -> Health:
 @router.get("/readyz", tags=["health"])
 def readyz(context: InContext) -> Health:
     """Database, its migrations and the broker are there; 503 names what is not."""
-    found = problems(context.settings, context.database)
-    if found:
-        raise UnavailableError("; ".join(found))
+    sentences = problems(context.settings, context.database)
+    if sentences:
+        raise UnavailableError("; ".join(sentences))
     return Health()
 
 

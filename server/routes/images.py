@@ -1,4 +1,4 @@
-"""Pictures for reports: a verdict as SVG, PNG or PDF, and badges as SVG or for shields.io."""
+"""Pictures for reports: a verdict as SVG, PNG or PDF, and the badge for shields.io."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from parity.version import ENGINE_VERSION
-from server.documents.images import Badge, Kind, badge, badge_svg, figure
+from server.documents.images import Badge, Kind, badge, figure
 from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import InContext
@@ -19,7 +19,6 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {kind: {} for kind in _TYPES.values()}},
     304: {"description": "The caller has it already"},
 }
-_BADGE_SECONDS = 300
 
 Named = Annotated[str, Path(max_length=200, description="a job's id, or the name of jobs, of which the newest concluded one counts")]
 
@@ -41,16 +40,8 @@ def verdict_figure(
         return Response(figure(session, context.settings, job, candidate, kind), media_type=_TYPES[kind], headers=tagged(tag))
 
 
-@router.get("/badges/{named:path}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})
-def badge_picture(named: Named, context: InContext) -> Response:
-    """A badge with the verdict, for a page that may send a token or needs none."""
-    with context.database.read() as session:
-        made = badge(session, named)
-    return Response(badge_svg(made), media_type=_TYPES["svg"], headers={"Cache-Control": f"max-age={_BADGE_SECONDS}"})
-
-
 @router.get("/badges/{named:path}.json")
 def badge_endpoint(named: Named, context: InContext) -> Badge:
-    """The same for shields.io's endpoint badge."""
+    """The worst verdict of a job, for shields.io's endpoint badge."""
     with context.database.read() as session:
         return badge(session, named)

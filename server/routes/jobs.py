@@ -12,7 +12,9 @@ from sqlalchemy import select
 
 from parity.judging.evidence import bundle_bytes
 from server.database.tables import Job, JobStatus
-from server.documents.job import WHOLE, JobDocument, JobSummary, RunDocument, job_document, job_summary, verdict_documents
+from server.documents.job import WHOLE, JobDocument, JobSummary, job_document, job_summary
+from server.documents.runs import RunDocument
+from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
 from server.jobs import submit as jobs
 from server.jobs.baselines import BaselineChoice, named_by
@@ -20,7 +22,7 @@ from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
 from server.web.context import Context, InContext
 from server.web.cursors import cursor_of, row_id_of
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
@@ -65,7 +67,7 @@ class VerdictPage:
 
 @router.post("/jobs", status_code=202)
 def submit(
-    request: Exact[JobRequest],
+    request: StrictBody[JobRequest],
     response: Response,
     context: InContext,
     submitter: Submitter,
@@ -102,7 +104,7 @@ def index(
     context: InContext,
     status: Annotated[JobStatus | None, Query(description="only jobs in this state")] = None,
     config_hash: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs that asked the same: specification, policy, judge, revision")
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,
@@ -153,7 +155,7 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
     """The verdict of each candidate, as the judge wrote it."""
     with context.database.read() as session:
         job = jobs.find(session, job_id)
-        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=verdict_documents(job))
+        return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=[*verdict_documents(job)])
 
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)

@@ -74,8 +74,8 @@ def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float
     alive = Gauge("parity_workers_alive", "Workers heard of within a lease", ["capability"], registry=registry)
     slots = Gauge("parity_worker_slots", "Slots of live workers", ["capability"], registry=registry)
     # 0 where nobody was ever seen: an alert on what waits while no worker is alive must find both series.
-    asked = session.scalars(select(Run.capability).where(Run.state == "queued").distinct())
-    capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *asked})
+    waiting = session.scalars(select(Run.capability).where(Run.state == "queued").distinct())
+    capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
     live = live_workers(session, lease_seconds)
     for capability in capabilities:
         able = [worker for worker in live if worker.capability == capability]
@@ -89,9 +89,9 @@ def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequen
     depth = Gauge("parity_queued_runs", "Runs that wait for a worker", ["capability"], registry=registry)
     age = Gauge("parity_oldest_queued_seconds", "Age of the run that has waited for longest", ["capability"], registry=registry)
     oldest = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
-    found = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
+    by_capability = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
     for capability in capabilities:
-        count, seconds = found.get(capability, (0, 0.0))
+        count, seconds = by_capability.get(capability, (0, 0.0))
         depth.labels(capability).set(count)
         age.labels(capability).set(seconds)
 

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from server.curves.overlay import Clock, Line, Recorded, overlay, seconds_of
+from server.curves.clock import Clock, seconds_of
+from server.curves.overlay import Line, Recorded, overlay
 from server.database import store
 from server.database.tables import Run
 from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
-from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, long_answer
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing, json_response
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
@@ -56,7 +57,7 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
-_FORM = TypeAdapter(OverlayDocument)
+_ADAPTER = TypeAdapter(OverlayDocument)
 
 
 @router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
@@ -87,19 +88,19 @@ def overlaid(
         last = math.inf if last_step is None else last_step
         recorded = [_recorded(context, session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
         names = [(run.arm.name, run.id) for run in runs]
-    found = overlay(recorded, points, log=spacing == "log")
+    chart = overlay(recorded, points, log=spacing == "log")
     document = OverlayDocument(
         name=name,
         kind=kind,
         seed=wanted[0],
         replicate=wanted[1],
-        aggregation=found.aggregation,
-        steps_in_range=found.steps_in_range,
-        first_step=found.first_step,
-        last_step=found.last_step,
-        arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, found.lines, strict=True)],
+        aggregation=chart.aggregation,
+        steps_in_range=chart.steps_in_range,
+        first_step=chart.first_step,
+        last_step=chart.last_step,
+        arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, chart.lines, strict=True)],
     )
-    return long_answer(_FORM, document, tagged(tag))
+    return json_response(_ADAPTER, document, tagged(tag))
 
 
 def _recorded(
@@ -116,7 +117,7 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
     A run that is looked at for the first time is counted through, and the seconds of some of its steps are kept.
     """
     key = ("clock", run.id, run.epoch)
-    clock = context.recent.get(key, Clock) or Clock(steps=np.empty(0, np.int64), passed=np.empty(0))
+    clock = context.cache.get(key, Clock) or Clock(steps=np.empty(0, np.int64), passed=np.empty(0))
     after = clock.before(int(wanted[0]))
     first, last = (after[0] + 1 if after else 0), int(wanted[-1])
     table = store.join([*store.tables(session, run.id, "train", first, last, [_SECONDS])], [_SECONDS])
@@ -125,7 +126,7 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
     steps = table["step"].astype(np.int64)
     passed = seconds_of(steps, table[_SECONDS], after)
     if len(steps) >= _KEPT:
-        context.recent.keep(key, clock.with_some_of(steps, passed, _KEPT))
+        context.cache.put(key, clock.with_some_of(steps, passed, _KEPT))
     if after is not None:
         steps, passed = np.append(after[0], steps), np.append(after[1], passed)
     return passed[np.maximum(np.searchsorted(steps, wanted, side="right") - 1, 0)]

@@ -1,4 +1,4 @@
-"""The policies that a job can name, over REST: their margins, and what a policy says unless a job says otherwise."""
+"""The policies that a job can name, over REST: their margins, and the defaults of a policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileDocument:
-    """A policy by name; the margin is null where it is found from the baseline's measured run noise."""
+    """A policy by name; the margin is null where it is computed from the baseline's measured run noise."""
 
     name: str
     margin: Margin | None

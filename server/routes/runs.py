@@ -1,4 +1,4 @@
-"""Runs of engine external over REST: a user's trainer attaches, appends what it logs, and says how it ended."""
+"""One run over REST: its record, its logs and files, and for engine external what the user's trainer sends: attach, steps, finish."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from server.curves.buckets import Number
 from server.database.coverage import Coverage
 from server.database.tables import Run, RunState
+from server.documents.run_logs import AttemptLog, artifact, attempt_logs
+from server.documents.runs import attempt_documents
 from server.errors import InvalidError
 from server.jobs import external
 from server.jobs.conclude import conclude
 from server.jobs.external import Batch, Kind, Outcome
 from server.web.auth import requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
+_viewer = Depends(requires("view"))
 _trainer = Depends(requires("worker", "submit"))
 
 _BINARY = "application/octet-stream"
@@ -86,7 +90,7 @@ class FinishRequest:
 class RunRecord:
     """A run and what has come of it. `epoch` is the newest attempt's; `new_steps` counts what this request added.
 
-    `covered` says which steps of training have come; a gap is told by the most common distance between logged steps.
+    `covered` lists the training steps that have arrived; a gap is measured against the most common distance between logged steps.
     """
 
     id: str
@@ -105,6 +109,14 @@ class RunRecord:
     new_steps: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogDocument:
+    """The logs of a run's attempts, newest first; none for a run that has not begun, or that you train yourself."""
+
+    run: str
+    attempts: list[AttemptLog]
+
+
 @router.get("/runs/{run_id}", dependencies=[Depends(requires("view", "worker"))])
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have come."""
@@ -116,7 +128,7 @@ def show(run_id: str, context: InContext) -> RunRecord:
 @router.post("/runs/{run_id}:attach", dependencies=[_trainer])
 def attach(
     run_id: str,
-    request: Exact[AttachRequest],
+    request: StrictBody[AttachRequest],
     context: InContext,
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="repeated while no newer attempt is there, the same attempt")
@@ -172,13 +184,35 @@ def append(
 
 
 @router.post("/runs/{run_id}:finish", dependencies=[_trainer])
-def finish(run_id: str, request: Exact[FinishRequest], context: InContext) -> RunRecord:
+def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) -> RunRecord:
     """Say how the attempt ended. After the last run of a job it is judged before the answer; saying it twice changes nothing."""
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
         answer = _record(run, external.covered(session, run))
     conclude(context.database, answer.job)
     return answer
+
+
+@router.get("/runs/{run_id}/log", dependencies=[_viewer])
+def log(
+    run_id: str,
+    context: InContext,
+    lines: Annotated[int, Query(ge=1, le=2000, description="how many of the last lines of each attempt")] = 200,
+) -> RunLogDocument:
+    """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
+    with context.database.read() as session:
+        run = external.find(session, run_id)
+        attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
+    return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
+
+
+@router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse, dependencies=[_viewer])
+def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
+    """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
+    with context.database.read() as session:
+        external.find(session, run_id)
+    file = artifact(context.settings.state_dir, run_id, attempt, name)
+    return FileResponse(file, filename=file.name, media_type="application/octet-stream")
 
 
 _STEPS = TypeAdapter(StepsRequest)
@@ -188,7 +222,9 @@ def _from_json(body: bytes) -> Batch:
     try:
         request = _STEPS.validate_json(body)
     except ValidationError as error:
-        raise RequestValidationError([{**found, "loc": ("body", *found["loc"])} for found in error.errors(include_url=False)]) from error
+        raise RequestValidationError(
+            [{**finding, "loc": ("body", *finding["loc"])} for finding in error.errors(include_url=False)]
+        ) from error
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},

@@ -14,7 +14,7 @@ from server.database.tables import Token
 from server.web import auth
 from server.web.auth import Scope, requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])
 
@@ -54,7 +54,7 @@ class NewToken:
 
 
 @router.post("/tokens", status_code=201)
-def create(request: Exact[TokenRequest], response: Response, context: InContext) -> NewToken:
+def create(request: StrictBody[TokenRequest], response: Response, context: InContext) -> NewToken:
     """Make a token. Its text can't be had again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:

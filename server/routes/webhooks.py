@@ -14,14 +14,14 @@ from server.database.tables import DeliveryKind, DeliveryState, Webhook, Webhook
 from server.jobs import webhooks
 from server.web.auth import requires
 from server.web.context import InContext
-from server.web.strict_body import Exact
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["webhooks"], dependencies=[Depends(requires("admin"))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """An https URL to be told of events of every job; `http` is for loopback addresses alone."""
+    """An https URL that receives the events of every job; `http` is for loopback addresses only."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -58,14 +58,14 @@ class WebhookDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWebhook:
-    """A webhook with the secret that its deliveries are signed with, which is told this once."""
+    """A webhook with the secret that its deliveries are signed with; it is returned only once."""
 
     secret: str
     about: WebhookDocument
 
 
 @router.post("/webhooks", status_code=201)
-def create(request: Exact[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
+def create(request: StrictBody[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
     """Register a webhook. Its secret can't be had again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: bearer tokens for programs, cookie sessions for browsers.
+"""Who sends a request and what they may do: bearer tokens for programs, cookie sessions for browsers.
 
 A token reads `parity_<id>_<secret>`; the secret has 256 random bits, so a plain SHA-256 of it is enough to store. Without
 tokens the service answers on loopback only, where whoever can connect is trusted.
@@ -51,11 +51,11 @@ class Principal:
         return scope in self.scopes or "admin" in self.scopes or (scope == "view" and "submit" in self.scopes)
 
 
-LOCAL = Principal(id="local", name="this machine", scopes=frozenset(SCOPES))
+LOCAL = Principal(id=tables.LOCAL_ID, name=tables.LOCAL_NAME, scopes=frozenset(SCOPES))
 
 
 def tokens_required(settings: Settings) -> bool:
-    """Whether a request needs a token: always, except on a loopback address where none was asked for."""
+    """Whether a request needs a token: always, except on a loopback address without `require_tokens`."""
     return settings.require_tokens or not is_loopback(settings.host)
 
 
@@ -114,7 +114,7 @@ def authenticate(session: Session, text: str) -> Token | None:
     kind, _, rest = text.partition("_")
     token_id, _, secret = rest.partition("_")
     token = session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
-    # Compared also where there is no such token, so that an answer's time says nothing about ids.
+    # Compared even without such a token, so that the time of an answer reveals nothing about ids.
     right = hmac.compare_digest(_digest(secret), token.digest if token else _digest(""))
     return token if token is not None and right and _is_live(token) else None
 
@@ -133,7 +133,7 @@ def close_session(session: Session, cookie: str) -> None:
 
 
 def principal(request: Request, context: InContext) -> Principal:
-    """Who makes this request; UnauthorizedError where nobody is known and somebody must be."""
+    """Who makes this request; UnauthorizedError if a token is required and none is valid."""
     if not tokens_required(context.settings):
         return LOCAL
     token = _token_of(request, context)
@@ -150,7 +150,7 @@ def principal(request: Request, context: InContext) -> Principal:
 
 
 def is_still_known(request: Request, context: Context) -> bool:
-    """Whether who made this request could make it again now: asked while an answer lasts for longer than a token may."""
+    """Whether the sender of this request could send it again now; checked during answers that may outlast their token."""
     return not tokens_required(context.settings) or _token_of(request, context) is not None
 
 
@@ -175,12 +175,12 @@ def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bear
 
 
 def _of_cookie(session: Session, cookie: str) -> Token | None:
-    found = session.scalars(
+    token = session.scalars(
         select(Token)
         .join(BrowserSession, BrowserSession.token_id == Token.id)
         .where(BrowserSession.digest == _digest(cookie), BrowserSession.expires_at > time.time())
     ).first()
-    return found if found is not None and _is_live(found) else None
+    return token if token is not None and _is_live(token) else None
 
 
 def _is_live(token: Token) -> bool:

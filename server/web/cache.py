@@ -1,4 +1,4 @@
-"""What was computed lately, kept in memory: a bounded table that forgets what was asked for longest ago."""
+"""Computed values, cached in memory: a bounded table that drops the least recently used entry."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Recent:
-    """Values by key, at most so many of them; safe to use from several threads."""
+class Cache:
+    """Up to `size` values by key; safe to use from several threads."""
 
     def __init__(self, size: int = 256) -> None:
         self._size = size
-        self._kept: OrderedDict[Hashable, object] = OrderedDict()
+        self._values: OrderedDict[Hashable, object] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, kind: type[T]) -> T | None:
-        """The value, where it is still here; `kind` is its type."""
+        """The value of a key if it is cached and of this type, else None."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._values:
                 return None
-            self._kept.move_to_end(key)
-            found = self._kept[key]
-        return found if isinstance(found, kind) else None
+            self._values.move_to_end(key)
+            value = self._values[key]
+        return value if isinstance(value, kind) else None
 
-    def keep(self, key: Hashable, value: object) -> None:
-        """Keep a value, in the place of what the key had before."""
+    def put(self, key: Hashable, value: object) -> None:
+        """Cache a value, in place of an earlier one of the same key."""
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)

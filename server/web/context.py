@@ -1,4 +1,4 @@
-"""What every route needs, kept on the application's state by `create_app`."""
+"""The parts of a running service that every route needs; `create_app` stores them in the application's state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from server.database.sessions import Database
 from server.queue import Doorbell
 from server.settings import Settings
-from server.web.cache import Recent
+from server.web.cache import Cache
 from server.web.limits import Limiter
 from server.web.live import Broadcast
 
@@ -24,7 +24,7 @@ class Context:
     doorbell: Doorbell
     broadcast: Broadcast
     limiter: Limiter
-    recent: Recent = field(default_factory=Recent)
+    cache: Cache = field(default_factory=Cache)
 
 
 def _context(request: Request) -> Context:

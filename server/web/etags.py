@@ -1,4 +1,4 @@
-"""What has ended does not change: the tag of an answer about it, so that asking again costs nothing."""
+"""Entity tags of answers about runs and jobs that have ended and so do not change: repeating such a request costs nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def entity_tag(ended: Run | Job, *question: object) -> str | None:
 
 def not_modified(tag: str | None, if_none_match: str) -> bool:
     """Whether the caller has this answer already."""
-    asked = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
-    return tag is not None and (tag.removeprefix("W/") in asked or "*" in asked)
+    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    return tag is not None and (tag.removeprefix("W/") in tags or "*" in tags)
 
 
 def tagged(tag: str | None) -> dict[str, str]:
-    """The headers of an answer with this tag; a caller keeps it for itself and asks whether it is still right."""
+    """The headers of an answer with this tag; the caller may cache it privately, and checks the tag before each use."""
     return {} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}

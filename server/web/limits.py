@@ -1,4 +1,4 @@
-"""How often one caller may ask: requests a minute for each token."""
+"""The rate limit: requests per minute for each token."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Limiter:
         self._away_until = 0.0
 
     def count(self, token_id: str) -> Allowance | None:
-        """Count a request of this token, and say what is left to it. While Redis is away nothing is counted: None."""
+        """Count a request of this token; its remaining allowance, or None while Redis is unreachable."""
         if time.monotonic() < self._away_until:
             return None
         minute, second = divmod(int(time.time()), _MINUTE)

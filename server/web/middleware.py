@@ -29,7 +29,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# Asked every few seconds by machines; a line for each would bury the others.
+# Machines poll these every few seconds; a line for each would bury the others.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -61,22 +61,22 @@ class Guard:
                     raise
                 await problems.unexpected(request, error)(scope, receive, answer.send)
             finally:
-                _tell(request, answer.status, time.perf_counter() - began)
+                _log_request(request, answer.status, time.perf_counter() - began)
 
     def _foreign(self, request: Request) -> str | None:
         """Why this request looks like one that another site's page makes, or None.
 
         Without tokens, being on this machine is all the proof there is: so the address that was reached must be loopback, whatever
-        the server was told to listen on, and the Host this machine's: a name of the attacker's that he points at 127.0.0.1 is none of ours.
+        the server is set to listen on, and the Host this machine's: a name of the attacker's that he points at 127.0.0.1 is none of ours.
         """
         host = request.headers.get("Host", "")
         if not tokens_required(self._settings):
-            reached = (request.scope.get("server") or (self._settings.host,))[0]  # nothing is said of a unix socket
+            reached = (request.scope.get("server") or (self._settings.host,))[0]  # a unix socket has no address
             if not is_loopback(reached):
                 remedy = "set PARITY_HOST to the address that it listens on, and it asks for tokens"
                 return f"this server asks for no token, so it answers on loopback only, and it was reached at {reached}: {remedy}"
             if _hostname(host) not in {*_LOOPBACK, self._settings.host}:
-                return f"this server is asked for as {host!r:.100}, expected {self._settings.host} or localhost"
+                return f"the request's Host is {host!r:.100}, expected {self._settings.host} or localhost"
         if request.method in _SAFE_METHODS:
             return None
         origin = request.headers.get("Origin")
@@ -137,7 +137,7 @@ def _request_id(request: Request) -> str:
     return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else secrets.token_hex(8)
 
 
-def _tell(request: Request, status: int | None, seconds: float) -> None:
+def _log_request(request: Request, status: int | None, seconds: float) -> None:
     """One line a request: never its query, its headers or its body."""
     ids = {name.removesuffix("_id"): value for name, value in request.scope.get("path_params", {}).items() if name in ("job_id", "run_id")}
     values = {"method": request.method, "path": request.url.path, "status": status, "milliseconds": round(1000 * seconds, 1), **ids}

@@ -124,28 +124,28 @@ async def _service(request: Request, error: Exception) -> JSONResponse:
 
 async def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    problems = [_field_problem(found) for found in error.errors()]
+    problems = [_field_problem(finding) for finding in error.errors()]
     detail = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems[:3])
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
     return respond(request, InvalidError(detail + more, problems))
 
 
-def _field_problem(found: Mapping[str, Any]) -> FieldProblem:
+def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic finding as a JSON Pointer and a sentence that names the value."""
-    place = [str(part) for part in found["loc"] if part != "body"]
-    cause = (found.get("ctx") or {}).get("error")
+    place = [str(part) for part in finding["loc"] if part != "body"]
+    cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
         # The error names its own field below the object that pydantic was making.
         place += [part for part in cause.field.split(".") if part not in place] if " " not in cause.field else []
         return FieldProblem(pointer=_pointer(place), detail=str(cause))
-    if found["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    if finding["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return FieldProblem(
             pointer=_pointer(place), detail=f"unknown key {place[-1]!r}; remove it or look up its name in /api/v1/schemas/parity.json"
         )
-    if found["type"] in ("missing", "missing_argument"):
+    if finding["type"] in ("missing", "missing_argument"):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
-    given = f", not {found['input']!r:.80}" if not isinstance(found.get("input"), dict | list) else ""
-    return FieldProblem(pointer=_pointer(place), detail=found["msg"].removeprefix("Value error, ") + given)
+    given = f", not {finding['input']!r:.80}" if not isinstance(finding.get("input"), dict | list) else ""
+    return FieldProblem(pointer=_pointer(place), detail=finding["msg"].removeprefix("Value error, ") + given)
 
 
 def _pointer(place: Sequence[str]) -> str:
@@ -185,6 +185,6 @@ async def _not_kept(request: Request, error: Exception) -> JSONResponse:
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The response for an error of ours: logged under the request id, told without its inside."""
+    """The response for an error of ours: logged under the request id, without details in the answer."""
     _log.error("a request failed", exc_info=error)
     return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")

@@ -1,4 +1,4 @@
-"""What the routes of curves have in common: a range of steps, whether the caller has the answer already, and answers that are long."""
+"""Query parameters and headers that the routes of curves share, and a fast JSON response for long documents."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier answer")
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
 
 
-def long_answer(form: TypeAdapter[Any], document: object, headers: Mapping[str, str]) -> Response:
-    """A document of long columns as JSON, written at once: the framework's way over plain values takes five times as long."""
-    return Response(form.dump_json(document), media_type="application/json", headers=dict(headers))
+def json_response(adapter: TypeAdapter[Any], document: object, headers: Mapping[str, str]) -> Response:
+    """A document of long columns as JSON, serialized directly: the framework's way through plain values takes five times as long."""
+    return Response(adapter.dump_json(document), media_type="application/json", headers=dict(headers))

@@ -25,7 +25,7 @@ def _exactly(sent: object, parse: Callable[[object], T]) -> T:
 
 
 # A request body whose numbers, texts and truth values were sent as such.
-Exact = Annotated[T, WrapValidator(_exactly)]
+StrictBody = Annotated[T, WrapValidator(_exactly)]
 
 
 def _compare(sent: object, parsed: object, pointer: str) -> None:

@@ -78,8 +78,8 @@ def register(database) -> Callable[..., None]:
     """A function that registers a worker with this trainer, heard of `age` seconds ago; a value None removes that fact."""
 
     def add(age: float = 0.0, **changes: str | None) -> None:
-        told = {name: value for name, value in (TRAINER | changes).items() if value is not None}
-        device = {"device_class": "cpu", "threads_per_run": 1} | ({"trainer": told} if told else {})
+        trainer = {name: value for name, value in (TRAINER | changes).items() if value is not None}
+        device = {"device_class": "cpu", "threads_per_run": 1} | ({"trainer": trainer} if trainer else {})
         now = time.time()
         with database.write() as session:
             row = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now - age)

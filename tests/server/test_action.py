@@ -130,13 +130,13 @@ def act(github, tmp_path):
             values |= {
                 f"steps.{step['id']}.outputs.{line.split('=', 1)[0]}": line.split("=", 1)[1] for line in output.read_text().splitlines()
             }
-        return failed, log, {name: _filled(told["value"], values) for name, told in ACTION["outputs"].items()}
+        return failed, log, {name: _filled(output["value"], values) for name, output in ACTION["outputs"].items()}
 
     return run
 
 
 def _filled(text, values):
-    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda found: str(values.get(found[1], "")), text)
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: str(values.get(match[1], "")), text)
 
 
 @pytest.fixture
@@ -182,9 +182,9 @@ def test_a_comment_is_rewritten_when_more_has_changed_than_an_age(served, judged
 
 
 def test_ages_alone_are_nothing_new():
-    found = importlib.util.spec_from_file_location("github", CHECKOUT / "ci" / "github.py")
-    script = importlib.util.module_from_spec(found)
-    found.loader.exec_module(script)
+    module_spec = importlib.util.spec_from_file_location("github", CHECKOUT / "ci" / "github.py")
+    script = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(script)
     gate = gate_report.document(
         gate_report.Outcome(result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"), GatePolicy()
     )
@@ -196,8 +196,8 @@ def test_ages_alone_are_nothing_new():
 
 @pytest.mark.parametrize(("options", "code", "conclusion"), [("--advisory", 0, "neutral"), ("", 5, "timed_out")])
 def test_a_job_that_is_not_decided_in_time(served, github, act, file, request_body, options, code, conclusion):
-    found, log, outputs = act(file=file(request_body), server=served, options=f"--timeout 0.2 {options}", revision="tree1")
-    assert (found, outputs["verdict"], outputs["exit_code"]) == (code, "timeout", str(code)), log
+    status, log, outputs = act(file=file(request_body), server=served, options=f"--timeout 0.2 {options}", revision="tree1")
+    assert (status, outputs["verdict"], outputs["exit_code"]) == (code, "timeout", str(code)), log
     assert github.checks[1]["conclusion"] == conclusion
     assert "revision `tree1`" in github.comments[0]["body"]
 

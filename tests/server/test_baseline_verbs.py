@@ -28,8 +28,8 @@ def parity(served, capsys, monkeypatch):
     def run(*words):
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, "--server", served])
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
 
     return run
 
@@ -52,18 +52,18 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     reruns, _ = judged({"mxfp8": 0.0}, verdict=False, rerun=1)
     assert "no baseline yet" in parity("baseline", "list")[1]
 
-    code, said, _ = parity("baseline", "promote", "fp8", first, "--reason", "release 1", "--days", "90")
-    assert (code, said.split(":")[0]) == (0, "fp8@1")
-    assert f"2 runs of job {first}, 0 controls; expires 20" in said
-    assert "measured as" in said
-    assert "promoted by this machine: release 1" in said
+    code, output, _ = parity("baseline", "promote", "fp8", first, "--reason", "release 1", "--days", "90")
+    assert (code, output.split(":")[0]) == (0, "fp8@1")
+    assert f"2 runs of job {first}, 0 controls; expires 20" in output
+    assert "measured as" in output
+    assert "promoted by this machine: release 1" in output
     code, _, err = parity("baseline", "promote", "fp8", first, "--reason", "again")
     assert (code, "these runs are fp8 version 1 already" in err) == (2, True)
     assert parity("baseline", "promote", "fp8", first)[0] == 2  # without a reason
-    said = parity("baseline", "control", "fp8", reruns, "--reason", "an A/A pair")[1]
-    assert "2 controls" in said
-    assert said.count("control replicate") == 2
-    assert "3 degrees of freedom" in said
+    output = parity("baseline", "control", "fp8", reruns, "--reason", "an A/A pair")[1]
+    assert "2 controls" in output
+    assert output.count("control replicate") == 2
+    assert "3 degrees of freedom" in output
     assert json.loads(parity("baseline", "show", "fp8@1", "--json")[1])["audit"][1]["reason"] == "an A/A pair"
     row = parity("baseline", "list")[1].splitlines()[1]
     assert row.split()[:5] == ["fp8@1", "fp8_current", "2", "+", "2"]
@@ -71,22 +71,22 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     job_file = tmp_path / "parity.yaml"
     job_file.write_text(yaml.safe_dump(request | {"baseline": {"name": "fp8"}}))
     job = parity("submit", str(job_file))[1].split()[0]
-    said = parity("status", job)[1]
-    assert "against baseline fp8 version 1, 2 controls" in said
-    assert f"fp8_current replicate 1 is reused: run r{said.rpartition('run r')[2].split()[0]} of job {first}, trained " in said
+    output = parity("status", job)[1]
+    assert "against baseline fp8 version 1, 2 controls" in output
+    assert f"fp8_current replicate 1 is reused: run r{output.rpartition('run r')[2].split()[0]} of job {first}, trained " in output
     _finish(database, job, gap=0.0)
-    code, said, _ = parity("report", job)
-    assert (code, "PASS" in said) == (0, True)
-    assert "reused: fp8_current replicate 0: trained as run" in " ".join(said.split())
-    assert "controls" in said
+    code, output, _ = parity("report", job)
+    assert (code, "PASS" in output) == (0, True)
+    assert "reused: fp8_current replicate 0: trained as run" in " ".join(output.split())
+    assert "controls" in output
     code, _, err = parity("gate", str(job_file), "--revision", "")
     assert (code, "cached" in err) == (0, True)
     assert "baseline fp8_current: 2 of 2 curves of fp8 version 1 reused, trained " in " ".join(err.split())
 
     assert parity("baseline", "diff", "fp8@1", job)[0] == 0
     other, _ = judged({"mxfp8": 0.0}, verdict=False, steps=1400)
-    code, said, _ = parity("baseline", "diff", "fp8", other)
-    assert (code, said.splitlines()[1].split()) == (1, ["schedule.steps", "1500", "1400"])
+    code, output, _ = parity("baseline", "diff", "fp8", other)
+    assert (code, output.splitlines()[1].split()) == (1, ["schedule.steps", "1500", "1400"])
 
     assert parity("baseline", "expire", "fp8", "--reason", "wrong data")[0] == 2
     assert "expired 20" in parity("baseline", "expire", "fp8@1", "--reason", "wrong data")[1]
@@ -133,8 +133,8 @@ def test_the_commands_and_files_of_the_page(parity, judged, database):
     for line in lines:
         program, *words = [ids.get(word.removeprefix("$"), word) for word in shlex.split(line, comments=True)]
         assert program == "parity"
-        code, said, err = parity(*words)
-        assert (code, bool(said)) == (0, True), (line, err)
+        code, output, err = parity(*words)
+        assert (code, bool(output)) == (0, True), (line, err)
     schema = job_file_schema()
     demo = yaml.safe_load((CHECKOUT / "examples" / "demo.yaml").read_text())
     files = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]

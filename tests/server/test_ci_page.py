@@ -43,13 +43,13 @@ def shell(served, judged, register, tmp_path):
 def test_the_commands_of_the_page(shell, tmp_path):
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     assert len(lines) == 4
-    found = []
+    codes = []
     for line in lines:
         # A real wait is not the page's point here.
-        code, said = shell(line.replace("--timeout 20000", "--timeout 0.1").replace("--timeout 60", "--timeout 0.1"))
-        assert "NO VERDICT (timeout)" in said, said
-        found.append(code)
-    assert found == [5, 5, 0, 5]
+        code, output = shell(line.replace("--timeout 20000", "--timeout 0.1").replace("--timeout 60", "--timeout 0.1"))
+        assert "NO VERDICT (timeout)" in output, output
+        codes.append(code)
+    assert codes == [5, 5, 0, 5]
     assert {path.name for path in tmp_path.glob("gate.*")} == {"gate.xml", "gate.json", "gate.md"}
 
 
@@ -72,16 +72,16 @@ def test_the_policy_of_the_page_is_read_and_fits_the_schema():
 
 def test_the_shell_example(shell):
     shell("cp parity.yaml other.yaml")
-    code, said = shell(f"GITHUB_SHA= {EXAMPLES / 'gate.sh'} other.yaml", GATE_TIMEOUT="0.1")
-    assert (code, "not decided in time" in said) == (5, True), said
+    code, output = shell(f"GITHUB_SHA= {EXAMPLES / 'gate.sh'} other.yaml", GATE_TIMEOUT="0.1")
+    assert (code, "not decided in time" in output) == (5, True), output
 
 
 def test_the_gitlab_example(shell, tmp_path):
     job = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())["parity"]
     install, gate = job["script"]
     assert install.startswith("pip install")
-    code, said = shell(gate.replace("--timeout 20000", "--timeout 0.1"), CI_COMMIT_SHA="")
-    assert (code, said.startswith("PASS")) == (0, True), said
+    code, output = shell(gate.replace("--timeout 20000", "--timeout 0.1"), CI_COMMIT_SHA="")
+    assert (code, output.startswith("PASS")) == (0, True), output
     assert {(tmp_path / name).exists() for name in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]} == {True}
 
 

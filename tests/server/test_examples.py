@@ -34,16 +34,16 @@ def test_a_loop_brings_its_curve(served, tmp_path, capsys, script):
         assert run in _parity(capsys, "status", job, "--server", served)
         environment = os.environ | {"PARITY_RUN": run, "PARITY_URL": served, "JAX_PLATFORMS": "cpu"}
         script_path = str(CHECKOUT / "examples" / script)
-        said = subprocess.run([sys.executable, script_path], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
-        assert (said.returncode, said.stderr) == (0, "")
-        found = client.run(run)
-        assert (found["state"], found["covered"]["recorded"], found["covered"]["missing"]) == ("finished", 200, 0)
-        assert "version.numpy" not in found["manifest"]
+        script = subprocess.run([sys.executable, script_path], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+        assert (script.returncode, script.stderr) == (0, "")
+        record = client.run(run)
+        assert (record["state"], record["covered"]["recorded"], record["covered"]["missing"]) == ("finished", 200, 0)
+        assert "version.numpy" not in record["manifest"]
         assert client.job(job)["arms"][0]["loss"] < 10
 
 
 def test_every_job_file_is_taken_and_a_maxtext_page_says_what_it_tells_by_layer(served, capsys):
     for file in sorted((CHECKOUT / "examples").glob("*.yaml")):
         job = _parity(capsys, "submit", str(file), "--server", served).split()[0]
-        told = "of each layer's output with maxtext.record_internal_nn_metrics" in httpx2.get(f"{served}/jobs/{job}").text
-        assert told == ("engine: maxtext" in file.read_text())
+        is_mentioned = "of each layer's output with maxtext.record_internal_nn_metrics" in httpx2.get(f"{served}/jobs/{job}").text
+        assert is_mentioned == ("engine: maxtext" in file.read_text())

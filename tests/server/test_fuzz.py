@@ -39,9 +39,9 @@ def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(served, da
         *("run", f"{served}/api/v1/openapi.json", "--header", f"Authorization: Bearer {token}", "--checks", "all"),
         *("--max-time", f"{SECONDS:g}", "--continue-on-failure", "--no-color"),
     ]
-    told = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=2 * SECONDS + 60)
-    generated = re.search(r"([\d,]+) generated", told.stdout)
-    assert told.returncode == 0, told.stdout[-20_000:]
-    assert generated, told.stdout
+    fuzzer = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=2 * SECONDS + 60)
+    generated = re.search(r"([\d,]+) generated", fuzzer.stdout)
+    assert fuzzer.returncode == 0, fuzzer.stdout[-20_000:]
+    assert generated, fuzzer.stdout
     assert int(generated[1].replace(",", "")) > 10  # on a busy machine few fit the time
-    print(told.stdout)
+    print(fuzzer.stdout)

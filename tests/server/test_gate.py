@@ -43,8 +43,8 @@ def asks(tmp_path):
 def _gate(capsys, *words):
     with pytest.raises(SystemExit) as ended:
         cli.main(["gate", *words])
-    said = capsys.readouterr()
-    return ended.value.code, said.out, said.err
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
 
 
 def _xml(path):
@@ -57,8 +57,8 @@ def _xml(path):
 def test_a_concluded_job_is_served_with_its_age(served, judged, register, asks, capsys, gaps, code, word):
     register()
     job, request = judged(gaps)
-    found, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served)
-    assert (found, out.count("\n")) == (code, 1), err
+    status, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served)
+    assert (status, out.count("\n")) == (code, 1), err
     assert out.startswith(f"{word}: ")
     assert f"cached: job {job} concluded" in err
     assert "is served until 20" in err
@@ -132,11 +132,11 @@ def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monke
 def test_a_job_that_ends_without_a_verdict_is_infrastructure(served, asks, request_body, capsys):
     path = asks(request_body)
     with Client(served) as client:
-        found = client.gate(request_body["job"], request_body["criteria"], revision="r", max_age_days=1, fresh=False, key="k")
+        reply = client.gate(request_body["job"], request_body["criteria"], revision="r", max_age_days=1, fresh=False, key="k")
         with _following(path, served, "r") as process:
-            client.cancel(found["job"]["id"])
+            client.cancel(reply["job"]["id"])
             out, _ = process.communicate(timeout=60)
-    assert (process.returncode, f"job {found['job']['id']} cancelled without a verdict" in out) == (4, True)
+    assert (process.returncode, f"job {reply['job']['id']} cancelled without a verdict" in out) == (4, True)
 
 
 def test_a_job_that_the_server_refuses_is_bad_input(served, asks, request_body, capsys):
@@ -183,15 +183,15 @@ def test_the_reports(served, judged, register, asks, capsys, tmp_path, monkeypat
     assert code == 1
     assert "All candidates: nvfp4 FAIL, mxfp8 PASS." in out
     document = json.loads(files["json"].read_text())
-    assert (document["schema"], document["result"], document["exit_code"], document["cached"]) == ("parity.cli.gate/1", "fail", 1, True)
+    assert (document["schema"], document["result"], document["exit_code"], document["cached"]) == ("parity.gate/1", "fail", 1, True)
     assert [verdict["verdict"] for verdict in document["verdicts"]] == ["fail", "pass"]
     assert document["headline"] + "\n" == out
     suites = _xml(files["junit"]).findall("testsuite")
     assert [suite.get("failures") for suite in suites] == ["1", "0"]
     for suite in suites:
-        told = {one.get("name"): one.get("value") for one in suite.iter("property")}
-        assert told["origin"].startswith(f"cached: job {job} concluded")
-        assert told["url"] == f"{served}/jobs/{job}"
+        properties = {one.get("name"): one.get("value") for one in suite.iter("property")}
+        assert properties["origin"].startswith(f"cached: job {job} concluded")
+        assert properties["url"] == f"{served}/jobs/{job}"
     text = files["markdown"].read_text()
     assert text.startswith("### parity: fail\n\ncached: job")
     assert text.count("<details>") == 2

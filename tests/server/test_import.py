@@ -26,17 +26,17 @@ def runs(database, make_job):
 def _import(served, capsys, *words):
     with pytest.raises(SystemExit) as ended:
         cli.main(["import", *words, "--server", served])
-    said = capsys.readouterr()
-    return ended.value.code, said.out + said.err
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out + captured.err
 
 
 def test_a_pair_is_imported_and_judged(served, database, runs, tmp_path, capsys):
     rows = [f"{step},{3 - step / 100},0.5,{3 - step / 90 if step % 20 == 0 else ''}" for step in range(80)]
     (tmp_path / "fp8.csv").write_text("step,loss,grad_norm,val_loss\n" + "\n".join(rows) + "\n")
     pair = (str(tmp_path / "fp8.csv"), str(SAMPLE), "--as-run", runs[0], "--as-run", runs[1], "--context", "device_class=h100")
-    code, said = _import(served, capsys, *pair)
-    assert code == 0, said
-    assert f"{runs[1]} {SAMPLE}: 80 steps, 0 to 79, stride 1, 0 gaps, 10 steps logged again" in said
+    code, output = _import(served, capsys, *pair)
+    assert code == 0, output
+    assert f"{runs[1]} {SAMPLE}: 80 steps, 0 to 79, stride 1, 0 gaps, 10 steps logged again" in output
     with database.read() as session:
         _, columns = store.read(session, runs[0], "train")
         assert columns["lm_loss"].tolist() == [3 - step / 100 for step in range(80)]
@@ -53,15 +53,15 @@ def test_a_pair_is_imported_and_judged(served, database, runs, tmp_path, capsys)
 def test_what_is_not_whole_is_refused_before_anything_is_sent(served, database, runs, tmp_path, capsys):
     (tmp_path / "gap.csv").write_text("step,loss\n" + "\n".join(f"{step},2.0" for step in range(80) if not 20 <= step < 25) + "\n")
     both = (str(SAMPLE), str(tmp_path / "gap.csv"), "--as-run", runs[0], "--as-run", runs[1])
-    code, said = _import(served, capsys, *both)
+    code, output = _import(served, capsys, *both)
     assert code == 2
-    assert "5 of 80 steps are missing between step 0 and 79" in said
+    assert "5 of 80 steps are missing between step 0 and 79" in output
     with database.read() as session:
         assert [session.get_one(Run, run).state for run in runs] == ["awaiting_data"] * 2
     assert _import(served, capsys, *both, "--allow-incomplete")[0] == 0
     with database.read() as session:
         assert [session.get_one(Run, run).state for run in runs] == ["finished"] * 2
     assert _import(served, capsys, str(SAMPLE))[0] == 2
-    code, said = _import(served, capsys, str(SAMPLE), "--as-run", runs[0])
+    code, output = _import(served, capsys, str(SAMPLE), "--as-run", runs[0])
     assert code == 2
-    assert "has ended (finished)" in said
+    assert "has ended (finished)" in output

@@ -32,16 +32,16 @@ export class Chart {
     charts.add(this);
   }
 
-  /** The server's answer, or null where a later question has been asked meanwhile. */
-  async ask(address) {
+  /** The server's answer, or null if a later request has started meanwhile. */
+  async fetchLatest(address) {
     const turn = ++this.turn;
     const answer = await fetch(address);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    const found = await answer.json();
-    return turn === this.turn ? found : null;
+    const content = await answer.json();
+    return turn === this.turn ? content : null;
   }
 
-  /** Draw data; what `shape` says decides whether the plot can stay. False where the chart library is missing, which is said. */
+  /** Draw data; the plot stays if `shape` is the same. False if the chart library is missing, which the note reports. */
   async show(data, shape, options) {
     let Plot;
     try {

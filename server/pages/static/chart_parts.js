@@ -7,7 +7,7 @@ export const finite = (value) => (typeof value === "number" ? value : null);
 export const bound = (value) => (typeof value === "number" ? signed(value) : String(value));
 
 let library;
-/** The chart library, once; a missing one is said on the page. */
+/** The chart library, once; the page reports a missing one. */
 export function uPlot() {
   library ??= import("/static/vendor/uplot/uPlot.esm.js").then((module) => module.default);
   return library;
@@ -42,19 +42,19 @@ export function ticks(low, high, wanted) {
   const rough = (high - low) / Math.max(1, wanted);
   const decade = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * decade).find((size) => size >= rough);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
-  return found;
+  const positions = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) positions.push(at);
+  return positions;
 }
 
 /** Positions 1, 2 and 5 times the powers of ten between two values above 0; powers alone where there are many. */
 function logTicks(low, high) {
   const decades = Math.log10(high / low);
-  const found = [];
+  const positions = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-    for (const factor of decades > 4 ? [1] : [1, 2, 5]) found.push(factor * 10 ** power);
+    for (const factor of decades > 4 ? [1] : [1, 2, 5]) positions.push(factor * 10 ** power);
   }
-  return found.filter((at) => at >= low && at <= high);
+  return positions.filter((at) => at >= low && at <= high);
 }
 
 /** The range of a logarithmic axis of values, with some room; none where nothing is drawn, or nothing above zero. */
@@ -64,8 +64,8 @@ const FEW_TICKS = 4;
 /** What a logarithmic axis of values adds to its options: round positions, also where it spans less than a decade. */
 export const logAxis = {
   splits: (_plot, _axis, low, high) => {
-    const found = logTicks(low, high);
-    return found.length > 2 ? found : ticks(low, high, FEW_TICKS);
+    const positions = logTicks(low, high);
+    return positions.length > 2 ? positions : ticks(low, high, FEW_TICKS);
   },
   filter: (_, splits) => splits,
   values: (_, at) => at.map((value) => String(Number(value.toPrecision(4)))),
@@ -85,7 +85,7 @@ export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {
 /** Options of the x scale: a log axis begins at 1. */
 export const xScale = (view, range) => ({ time: false, distr: view.logx ? 3 : 1, range });
 
-/** Colours of an axis, asked for at each drawing, so that they follow a change from light to dark. */
+/** Colors of an axis, read at each drawing, so that they follow a change from light to dark. */
 export const axisColours = () => ({ stroke: () => css("--quiet"), grid: { stroke: () => css("--chart-grid"), width: 1 }, ticks: { stroke: () => css("--chart-grid") } });
 
 /** A horizontal line at a value of the y scale. */

@@ -3,8 +3,8 @@ import { whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
 /**
- * Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. What is returned says
- * anew what is shown, and leaves the fields alone: somebody may be typing in them while a run trains.
+ * Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. Returns a function that
+ * describes what is shown again, and leaves the fields alone: somebody may be typing in them while a run trains.
  */
 export function bindControls(window_) {
   const range = document.getElementById("range");
@@ -35,10 +35,10 @@ export function bindControls(window_) {
       view.set({ hide });
     });
   }
-  const tell = () => {
-    const said = document.getElementById("exploratory");
+  const describe = () => {
+    const note = document.getElementById("exploratory");
     const steps = window_();
-    said.textContent = view.zoomed
+    note.textContent = view.zoomed
       ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. The verdict does not change with it${steps ? `; it reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
       : "";
   };
@@ -52,9 +52,9 @@ export function bindControls(window_) {
     curves.elements.half.value = view.half;
     if (curves.elements.pair && view.pair) curves.elements.pair.value = view.pair;
     for (const button of curves.querySelectorAll("[data-arm]")) button.setAttribute("aria-pressed", String(!view.hide.has(button.dataset.arm)));
-    tell();
+    describe();
   };
   view.onChange(show);
   show();
-  return tell;
+  return describe;
 }

@@ -16,7 +16,7 @@ export class GapChart extends Chart {
   }
 
   /** What of the view needs other numbers from the server. */
-  static asks(changes) {
+  static needsData(changes) {
     return ["from", "to", "logx"].some((name) => changes.includes(name));
   }
 
@@ -25,7 +25,7 @@ export class GapChart extends Chart {
     this.status = status;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
-    const gap = await this.ask(`${this.address}&bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
+    const gap = await this.fetchLatest(`${this.address}&bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
     if (!gap) return;
     this.gap = gap;
     await this.draw();
@@ -70,9 +70,9 @@ export class GapChart extends Chart {
     const late = gap.first_step.findIndex((step) => step >= begin);
     const from = late < 0 ? 0 : late;
     const reach = (bounds, sign) => {
-      const found = bounds.slice(from).filter((v) => typeof v === "number").map((v) => sign * v);
-      found.sort((a, b) => a - b);
-      const typical = found.length ? found[Math.floor(0.98 * (found.length - 1))] : 0;
+      const distances = bounds.slice(from).filter((v) => typeof v === "number").map((v) => sign * v);
+      distances.sort((a, b) => a - b);
+      const typical = distances.length ? distances[Math.floor(0.98 * (distances.length - 1))] : 0;
       return 1.15 * Math.max(typical, 1.2 * (gap.margin_nats ?? 0), 1e-6);
     };
     return [-reach(gap.low, -1), reach(gap.high, 1)];

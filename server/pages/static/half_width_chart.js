@@ -14,46 +14,46 @@ export class HalfWidthChart extends Chart {
     this.address = `/api/v1/jobs/${jobId}/half-widths?candidate=${encodeURIComponent(figure.dataset.decidable)}`;
     this.line = lineOf(Number(figure.dataset.colour));
     this.tokensAStep = tokensAStep;
-    this.askedAt = -Infinity;
+    this.loadedAt = -Infinity;
   }
 
   /** Nothing of the view needs other numbers: there are at most 61. */
-  static asks() {
+  static needsData() {
     return false;
   }
 
   /** Ask the server, while a run trains not at every step of it; `status` is the job's. */
   async load(status) {
-    if (status === this.status && performance.now() - this.askedAt < PERIOD_MS) return;
-    [this.status, this.askedAt] = [status, performance.now()];
-    const found = await this.ask(this.address);
-    if (!found) return;
-    this.found = found;
+    if (status === this.status && performance.now() - this.loadedAt < PERIOD_MS) return;
+    [this.status, this.loadedAt] = [status, performance.now()];
+    const widths = await this.fetchLatest(this.address);
+    if (!widths) return;
+    this.widths = widths;
     await this.draw();
   }
 
   async draw() {
-    const { found } = this;
-    if (!found) return;
-    this.says.textContent = found.sentence.replace(/(?<![\w)])-(?=\d)/g, "−");
-    if (!found.step.length) {
+    const { widths } = this;
+    if (!widths) return;
+    this.says.textContent = widths.sentence.replace(/(?<![\w)])-(?=\d)/g, "−");
+    if (!widths.step.length) {
       this.note.textContent = "";
       this.holder.hidden = true;
       return;
     }
     this.holder.hidden = false;
     const none = (list) => list.map(() => null);
-    const looks = found.step.length;
-    const ahead = none(found.forecast_step);
+    const looks = widths.step.length;
+    const ahead = none(widths.forecast_step);
     // The forecast hangs on the last look, so that its line is joined to the other.
-    const forecast = [...none(found.step).slice(1), ahead.length ? found.half_width[looks - 1] : null, ...found.forecast_half_width];
+    const forecast = [...none(widths.step).slice(1), ahead.length ? widths.half_width[looks - 1] : null, ...widths.forecast_half_width];
     const data = [
-      [...found.step, ...found.forecast_step].map((step) => this.xOf(step)),
-      [...found.half_width, ...ahead], [...found.run_half_width, ...ahead], [...found.distance, ...ahead], forecast,
+      [...widths.step, ...widths.forecast_step].map((step) => this.xOf(step)),
+      [...widths.half_width, ...ahead], [...widths.run_half_width, ...ahead], [...widths.distance, ...ahead], forecast,
     ];
     if (!(await this.show(data, null, () => this.options()))) return;
-    this.describe(`Half the interval against the steps. ${found.sentence}`);
-    const few = found.baseline_runs[looks - 1] !== found.baseline_runs[0] || found.candidate_runs[looks - 1] !== found.candidate_runs[0];
+    this.describe(`Half the interval against the steps. ${widths.sentence}`);
+    const few = widths.baseline_runs[looks - 1] !== widths.baseline_runs[0] || widths.candidate_runs[looks - 1] !== widths.candidate_runs[0];
     this.note.textContent =
       `Showing ${whole(looks)} looks, each as if the plan had ended there; the last fifth of what was trained counts.` +
       `${few ? " Where a line jumps, the number of runs changes." : ""}${ahead.length ? " Dashed: what is still to come." : ""}${view.x === "time" ? " The x axis stays the step." : ""}`;
@@ -61,9 +61,9 @@ export class HalfWidthChart extends Chart {
 
   /** From zero to above the margin and the later half-widths; the first looks may lie above. */
   range() {
-    const { found } = this;
-    const late = found.half_width.filter((_, i) => found.step[i] >= found.planned_steps / 5);
-    const high = Math.max(found.margin_nats ?? 0, ...late, found.half_width.at(-1), ...found.forecast_half_width);
+    const { widths } = this;
+    const late = widths.half_width.filter((_, i) => widths.step[i] >= widths.planned_steps / 5);
+    const high = Math.max(widths.margin_nats ?? 0, ...late, widths.half_width.at(-1), ...widths.forecast_half_width);
     return [0, 1.15 * high];
   }
 
@@ -83,11 +83,11 @@ export class HalfWidthChart extends Chart {
         { ...plain, stroke: () => css(this.line), width: 2 },
         { ...plain, stroke: () => css(this.line), width: 1, dash: [2, 3] },
         { ...plain, stroke: () => css("--quiet"), width: 1.5 },
-        { ...plain, stroke: () => css(this.line), width: 2, dash: [7, 4], points: { show: this.found.forecast_step.length === 1 } },
+        { ...plain, stroke: () => css(this.line), width: 2, dash: [7, 4], points: { show: this.widths.forecast_step.length === 1 } },
       ],
       hooks: {
         setSelect: [moves.setSelect],
-        draw: [(plot) => this.found.margin_nats && level(plot, this.found.margin_nats, "--chart-margin", [8, 4, 2, 4])],
+        draw: [(plot) => this.widths.margin_nats && level(plot, this.widths.margin_nats, "--chart-margin", [8, 4, 2, 4])],
         setCursor: [(plot) => this.showReadout(plot)],
       },
     };
@@ -95,33 +95,33 @@ export class HalfWidthChart extends Chart {
 
   showReadout(plot) {
     const i = plot.cursor.left >= 0 ? plot.cursor.idx : null;
-    const steps = [...this.found.step, ...this.found.forecast_step];
+    const steps = [...this.widths.step, ...this.widths.forecast_step];
     this.lead(i == null ? null : steps[i]);
     this.readout.textContent = i == null ? "" : this.words(i);
   }
 
   words(i) {
-    const { found } = this;
-    const ahead = i - found.step.length;
-    if (ahead >= 0) return `step ${whole(found.forecast_step[ahead])}: half-width about ${found.forecast_half_width[ahead].toFixed(4)} nats`;
-    const distance = found.distance[i];
+    const { widths } = this;
+    const ahead = i - widths.step.length;
+    if (ahead >= 0) return `step ${whole(widths.forecast_step[ahead])}: half-width about ${widths.forecast_half_width[ahead].toFixed(4)} nats`;
+    const distance = widths.distance[i];
     return (
-      `step ${whole(found.step[i])}: half-width ${found.half_width[i].toFixed(4)} nats (run noise alone ${found.run_half_width[i].toFixed(4)}), ` +
-      `gap ${signed(found.gap[i])}${distance === null ? "" : `, ${distance.toFixed(4)} from the margin`}`
+      `step ${whole(widths.step[i])}: half-width ${widths.half_width[i].toFixed(4)} nats (run noise alone ${widths.run_half_width[i].toFixed(4)}), ` +
+      `gap ${signed(widths.gap[i])}${distance === null ? "" : `, ${distance.toFixed(4)} from the margin`}`
     );
   }
 
   columns() {
-    const { found } = this;
+    const { widths } = this;
     const names = ["step", "gap", "half_width", "run_half_width", "distance", "baseline_runs", "candidate_runs"];
-    return found && Object.fromEntries(names.map((name) => [name, found[name]]));
+    return widths && Object.fromEntries(names.map((name) => [name, widths[name]]));
   }
 
   numbers() {
-    const { found } = this;
-    if (!found) return null;
-    const rows = found.step.map((step, i) => [
-      whole(step), found.half_width[i].toFixed(4), found.run_half_width[i].toFixed(4), found.distance[i]?.toFixed(4) ?? "–", `${found.candidate_runs[i]} and ${found.baseline_runs[i]}`,
+    const { widths } = this;
+    if (!widths) return null;
+    const rows = widths.step.map((step, i) => [
+      whole(step), widths.half_width[i].toFixed(4), widths.run_half_width[i].toFixed(4), widths.distance[i]?.toFixed(4) ?? "–", `${widths.candidate_runs[i]} and ${widths.baseline_runs[i]}`,
     ]);
     return [["After step", "Half-width, nats", "Of it run noise", "Gap to margin", "Runs"], rows];
   }

@@ -31,8 +31,8 @@ export class HeatMap {
     this.details = figure.querySelector("details");
     this.turn = 0;
     this.drawnAt = -Infinity;
-    const asked = [...this.form.elements.run.options].find((option) => option.value === view.heat.run);
-    if (asked) asked.selected = true;
+    const option = [...this.form.elements.run.options].find((option) => option.value === view.heat.run);
+    if (option) option.selected = true;
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("change", () => {
       const { run, operand, statistic } = this.form.elements;
@@ -49,7 +49,7 @@ export class HeatMap {
   }
 
   /** What of the view needs other numbers from the server. */
-  static asks(changes) {
+  static needsData(changes) {
     return ["from", "to", "heat"].some((name) => changes.includes(name));
   }
 
@@ -60,20 +60,20 @@ export class HeatMap {
     const turn = ++this.turn;
     const { operand, statistic } = view.heat;
     const of = this.form.elements.run.value;
-    let found = await this.ask(of, { statistic, operand });
+    let content = await this.fetchTable(of, { statistic, operand });
     // A baseline in fp8 may lack what the candidate has: take what there is.
-    if (found === null) found = await this.ask(of, {});
-    if (!statistic && found.recorded.statistics.includes(USUAL)) found = (await this.ask(of, { statistic: USUAL, operand })) ?? found;
+    if (content === null) content = await this.fetchTable(of, {});
+    if (!statistic && content.recorded.statistics.includes(USUAL)) content = (await this.fetchTable(of, { statistic: USUAL, operand })) ?? content;
     if (turn !== this.turn) return;
-    [this.chosen, this.drawnAt, this.found] = [chosen, performance.now(), found];
+    [this.chosen, this.drawnAt, this.content] = [chosen, performance.now(), content];
     this.offer();
     this.draw();
   }
 
-  async ask(run, more) {
-    const asked = new URLSearchParams({ buckets: Math.max(50, Math.min(400, Math.floor(this.canvas.parentElement.clientWidth / 3))) });
-    for (const [name, value] of Object.entries({ ...more, from: view.from, to: view.to })) if (value != null && value !== "") asked.set(name, value);
-    const answer = await fetch(`/api/v1/runs/${run}/layers?${asked}`);
+  async fetchTable(run, more) {
+    const query = new URLSearchParams({ buckets: Math.max(50, Math.min(400, Math.floor(this.canvas.parentElement.clientWidth / 3))) });
+    for (const [name, value] of Object.entries({ ...more, from: view.from, to: view.to })) if (value != null && value !== "") query.set(name, value);
+    const answer = await fetch(`/api/v1/runs/${run}/layers?${query}`);
     if (answer.status === 422) return null;
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     return answer.json();
@@ -81,7 +81,7 @@ export class HeatMap {
 
   /** The choices that this run has. */
   offer() {
-    const { recorded, statistic, operand } = this.found;
+    const { recorded, statistic, operand } = this.content;
     const statistics = [...recorded.statistics, ...(recorded.has_norms ? ["grad_norm"] : [])];
     fill(this.form.elements.statistic, statistics, statistic, (name) => NAMES[name]?.[0] ?? name);
     fill(this.form.elements.operand, recorded.operands, operand, (name) => name);
@@ -90,9 +90,9 @@ export class HeatMap {
   }
 
   draw() {
-    if (!this.found) return;
+    if (!this.content) return;
     this.fillTable();
-    const { table, statistic } = this.found;
+    const { table, statistic } = this.content;
     const hasAny = table !== null && table.first_step.length > 0;
     for (const part of [this.canvas, this.scale]) part.hidden = !hasAny || table.low === null;
     if (!hasAny) {
@@ -170,26 +170,26 @@ export class HeatMap {
   }
 
   showValue(event) {
-    const table = this.found?.table;
+    const table = this.content?.table;
     if (!table?.first_step.length || this.rowHeight === undefined) return;
     const x = Math.floor(((event.offsetX - this.left) / this.inner) * table.first_step.length);
     const y = Math.floor(event.offsetY / this.rowHeight);
     const value = table.values[y]?.[x];
     this.figure.querySelector(".readout").textContent = value === undefined ? ""
-      : `${table.layers[y]}, steps ${whole(table.first_step[x])} to ${whole(table.last_step[x])}: ${short(value)} ${NAMES[this.found.statistic]?.[1] ?? ""}`;
+      : `${table.layers[y]}, steps ${whole(table.first_step[x])} to ${whole(table.last_step[x])}: ${short(value)} ${NAMES[this.content.statistic]?.[1] ?? ""}`;
   }
 
   /** The cells that are drawn, to the digits that the server gives: a row a bucket, a column a layer. */
   saveCsv() {
-    const table = this.found?.table;
+    const table = this.content?.table;
     if (!table?.first_step.length) return;
     const rows = table.first_step.map((first, i) => [first, table.last_step[i], ...table.values.map((row) => row[i])].join(","));
-    const name = ["layers", this.found.statistic, this.found.operand].filter(Boolean).join("-");
+    const name = ["layers", this.content.statistic, this.content.operand].filter(Boolean).join("-");
     save(new Blob([`${[["first_step", "last_step", ...table.layers].join(","), ...rows].join("\n")}\n`], { type: "text/csv" }), `${name}.csv`);
   }
 
   fillTable() {
-    const table = this.found?.table;
+    const table = this.content?.table;
     if (!this.details.open) return;
     const body = this.figure.querySelector("tbody");
     body.replaceChildren(...(table?.first_step.length ? table.layers : []).map((layer, i) => {

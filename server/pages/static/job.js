@@ -1,4 +1,4 @@
-// The job page, live: one EventSource; what it says is fetched again, at most once a second.
+// The job page, live: one EventSource; what its events name is fetched again, at most once a second.
 import { uPlot } from "./chart_parts.js";
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
@@ -9,7 +9,7 @@ import { refresh, trouble } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
 import { view } from "./view.js";
 
-// On its way while the numbers are; a missing library is said by the first chart.
+// Loads while the numbers do; the first chart reports a missing library.
 uPlot().catch(() => {});
 const article = document.querySelector("[data-job]");
 const connection = document.getElementById("connection");
@@ -28,7 +28,7 @@ const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) =>
 const log = new LogView(document.querySelector(".log-view"));
 const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
-const tellControls = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
+const describeView = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
 // The server says something at least every 15 s; a stream that is silent for longer is dead, whatever the browser thinks of it.
 const SILENT_MS = 40_000;
@@ -71,7 +71,7 @@ async function attempt(work) {
 
 async function load(chosen) {
   await Promise.all([...chosen].map((chart) => chart.load(article.dataset.status)));
-  tellControls();
+  describeView();
 }
 
 function say(text, lost = false) {
@@ -97,7 +97,7 @@ function follow() {
     if (!connection.classList.contains("lost")) {
       say(`connection lost; this is how it stood at ${clock(heardAt)}. The runs go on, and this page connects again by itself`, true);
     }
-    // The browser tries again after a lost connection, but gives up for good after an HTTP error: the page is asked for its reason.
+    // The browser tries again after a lost connection, but gives up for good after an HTTP error: the page is fetched for its reason.
     if (source?.readyState === EventSource.CLOSED) {
       retry = setTimeout(follow, RETRY_MS);
       update();
@@ -120,7 +120,7 @@ function follow() {
 /** A laptop that slept, or a proxy that forgot us, leaves a stream that never ends: say how old the page is, and begin anew. */
 function watch() {
   if (source === null || document.hidden || Date.now() - heardAt < SILENT_MS) return;
-  say(`nothing heard since ${clock(heardAt)}; what is shown is of that time, and is being asked for again`, true);
+  say(`nothing heard since ${clock(heardAt)}; what is shown is of that time, and is being loaded again`, true);
   heardAt = Date.now();
   follow();
   update();
@@ -154,14 +154,14 @@ const seen = new IntersectionObserver(
 );
 for (const figure of charts.keys()) seen.observe(figure);
 
-// A turning wheel changes the view many times a second: what is there is drawn at once, and asked for again when the wheel rests.
+// A turning wheel changes the view many times a second: what is there is drawn at once, and loaded again when the wheel rests.
 const SETTLED_MS = 150;
 let changedAt = -Infinity;
 let settling;
 const unanswered = new Set();
 view.onChange((changes) => {
   for (const chart of mounted) {
-    if (chart.constructor.asks(changes)) unanswered.add(chart);
+    if (chart.constructor.needsData(changes)) unanswered.add(chart);
     chart.draw();
   }
   clearTimeout(settling);

@@ -1,4 +1,4 @@
-// The end of what a run's trainer printed, asked for while it is open to be read.
+// The end of what a run's trainer printed, loaded while it is open.
 import { element } from "./chart_parts.js";
 
 const PERIOD_MS = 5000;
@@ -18,7 +18,7 @@ export class LogView {
     this.details = details;
     this.select = details.querySelector("select");
     this.logs = details.querySelector(".logs");
-    this.askedAt = -Infinity;
+    this.loadedAt = -Infinity;
     this.open = () => this.load(true).catch((error) => this.refuse(`The server does not answer (${error.message})`));
     details.addEventListener("toggle", this.open);
     this.select.addEventListener("change", this.open);
@@ -26,21 +26,21 @@ export class LogView {
 
   /** Say why there is no log; one of this run that is there stays. */
   refuse(why) {
-    if (this.run === this.select.value && this.told) return;
-    this.told = null;
-    this.logs.replaceChildren(element("p", `${why}; open the log again to ask anew.`, "note"));
+    if (this.run === this.select.value && this.content) return;
+    this.content = null;
+    this.logs.replaceChildren(element("p", `${why}; open the log again to retry.`, "note"));
   }
 
-  /** Ask again, while a run trains not at every step of it; what ends a run may be the last that is told of it, so no call is lost. */
+  /** Load again, but not at every step of a training run; no call is dropped, because a run's last event may be the one that ended it. */
   async load(now = false) {
     if (!this.details.open) return;
     clearTimeout(this.later);
-    const wait = this.askedAt + PERIOD_MS - performance.now();
+    const wait = this.loadedAt + PERIOD_MS - performance.now();
     if (!now && wait > 0) {
       this.later = setTimeout(this.open, wait);
       return;
     }
-    this.askedAt = performance.now();
+    this.loadedAt = performance.now();
     const run = this.select.value;
     const [answer, profile] = await Promise.all([fetch(`/api/v1/runs/${run}/log`), fetch(`/api/v1/runs/${run}/steps?kind=profile`)]);
     if (run !== this.select.value) return;
@@ -50,11 +50,11 @@ export class LogView {
     }
     const { attempts } = await answer.json();
     const values = profile.ok ? await profile.json() : null;
-    const told = JSON.stringify([attempts, values]);
-    if (run === this.run && told === this.told) return;
+    const content = JSON.stringify([attempts, values]);
+    if (run === this.run && content === this.content) return;
     const parts = [...measured(run, values), ...attempts.flatMap((one) => this.attempt(run, one))];
     this.fill(parts.length ? parts : [element("p", this.details.dataset.empty, "note")], run === this.run);
-    [this.run, this.told] = [run, told];
+    [this.run, this.content] = [run, content];
   }
 
   /** Show these; the logs stand at their ends, but where the reader of the same run has gone up to read, he stays (`keep`). */

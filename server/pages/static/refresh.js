@@ -53,7 +53,7 @@ async function attempt() {
     seenAt = new Date();
     stale.textContent = "";
   } catch (error) {
-    stale.textContent = `${trouble(error)}; this is how it stood at ${seenAt.toLocaleTimeString()}. It is asked again by itself.`;
+    stale.textContent = `${trouble(error)}; this is how it stood at ${seenAt.toLocaleTimeString()}. The page retries by itself.`;
   }
 }
 

@@ -7,7 +7,7 @@ const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
 const FEW_POINTS = 100; // so few are drawn as points too
-const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"]];
+const FORMATS = [["csv", "CSV"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
@@ -22,7 +22,7 @@ export class SeriesChart extends Chart {
   }
 
   /** What of the view needs other numbers from the server. */
-  static asks(changes) {
+  static needsData(changes) {
     return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
   }
 
@@ -32,31 +32,31 @@ export class SeriesChart extends Chart {
   }
 
   address() {
-    const asked = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
+    const query = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
     const [seed, replicate] = view.pair?.split(".") ?? [];
     const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null };
-    for (const [name, value] of Object.entries(more)) if (value != null) asked.set(name, value);
-    return `/api/v1/jobs/${this.jobId}/overlay?${asked}`;
+    for (const [name, value] of Object.entries(more)) if (value != null) query.set(name, value);
+    return `/api/v1/jobs/${this.jobId}/overlay?${query}`;
   }
 
   /** Ask the server for the curves and draw them. */
   async load() {
-    const found = await this.ask(this.address());
-    if (!found) return;
-    this.found = found;
+    const overlay = await this.fetchLatest(this.address());
+    if (!overlay) return;
+    this.overlay = overlay;
     await this.draw();
   }
 
   async draw() {
-    if (!this.found) return;
-    if (!this.found.arms.length) {
+    if (!this.overlay) return;
+    if (!this.overlay.arms.length) {
       this.clear();
       this.fillTable();
       this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has recorded this here." : this.figure.dataset.empty;
       return;
     }
     this.arrange();
-    this.note.textContent = this.said();
+    this.note.textContent = this.summary();
     this.links();
     const shape = [view.log, this.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
     if (!(await this.show(this.data, shape, () => this.options()))) return;
@@ -65,12 +65,12 @@ export class SeriesChart extends Chart {
 
   /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's alone. */
   arrange() {
-    const { first_step: first, last_step: last } = this.found;
-    this.isRaw = this.found.aggregation === "none";
+    const { first_step: first, last_step: last } = this.overlay;
+    this.isRaw = this.overlay.aggregation === "none";
     const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
     // A range in which no loss is finite has steps to show, and no times.
-    this.byTime = view.x === "time" && this.found.arms.every((one) => one.line.seconds) && this.found.arms.some(isTimed);
-    this.arms = this.found.arms.map((one) => ({ ...one, line: own(one.line, first, last), position: this.positions.get(one.arm) }));
+    this.byTime = view.x === "time" && this.overlay.arms.every((one) => one.line.seconds) && this.overlay.arms.some(isTimed);
+    this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), position: this.positions.get(one.arm) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
@@ -90,8 +90,8 @@ export class SeriesChart extends Chart {
     });
   }
 
-  said() {
-    const { steps_in_range: steps, first_step: first } = this.found;
+  summary() {
+    const { steps_in_range: steps, first_step: first } = this.overlay;
     const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps, each as it was recorded.`
       : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps: mean and range of each; zoom in to see every step.`;
     const missing = [...this.positions.keys()].filter((name) => !this.arms.some((one) => one.arm === name));
@@ -192,7 +192,7 @@ export class SeriesChart extends Chart {
 
   place(row, entry) {
     const i = entry && entry.at >= 0 ? this.rows[entry.at].bucket.find((bucket) => bucket >= 0) : row.bucket.find((bucket) => bucket >= 0);
-    const [first, last] = [this.found.first_step[i], this.found.last_step[i]];
+    const [first, last] = [this.overlay.first_step[i], this.overlay.last_step[i]];
     const steps = first === last ? `step ${whole(first)}` : `steps ${whole(first)} to ${whole(last)}`;
     if (this.byTime) return `${elapsed(row.x)}, about ${steps}`;
     return view.x === "tokens" ? `${tokens(last * this.tokensAStep)} tokens, ${steps}` : steps;
@@ -215,8 +215,8 @@ export class SeriesChart extends Chart {
   }
 
   numbers() {
-    if (!this.found) return null;
-    const { first_step: first, last_step: last } = this.found;
+    if (!this.overlay) return null;
+    const { first_step: first, last_step: last } = this.overlay;
     const stride = Math.ceil(first.length / ROWS_IN_TABLE);
     const rows = [];
     for (let i = 0; i < first.length; i += stride) {

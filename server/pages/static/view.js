@@ -7,21 +7,21 @@ const ADDRESS_MS = 150;
 
 class View {
   constructor() {
-    const asked = new URLSearchParams(location.search);
-    const number = (name) => (WHOLE.test(asked.get(name) ?? "") ? Number(asked.get(name)) : null);
+    const query = new URLSearchParams(location.search);
+    const number = (name) => (WHOLE.test(query.get(name) ?? "") ? Number(query.get(name)) : null);
     this.from = number("from");
     this.to = number("to");
     if (this.from === null || this.to === null || this.to <= this.from) this.from = this.to = null;
-    this.x = ["tokens", "time"].includes(asked.get("x")) ? asked.get("x") : "step";
-    this.log = asked.get("log") === "1";
-    this.logx = asked.get("logx") === "1";
+    this.x = ["tokens", "time"].includes(query.get("x")) ? query.get("x") : "step";
+    this.log = query.get("log") === "1";
+    this.logx = query.get("logx") === "1";
     this.planned = Number(document.querySelector("[data-steps]").dataset.steps);
     // A hundredth of the run: enough to see one line past the other, and the record stays behind it.
     this.usualHalf = Math.round(this.planned / 100);
     this.half = number("half") ?? this.usualHalf;
-    this.pair = /^-?\d+\.\d+$/.test(asked.get("pair") ?? "") ? asked.get("pair") : null;
-    this.hide = new Set((asked.get("hide") ?? "").split(",").filter(Boolean));
-    this.heat = { run: asked.get("heat-run"), operand: asked.get("heat-operand"), statistic: asked.get("heat-statistic") };
+    this.pair = /^-?\d+\.\d+$/.test(query.get("pair") ?? "") ? query.get("pair") : null;
+    this.hide = new Set((query.get("hide") ?? "").split(",").filter(Boolean));
+    this.heat = { run: query.get("heat-run"), operand: query.get("heat-operand"), statistic: query.get("heat-statistic") };
     this.listeners = [];
     this.writtenAt = -Infinity;
   }
@@ -35,7 +35,7 @@ class View {
     return [this.from ?? 0, this.to ?? this.planned];
   }
 
-  /** Change some of it: the address says so, and whoever listens is told what changed. */
+  /** Change some of it: write it to the address, and pass the names of the changes to the listeners. */
   set(changes) {
     Object.assign(this, changes);
     // A turning wheel changes it many times a second, and browsers limit how often the address may change.
@@ -85,13 +85,13 @@ class View {
   }
 
   write() {
-    const said = {
+    const values = {
       from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, logx: this.logx ? 1 : null,
       half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: [...this.hide].join(",") || null,
       "heat-run": this.heat.run, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
     };
     const address = new URL(location.href);
-    for (const [name, value] of Object.entries(said)) {
+    for (const [name, value] of Object.entries(values)) {
       if (value === null || value === undefined) address.searchParams.delete(name);
       else address.searchParams.set(name, value);
     }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.curves.overlay import RAW_STEPS, Clock, Recorded, overlay, seconds_of
+from server.curves.overlay import RAW_STEPS, Recorded, overlay
 
 
 def _by_hand(run, first, last, reduce):
@@ -21,25 +21,25 @@ def long_pair():
 
 
 def test_buckets_agree_with_a_slow_count(long_pair):
-    found = overlay(long_pair, 700)
-    assert found.aggregation == "minmaxmean"
-    assert found.steps_in_range == 50_000
-    assert len(found.first_step) <= 700
-    for run, line in zip(long_pair, found.lines, strict=True):
-        for got, reduce in ((line.mean, np.mean), (line.minimum, np.min), (line.maximum, np.max)):
-            wanted = _by_hand(run, found.first_step, found.last_step, reduce)
-            assert [value is None for value in got] == [value is None for value in wanted]
-            np.testing.assert_allclose(np.array(got, float), np.array(wanted, float), rtol=1e-6)
-    assert [(one.step, one.kind) for one in found.lines[0].nonfinite] == [(7, "nan"), (40_001, "inf")]
+    chart = overlay(long_pair, 700)
+    assert chart.aggregation == "minmaxmean"
+    assert chart.steps_in_range == 50_000
+    assert len(chart.first_step) <= 700
+    for run, line in zip(long_pair, chart.lines, strict=True):
+        for values, reduce in ((line.mean, np.mean), (line.minimum, np.min), (line.maximum, np.max)):
+            wanted = _by_hand(run, chart.first_step, chart.last_step, reduce)
+            assert [value is None for value in values] == [value is None for value in wanted]
+            np.testing.assert_allclose(np.array(values, float), np.array(wanted, float), rtol=1e-6)
+    assert [(one.step, one.kind) for one in chart.lines[0].nonfinite] == [(7, "nan"), (40_001, "inf")]
 
 
 def test_few_steps_come_as_they_are(long_pair):
     first = Recorded(steps=long_pair[0].steps[:RAW_STEPS], values=long_pair[0].values[:RAW_STEPS])
-    found = overlay([first], 10)
-    assert found.aggregation == "none"
-    assert found.first_step == found.last_step == list(range(RAW_STEPS))
-    assert found.lines[0].minimum is None
-    assert found.lines[0].mean[7] is None
+    chart = overlay([first], 10)
+    assert chart.aggregation == "none"
+    assert chart.first_step == chart.last_step == list(range(RAW_STEPS))
+    assert chart.lines[0].minimum is None
+    assert chart.lines[0].mean[7] is None
 
 
 def test_nothing_recorded_is_no_error():
@@ -50,30 +50,13 @@ def test_nothing_recorded_is_no_error():
 
 def test_values_of_any_size_keep_seven_digits():
     values = np.array([1.23456789e-8, -123456.789, 0.0, 1e300, 1e-320])
-    found = overlay([Recorded(steps=np.arange(5), values=values)], 5).lines[0].mean
-    assert found == pytest.approx([1.234568e-8, -123456.8, 0.0, 1e300, 0.0], rel=1e-12, abs=1e-300)
-
-
-def test_time_of_training_counts_the_steps_between():
-    assert seconds_of(np.array([0, 10, 20]), np.array([1.0, 2.0, np.nan])).tolist() == [1.0, 21.0, 21.0]
-
-
-def test_time_goes_on_from_a_step_that_was_counted_before():
-    steps, seconds = np.arange(3, 300, 3), np.random.default_rng(1).uniform(0.1, 0.2, 99)
-    whole = seconds_of(steps, seconds)
-    clock = Clock(steps=steps[9::10], passed=whole[9::10])
-    assert clock.before(30) is None
-    assert clock.before(31) == (30, whole[9])
-    np.testing.assert_allclose(seconds_of(steps[40:], seconds[40:], clock.before(123)), whole[40:], rtol=1e-12)
-    early = Clock(steps=np.empty(0, np.int64), passed=np.empty(0)).with_some_of(steps[:50], whole[:50], 10)
-    late = early.with_some_of(steps[40:], whole[40:], 10)
-    assert late.steps.tolist() == clock.steps.tolist()
-    assert late.passed.tolist() == clock.passed.tolist()
+    means = overlay([Recorded(steps=np.arange(5), values=values)], 5).lines[0].mean
+    assert means == pytest.approx([1.234568e-8, -123456.8, 0.0, 1e300, 0.0], rel=1e-12, abs=1e-300)
 
 
 def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
-    found = overlay(long_pair[:1], 300, log=True)
-    width = np.array(found.last_step) - np.array(found.first_step) + 1
+    chart = overlay(long_pair[:1], 300, log=True)
+    width = np.array(chart.last_step) - np.array(chart.first_step) + 1
     assert (width[0], len(width) <= 300) == (1, True)
     assert width[-1] > 1000
     assert width.sum() == 50_000

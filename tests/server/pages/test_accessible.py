@@ -14,7 +14,7 @@ from server.web import auth
 AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
 GRAVE = ("serious", "critical")
 # The rows of a table of numbers are alike: the first few stand for hundreds, which would take most of the time.
-_RUN_AXE = "axe.run({exclude: [['.numbers tr:nth-child(n+4)']]}, {resultTypes: ['violations']}).then((found) => found.violations)"
+_RUN_AXE = "axe.run({exclude: [['.numbers tr:nth-child(n+4)']]}, {resultTypes: ['violations']}).then((results) => results.violations)"
 _CONTROLS = "a[href], button:not(:disabled), input:not([type=hidden]), select:not(:disabled), summary, [tabindex='0']"
 
 
@@ -55,7 +55,7 @@ def _walk(page: Page) -> list[str]:
 
 
 def test_every_page(page: Page, job_id):
-    found = []
+    faults = []
     for path in (
         "/jobs",
         f"/jobs/{job_id}",
@@ -75,8 +75,8 @@ def test_every_page(page: Page, job_id):
         page.evaluate(AXE.read_text() + "; undefined")
         violations = page.evaluate(_RUN_AXE)
         grave = [one for one in violations if one["impact"] in GRAVE]
-        found += [(path, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in grave]
-        found += [(path, "not reached by the keyboard", control) for control in _walk(page)]
+        faults += [(path, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in grave]
+        faults += [(path, "not reached by the keyboard", control) for control in _walk(page)]
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
-            found.append((path, "scrolls sideways", []))
-    assert found == []
+            faults.append((path, "scrolls sideways", []))
+    assert faults == []

@@ -31,8 +31,8 @@ def named(database, recorded):
         baselines.promote(session, "llama3-fp8", newer, None, "jax 0.11", "local", None)
         row = session.get_one(Job, first)
         spec = _spec(row)
-        found = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
-        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=found).id
+        named = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
+        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=named).id
 
 
 def _spec(job: Job) -> JobSpec:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlparse
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -25,7 +26,7 @@ def _drag(page: Page, figure: str, start: float, end: float):
     page.mouse.up()
 
 
-def _asked(page: Page) -> dict[str, list[str]]:
+def _query(page: Page) -> dict[str, list[str]]:
     return parse_qs(urlparse(page.url).query)
 
 
@@ -36,7 +37,7 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     page.on("request", lambda sent: requests.append(sent.url))
     _drag(page, LOSS, 0.2, 0.4)
     expect(page.locator("#exploratory")).not_to_be_empty()
-    first, last = (int(_asked(page)[name][0]) for name in ("from", "to"))
+    first, last = (int(_query(page)[name][0]) for name in ("from", "to"))
     assert abs(first - 300) < 5
     assert abs(last - 600) < 5
     expect(page.locator(f"{LOSS} .note")).to_contain_text(f"of {last - first + 1} steps")
@@ -47,7 +48,7 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     page.locator(f"{LOSS} .u-over").dblclick()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 1,500 steps")
     expect(page.locator("#exploratory")).to_be_empty()
-    assert _asked(page) == {}
+    assert _query(page) == {}
     page.get_by_label("from step").fill("1000")
     page.get_by_role("button", name="Show").click()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 500 steps")
@@ -65,7 +66,7 @@ def test_the_address_says_what_is_shown(page: Page, recorded):
     page.get_by_role("button", name="mxfp8").click()
     page.get_by_role("button", name="The verdict's window").click()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 120 of 120 steps")
-    assert _asked(page) == {"from": ["480"], "to": ["599"], "x": ["time"], "log": ["1"], "half": ["30"], "pair": ["0.1"]}
+    assert _query(page) == {"from": ["480"], "to": ["599"], "x": ["time"], "log": ["1"], "half": ["30"], "pair": ["0.1"]}
 
 
 def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, recorded):
@@ -94,9 +95,9 @@ def _wait(page: Page, true: Callable[[], bool]):
 
 def _window(page: Page) -> tuple[int, int]:
     """The steps that the address says, which it may do a little after the charts."""
-    _wait(page, lambda: "from" in _asked(page))
-    asked = _asked(page)
-    return int(asked["from"][0]), int(asked["to"][0])
+    _wait(page, lambda: "from" in _query(page))
+    query = _query(page)
+    return int(query["from"][0]), int(query["to"][0])
 
 
 def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
@@ -150,7 +151,7 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
     page.get_by_label("log x").check()
     expect(page.locator("figure[data-candidate] .note")).not_to_contain_text("Showing 146 bins")
-    _wait(page, lambda: _asked(page) == {"logx": ["1"]})
+    _wait(page, lambda: _query(page) == {"logx": ["1"]})
     assert all(any(kind in url and "spacing=log" in url for url in requests) for kind in ("/gap?", "/overlay?"))
     page.get_by_label("x axis").select_option("tokens")
     with page.expect_response(lambda answer: "seconds=true" in answer.url):
@@ -175,13 +176,13 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
     page.mouse.down()
     page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 50, steps=3)
     page.get_by_label("log x").evaluate("box => box.click()")
-    _wait(page, lambda: _asked(page) == {"logx": ["1"]})
+    _wait(page, lambda: _query(page) == {"logx": ["1"]})
     page.wait_for_timeout(300)
     page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 50, steps=3)
     page.mouse.up()
     page.wait_for_timeout(300)
     expect(page.locator("#exploratory")).to_be_empty()
-    assert _asked(page) == {"logx": ["1"]}
+    assert _query(page) == {"logx": ["1"]}
 
 
 def test_when_it_can_be_decided_is_said_drawn_and_had(page: Page, judged, recorded):
@@ -226,9 +227,10 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
     lines = csv.value.path().read_text().splitlines()
     assert lines[0] == "step,lm_loss"
     assert [line.split(",")[0] for line in lines[1:]] == [str(step) for step in range(100, 110)]
-    with page.expect_download() as parquet:
-        page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet").click()
-    assert parquet.value.path().read_bytes()[-4:] == b"PAR1"
+    with page.expect_download() as arrow:
+        page.locator(LOSS).get_by_role("link", name="nvfp4 as Arrow").click()
+    assert pa.ipc.open_stream(arrow.value.path().read_bytes()).read_all()["step"].to_pylist() == list(range(100, 110))
+    expect(page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet")).to_have_count(0)
     with page.expect_download() as gap:
         page.locator("figure[data-candidate] summary").click()
         page.locator("figure[data-candidate]").get_by_role("button", name="CSV").click()
@@ -309,7 +311,7 @@ def test_a_wheel_zooms_an_axis_of_time_where_the_pointer_is(page: Page, recorded
     page.keyboard.down("Control")
     page.mouse.wheel(0, -600)
     page.keyboard.up("Control")
-    _wait(page, lambda: "from" in _asked(page))
+    _wait(page, lambda: "from" in _query(page))
     first, last = _window(page)
     assert first < 150 < last < 600
     assert (150 - first) / (last - first) == pytest.approx(150 / 1500, abs=0.02)

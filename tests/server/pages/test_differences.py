@@ -12,7 +12,7 @@ from server.pages.differences import compare
 
 
 @pytest.fixture
-def told(database, recorded):
+def compared(database, recorded):
     """A function that gives each arm's runs facts of their own and returns the comparison and the judge's view of the curves."""
 
     def tell(*facts, may_differ=()):
@@ -40,16 +40,16 @@ def told(database, recorded):
         ({}, {"env.XLA_FLAGS": "--fast"}),
     ],
 )
-def test_the_page_and_the_judge_agree(told, baseline, candidate):
-    found, judged = told(baseline, candidate)
-    assert [one.key for one in found.differences] == [one.split(":")[0] for one in judged]
-    assert found.confounded == bool(judged)
+def test_the_page_and_the_judge_agree(compared, baseline, candidate):
+    comparison, judged = compared(baseline, candidate)
+    assert [one.key for one in comparison.differences] == [one.split(":")[0] for one in judged]
+    assert comparison.confounded == bool(judged)
 
 
-def test_values_are_told_by_arm_and_what_is_declared_does_not_confound(told):
-    found, judged = told({"version.jax": "1", "same": "s"}, {"version.jax": "2", "same": "s"}, may_differ=("version.jax",))
+def test_values_are_told_by_arm_and_what_is_declared_does_not_confound(compared):
+    comparison, judged = compared({"version.jax": "1", "same": "s"}, {"version.jax": "2", "same": "s"}, may_differ=("version.jax",))
     assert not judged
-    assert not found.confounded
-    assert dataclasses.asdict(found.differences[0]) == {"key": "version.jax", "values": ["1", "2"], "declared": True}
-    assert found.shared == {"same": "s"}
-    assert (found.told, found.runs) == (4, 4)
+    assert not comparison.confounded
+    assert dataclasses.asdict(comparison.differences[0]) == {"key": "version.jax", "values": ["1", "2"], "declared": True}
+    assert comparison.shared == {"same": "s"}
+    assert (comparison.recorded_runs, comparison.runs) == (4, 4)

@@ -41,8 +41,8 @@ def fingers(page: Page, recorded):
 def _window(page: Page) -> tuple[int, int] | None:
     """The steps that the address says, a moment after the last change."""
     page.wait_for_timeout(300)
-    asked = parse_qs(urlparse(page.url).query)
-    return (int(asked["from"][0]), int(asked["to"][0])) if "from" in asked else None
+    query = parse_qs(urlparse(page.url).query)
+    return (int(query["from"][0]), int(query["to"][0])) if "from" in query else None
 
 
 def test_one_finger_sideways_chooses_a_range(page: Page, fingers):

@@ -31,11 +31,11 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
         session.get_one(Job, running).name = "100%_done"
         session.get_one(Job, running).submitted_by = auth.LOCAL.id
     with database.read() as session:
-        found = {
+        by_filter = {
             question: [row.job.id for row in listing(session, *question, None).rows]
             for question in [(None, ""), ("fail", ""), ("pass", ""), ("running", ""), (None, "%_D"), (None, "other")]
         }
-        assert list(found.values()) == [[running, failed], [failed], [], [running], [running], []]
+        assert list(by_filter.values()) == [[running, failed], [failed], [], [running], [running], []]
         assert listing(session, "running", "", None).rows[0].who == "this machine"
 
 

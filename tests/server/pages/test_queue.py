@@ -40,13 +40,13 @@ def test_the_order_is_that_of_the_claims(database, recorded):
         first = session.query(Run).where(Run.job_id == jobs["young"]).first()
         first.state, first.priority = "failed", 50
     with database.read() as session:
-        found = queue(session, 5.0)
-    assert [(row.job.name, row.priority, row.waiting, row.training) for row in found] == [
+        rows = queue(session, 5.0)
+    assert [(row.job.name, row.priority, row.waiting, row.training) for row in rows] == [
         ("urgent", 5, 4, 0),
         ("old", 0, 4, 0),
         ("young", 0, 3, 0),
     ]
-    assert "none is registered" in found[0].reason
+    assert "none is registered" in rows[0].reason
 
 
 def test_the_page_says_who_trains_what_and_what_waits(page: Page, database, recorded):

@@ -23,13 +23,13 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     ],
 )
 def test_a_browser_reads_the_sentence_of_the_api(api, address, status, words):
-    told = api.get(address)
-    assert (told.status_code, told.headers["content-type"]) == (status, "application/problem+json")
+    answer = api.get(address)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     page = api.get(address, headers=BROWSER)
     assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
     text = html.unescape(page.text)
     assert words in text
-    assert f"<h1>{told.json()['title']}</h1>" in text
+    assert f"<h1>{answer.json()['title']}</h1>" in text
     assert page.headers["X-Request-ID"] in text
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
 

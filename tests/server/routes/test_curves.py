@@ -1,51 +1,127 @@
-"""The gap and the metrics over REST."""
+"""Every step over REST in three forms, and answers that need not be sent twice."""
 
-import math
+import csv
+import io
+import struct
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import zstandard
+from sqlalchemy import select
 
 from server.database import store
-from server.database.tables import Job, Run
-from server.jobs.conclude import conclude
+from server.database.tables import Run
 
 pytestmark = pytest.mark.both_databases
+
+# Ordinary numbers, the smallest and largest, signed zero, infinities, and NaNs with a sign and a payload.
+BITS = [0x3FF123456789ABCD, 1, 0x7FEFFFFFFFFFFFFF, 1 << 63, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000123, 0xFFF0000000000001]
+LOSS = np.array(BITS, np.uint64).view(np.float64)
+
+
+@pytest.fixture
+def run(database, recorded):
+    """A finished run of 30 steps in three chunks and two attempts, whose first eight losses are odd; `late` begins at step 20."""
+    job = recorded({"nvfp4": 0.0}, done=0)
+    loss = np.concatenate([LOSS, np.linspace(3, 2, 22)])
+    with database.write() as session:
+        row = session.scalars(select(Run).where(Run.job_id == job).order_by(Run.position)).first()
+        row.epoch, row.finished_at = 2, 1.0
+        store.append(session, row.id, "train", 1, np.arange(20), {"lm_loss": np.concatenate([loss[:10], np.full(10, 9.0)])})
+        store.append(session, row.id, "train", 2, np.arange(10, 20), {"lm_loss": loss[10:20]})
+        store.append(session, row.id, "train", 2, np.arange(20, 30), {"lm_loss": loss[20:], "late": np.arange(10.0)})
+        return row.id, loss
+
+
+def test_json_in_pages_with_what_is_not_finite_beside_it(api, run):
+    run_id, loss = run
+    steps, values, nonfinite, following = [], [], [], 0
+    while following is not None:
+        page = api.get(f"/api/v1/runs/{run_id}/steps", params={"from": following, "limit": 7, "names": "lm_loss"}).json()
+        assert len(page["steps"]) <= 7
+        steps += page["steps"]
+        values += page["columns"]["lm_loss"]
+        nonfinite += page["nonfinite"]
+        following = page["next_from"]
+    assert steps == list(range(30))
+    assert [one["step"] for one in nonfinite] == [4, 5, 6, 7]
+    assert [one["kind"] for one in nonfinite] == ["inf", "-inf", "nan", "nan"]
+    finite = [index for index in range(30) if np.isfinite(loss[index])]
+    assert struct.pack("<26d", *(values[index] for index in finite)) == loss[finite].tobytes()
+    assert [values[index] for index in (4, 5, 6, 7)] == [None] * 4
+
+
+def test_arrow_has_every_bit(api, run):
+    run_id, loss = run
+    for request in ({"params": {"format": "arrow"}}, {"headers": {"Accept": "application/vnd.apache.arrow.stream"}}):
+        answer = api.get(f"/api/v1/runs/{run_id}/steps", **request)
+        assert answer.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+        table = pa.ipc.open_stream(answer.content).read_all()
+        assert table.schema.names == ["step", "late", "lm_loss"]
+        assert table["step"].to_pylist() == list(range(30))
+        assert table["lm_loss"].to_numpy().tobytes() == loss.tobytes()
+        assert np.isnan(table["late"].to_numpy()[:20]).all()
+        assert table["late"].to_numpy()[20:].tolist() == list(range(10))
+    part = api.get(f"/api/v1/runs/{run_id}/steps", params={"format": "arrow", "from": 8, "to": 21, "names": "lm_loss"})
+    assert pa.ipc.open_stream(part.content).read_all()["lm_loss"].to_numpy().tobytes() == loss[8:22].tobytes()
+    empty = api.get(f"/api/v1/runs/{run_id}/steps", params={"format": "arrow", "from": 100})
+    assert pa.ipc.open_stream(empty.content).read_all().num_rows == 0
+
+
+def test_csv_reads_back_to_the_same_numbers(api, run):
+    run_id, loss = run
+    text = api.get(f"/api/v1/runs/{run_id}/steps", headers={"Accept": "text/csv"}).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["step"]) for row in rows] == list(range(30))
+    assert np.array_equal([float(row["lm_loss"]) for row in rows], loss, equal_nan=True)
+
+
+def test_answers_are_compressed_for_those_who_can_read_it(api, run):
+    run_id, _ = run
+    path, params = f"/api/v1/runs/{run_id}/steps", {"format": "csv"}
+    plain = api.get(path, params=params, headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    with api.stream("GET", path, params=params, headers={"Accept-Encoding": "zstd"}) as answer:
+        assert answer.headers["Content-Encoding"] == "zstd"
+        assert zstandard.ZstdDecompressor().decompressobj().decompress(b"".join(answer.iter_raw())) == plain.content
+    assert "Accept-Encoding" in plain.headers["Vary"]
+
+
+def test_an_answer_about_what_has_ended_is_sent_once(api, database, run):
+    run_id, _ = run
+    job_id = api.get(f"/api/v1/runs/{run_id}").json()["job"]
+    paths = [f"/api/v1/runs/{run_id}/steps", f"/api/v1/runs/{run_id}/steps?format=csv", f"/api/v1/runs/{run_id}/metrics"]
+    tags = []
+    for path in paths:
+        first = api.get(path)
+        again = api.get(path, headers={"If-None-Match": f'"other", {first.headers["ETag"]}'})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["ETag"] == first.headers["ETag"]
+        tags.append(first.headers["ETag"])
+    assert len(set(tags)) == len(paths)
+    gap = f"/api/v1/jobs/{job_id}/gap"
+    assert "ETag" not in api.get(gap).headers  # nobody has concluded the job yet
+    api.post(f"/api/v1/jobs/{job_id}:cancel")
+    assert api.get(gap, headers={"If-None-Match": api.get(gap).headers["ETag"]}).status_code == 304
+    with database.write() as session:
+        session.get_one(Run, run_id).state = "running"
+    for path in paths:
+        assert "ETag" not in api.get(path, headers={"If-None-Match": "*"}).headers
+
+
+def test_unknown_runs_and_columns_are_named(api, run):
+    assert api.get("/api/v1/runs/r-none/steps").status_code == 404
+    answer = api.get(f"/api/v1/runs/{run[0]}/steps", params={"names": "speed"})
+    assert answer.status_code == 422
+    assert "'speed'" in answer.json()["detail"]
+    assert api.get(f"/api/v1/runs/{run[0]}/steps", params={"kind": "validation", "format": "csv"}).text == "step\n"
+    answer = api.get(f"/api/v1/runs/{run[0]}/steps", params={"format": "parquet"})
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/format"]
 
 
 def _job(api, job_id):
     return api.get(f"/api/v1/jobs/{job_id}").json()
-
-
-def test_the_gap_is_the_gap(api, recorded):
-    job = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
-    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"candidate": "nvfp4", "bins": 50}).json()
-    assert gap["common_steps"] == 1500
-    assert gap["window"] == [1200, 1499]
-    assert gap["margin_nats"] == pytest.approx(0.014, rel=0.02)
-    assert np.mean(gap["mean"]) == pytest.approx(0.05, abs=0.01)
-    assert all(low < mean < high for low, mean, high in zip(gap["low"], gap["mean"], gap["high"], strict=True))
-    zoomed = api.get(f"/api/v1/jobs/{job}/gap", params={"from": 100, "to": 199}).json()
-    assert zoomed["common_steps"] == 100
-    assert zoomed["first_step"][0] == 100
-
-
-def test_a_cancelled_job_keeps_its_gap(api, recorded):
-    job = recorded({"nvfp4": 0.0}, done=600, state="running")
-    assert api.post(f"/api/v1/jobs/{job}:cancel").json()["status"] == "cancelled"
-    assert api.get(f"/api/v1/jobs/{job}/gap").json()["common_steps"] == 600
-
-
-def test_a_job_without_steps_has_an_empty_gap(api, recorded):
-    gap = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}/gap").json()
-    assert gap["first_step"] == []
-    assert gap["margin_nats"] is None
-
-
-def test_an_unknown_candidate_is_named(api, recorded):
-    answer = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0})}/gap", params={"candidate": "int8"})
-    assert answer.status_code == 404
-    assert "'int8'" in answer.json()["detail"]
-    assert "nvfp4" in answer.json()["detail"]
 
 
 def test_metrics_in_buckets_and_raw(api, recorded):
@@ -59,109 +135,9 @@ def test_metrics_in_buckets_and_raw(api, recorded):
     assert part["first_step"] == list(range(10, 20))
 
 
-def test_nan_is_data_and_never_an_error(api, database, recorded):
-    job = recorded({"nvfp4": 0.0}, done=0, state="running")
-    run = _job(api, job)["arms"][0]["runs"][0]["id"]
-    with database.write() as session:
-        store.append(session, run, "train", 1, np.arange(3), {"lm_loss": np.array([1.0, np.nan, np.inf])})
-    series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
-    assert series["nonfinite"] == [{"step": 1, "kind": "nan"}, {"step": 2, "kind": "inf"}]
-    assert api.get(f"/api/v1/jobs/{job}/gap").status_code == 200
-
-
 def test_unknown_run_and_column(api, recorded):
     assert api.get("/api/v1/runs/r-none/metrics").status_code == 404
     run = _job(api, recorded({"nvfp4": 0.0}))["arms"][0]["runs"][0]["id"]
     answer = api.get(f"/api/v1/runs/{run}/metrics", params={"names": "speed"})
     assert answer.status_code == 422
     assert "lm_loss" in answer.json()["detail"]
-
-
-def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judged, monkeypatch):
-    job, _ = judged({"nvfp4": 0.05})
-    url, asked = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
-    first = api.get(url, params=asked).json()
-    read = []
-    whole = store.tables
-    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
-    again = api.get(url, params=asked)
-    assert again.json() == first
-    assert read == [(1000, 1099)] * 4
-    assert first["common_steps"] == 100
-    assert api.get(url, params={**asked, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
-
-
-def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(api, database, recorded, monkeypatch):
-    job = recorded({"nvfp4": 0.05}, done=1000, state="running")
-    url, part, whole = f"/api/v1/jobs/{job}/gap", {"from": 500, "to": 599, "bins": 20}, (0, math.inf)
-    first = api.get(url, params=part).json()
-    read = []
-    tables = store.tables
-    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
-
-    def ranges(steps_done, asked):
-        read.clear()
-        with database.write() as session:
-            for run in session.query(Run).where(Run.job_id == job):
-                run.steps_done = steps_done
-        assert api.get(url, params=asked).json()["margin_nats"] == first["margin_nats"]
-        return set(read)
-
-    assert ranges(1005, part) == {(500, 599)}
-    assert ranges(1005, {}) == {whole}
-    assert ranges(1010, part) == {(500, 599)}
-    assert ranges(1020, part) == {whole}
-    assert api.get(url, params=part).json() == first
-
-
-def test_spikes_that_the_verdict_found_are_named(api, database, recorded):
-    job = recorded({"nvfp4": 0.0})
-    with database.write() as session:
-        for run in session.get_one(Job, job).arms[1].runs:
-            steps, columns = store.read(session, run.id, "train")
-            columns["lm_loss"][[500, 900]] += 2.0
-            store.append(session, run.id, "train", 2, steps, columns)
-    assert api.get(f"/api/v1/jobs/{job}/gap").json()["spikes_candidate"] == []
-    conclude(database, job)
-    found = api.get(f"/api/v1/jobs/{job}/gap").json()
-    assert (found["spikes_baseline"], found["spikes_candidate"]) == ([], [500, 900])
-
-
-def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
-    job = recorded({"nvfp4": 0.0})
-    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"bins": 60, "spacing": "log"}).json()
-    assert gap["last_step"][:2] == [0, 1]
-    assert gap["last_step"][-1] - gap["first_step"][-1] > 100
-    assert gap["common_steps"] == 1500
-
-
-def test_half_widths_end_at_the_verdict(api, judged):
-    job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
-    verdict = api.get(f"/api/v1/jobs/{job}").json()["verdicts"][0]
-    answer = api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"})
-    found = answer.json()
-    assert found["step"][-1] == 1499
-    assert found["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
-    assert found["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
-    assert found["forecast_step"] == []
-    assert "narrow enough to decide, since step" in found["sentence"]
-    tag = {"If-None-Match": answer.headers["ETag"]}
-    assert api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
-
-
-def test_half_widths_while_it_trains_forecast_the_rest(api, database, recorded):
-    job = recorded({"nvfp4": 0.0}, done=600, state="running")
-    url = f"/api/v1/jobs/{job}/half-widths"
-    before = api.get(url).json()
-    assert before["step"][-1] == 599
-    assert before["forecast_step"][-1] == 1499
-    with database.write() as session:
-        for run in session.query(Run).where(Run.job_id == job):
-            store.append(session, run.id, "train", 1, np.arange(600, 700), {"lm_loss": np.full(100, 1.4)})
-    after = api.get(url).json()
-    assert after["step"][-1] == 699
-    assert after["half_width"][: len(before["step"]) - 1] == before["half_width"][:-1]
-    empty = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}/half-widths").json()
-    assert (empty["step"], "Not known yet" in empty["sentence"]) == ([], True)
-    assert api.post(f"/api/v1/jobs/{job}:cancel").status_code == 200
-    assert api.get(url).json()["sentence"].startswith("Never: the job ended")

@@ -34,15 +34,15 @@ def _run(followed):
 
 def _ids(served, job_id, last=None, on_first=lambda: None):
     headers = {"Last-Event-ID": str(last)} if last is not None else {}
-    found = []
+    numbers = []
     with httpx2.stream("GET", f"{served}/api/v1/jobs/{job_id}/events", headers=headers, timeout=20) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         for line in stream.iter_lines():
             if line.startswith("id:"):
-                found.append(int(line[3:]))
-                if len(found) == 1:
+                numbers.append(int(line[3:]))
+                if len(numbers) == 1:
                     on_first()
-    return found
+    return numbers
 
 
 def test_replay_then_live_then_the_end(served, database, recorded):
@@ -103,8 +103,8 @@ def test_two_subscribers_get_everything(served, database, recorded):
 @pytest.mark.parametrize("where", ["params", "headers"])
 def test_a_number_that_no_event_can_have_is_refused_before_the_first_byte(api, recorded, where):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
-    asked = {"params": {"after": 10**30}} if where == "params" else {"headers": {"Last-Event-ID": str(10**30)}}
-    assert api.get(f"/api/v1/jobs/{job}/events", **asked).status_code == 422
+    options = {"params": {"after": 10**30}} if where == "params" else {"headers": {"Last-Event-ID": str(10**30)}}
+    assert api.get(f"/api/v1/jobs/{job}/events", **options).status_code == 422
 
 
 def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monkeypatch):
@@ -118,23 +118,23 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
         return after(session, job_id, sequence, *more)
 
     async def followed():
-        found = []
+        numbers = []
         async with asyncio.timeout(10):
             async for event in broadcast.follow(job, 0, 0.05):
                 if event is None:
                     _emit(database, job)
                 else:
-                    found.append(event.sequence)
-                if broken.is_set() and len(found) > 2:
+                    numbers.append(event.sequence)
+                if broken.is_set() and len(numbers) > 2:
                     break
-        return found
+        return numbers
 
     monkeypatch.setattr(events, "after", breaks_once)
     broadcast = Broadcast(database, 0.02)
     broadcast.start()
     try:
-        found = _run(followed())
-        assert found == [*range(1, len(found) + 1)]
+        numbers = _run(followed())
+        assert numbers == [*range(1, len(numbers) + 1)]
     finally:
         broadcast.close()
 
@@ -145,18 +145,18 @@ def test_nothing_is_missed_however_much_was_written_before_the_first_look(databa
     written = 2 * events.AT_ONCE + 1
 
     async def followed():
-        found = []
+        numbers = []
         async with asyncio.timeout(10):
             async for event in broadcast.follow(job, 0):
-                if not found:
+                if not numbers:
                     with database.write() as session:
                         for _ in range(written):
                             events.emit(session, job, "metric", {})
                     broadcast.start()
-                found.append(event.sequence)
-                if len(found) == 2 + written:
+                numbers.append(event.sequence)
+                if len(numbers) == 2 + written:
                     break
-        return found
+        return numbers
 
     broadcast = Broadcast(database, 0.02)
     try:

@@ -2,7 +2,6 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from xml.etree import ElementTree
 
 import pytest
 
@@ -51,10 +50,7 @@ def test_a_badge_says_the_worst_verdict(api, job):
     assert by_id == by_name
     assert (by_id["schemaVersion"], by_id["label"], by_id["color"]) == (1, "parity", "#b3261e")
     assert re.fullmatch(r"■ nvfp4 fail, gap \+0\.\d{4} nats", by_id["message"])
-    picture = api.get(f"/api/v1/badges/{job}.svg")
-    assert picture.headers["content-type"] == "image/svg+xml"
-    drawn = ElementTree.fromstring(picture.text)  # noqa: S314 (our own text)
-    assert drawn.get("aria-label") == f"parity: {by_id['message']}"
+    assert api.get(f"/api/v1/badges/{job}.svg").status_code == 404
 
 
 def test_a_report_in_one_file(served, database, job, tmp_path, capsys):

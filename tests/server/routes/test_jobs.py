@@ -74,9 +74,9 @@ def test_bad_requests_name_the_place_and_the_remedy(api, request_body, change, p
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
     assert problem["type"] == "urn:parity:problem:invalid"
-    found = {error["pointer"]: error["detail"] for error in problem["errors"]}
-    assert pointer in found, found
-    assert words in found[pointer]
+    details = {error["pointer"]: error["detail"] for error in problem["errors"]}
+    assert pointer in details, details
+    assert words in details[pointer]
     assert api.get("/api/v1/jobs").json()["items"] == []
 
 
@@ -220,11 +220,11 @@ def test_a_database_that_is_away_is_a_503_that_says_to_try_again(settings, reque
 
 def test_a_value_that_the_database_can_not_hold_is_no_error_of_ours(api, database_kind):
     """PostgreSQL takes no NUL in a text, SQLite does."""
-    asked = [api.get("/api/v1/baselines?name=a%00b"), api.post("/api/v1/tokens", json={"name": "a\0b", "scopes": ["view"]})]
+    answers = [api.get("/api/v1/baselines?name=a%00b"), api.post("/api/v1/tokens", json={"name": "a\0b", "scopes": ["view"]})]
     page = api.get("/jobs?name=a%00b", headers={"Accept": "text/html"})
     if database_kind == "sqlite":
-        assert [answer.status_code for answer in (*asked, page)] == [200, 201, 200]
+        assert [answer.status_code for answer in (*answers, page)] == [200, 201, 200]
         return
-    assert [(answer.status_code, answer.json()["type"]) for answer in asked] == [(422, "urn:parity:problem:invalid")] * 2
+    assert [(answer.status_code, answer.json()["type"]) for answer in answers] == [(422, "urn:parity:problem:invalid")] * 2
     assert page.status_code == 422
     assert "NUL" in page.text

@@ -68,8 +68,8 @@ def test_every_series_that_an_alert_names_is_there(api):
     page = (CHECKOUT / "docs" / "operations.md").read_text()
     named = set(re.findall(r"parity_[a-z_]+", page.split("## What to watch")[1].split("\n## ")[0]))
     assert len(named) >= 8
-    told = api.get("/metrics").text
-    assert not [name for name in named if f"# TYPE {name} gauge" not in told]
+    text = api.get("/metrics").text
+    assert not [name for name in named if f"# TYPE {name} gauge" not in text]
 
 
 def test_a_broker_that_is_away_is_a_value_and_no_error(settings, database):

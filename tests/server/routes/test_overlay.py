@@ -48,13 +48,13 @@ def test_time_is_counted_through_once(api, recorded, monkeypatch):
 
 def test_validation_losses_of_the_arms_with_the_time_of_their_steps(api, database, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
-    url, asked = f"/api/v1/jobs/{job_id}/overlay", {"name": "loss", "kind": "validation", "seconds": True}
-    assert api.get(url, params=asked | {"from": 1}).json()["arms"] == []
+    url, params = f"/api/v1/jobs/{job_id}/overlay", {"name": "loss", "kind": "validation", "seconds": True}
+    assert api.get(url, params=params | {"from": 1}).json()["arms"] == []
     at = np.arange(49, 300, 50)
     with database.write() as session:
         for arm in session.get_one(Job, job_id).arms:
             store.append(session, arm.runs[0].id, "validation", 1, at, {"loss": 2.0 - at / 300})
-    answer = api.get(url, params=asked | {"from": 100}).json()
+    answer = api.get(url, params=params | {"from": 100}).json()
     assert (answer["kind"], answer["first_step"]) == ("validation", [149, 199, 249, 299])
     for one in answer["arms"]:
         assert one["line"]["mean"] == pytest.approx(2.0 - at[2:] / 300)

@@ -86,9 +86,9 @@ def test_a_job_that_the_user_trains_is_judged(api, database):
                 "gaps": [],
             }
             assert _finish(api, run, epoch).json()["state"] == "finished"
-    found = api.get(f"/api/v1/jobs/{job['id']}").json()
-    assert found["status"] == "concluded"
-    (verdict,) = found["verdicts"]
+    document = api.get(f"/api/v1/jobs/{job['id']}").json()
+    assert document["status"] == "concluded"
+    (verdict,) = document["verdicts"]
     assert verdict["verdict"] == "fail"
     assert verdict["gap"]["mean"] == pytest.approx(0.1, abs=0.01)
     assert verdict["context_differs"] == []
@@ -266,8 +266,8 @@ def test_trainers_need_a_token_that_may_write(settings, database):
         closed.headers |= tokens["submit"]
         run = _submit(closed)["arms"][0]["runs"][0]["id"]
         path, body = f"/api/v1/runs/{run}:attach", {"manifest": {}}
-        found = {scope: closed.post(path, json=body, headers=headers).status_code for scope, headers in tokens.items()}
-        assert found == {"view": 403, "submit": 200, "worker": 200}
+        statuses = {scope: closed.post(path, json=body, headers=headers).status_code for scope, headers in tokens.items()}
+        assert statuses == {"view": 403, "submit": 200, "worker": 200}
         large = closed.post(f"/api/v1/runs/{run}/steps", params={"epoch": 2}, content=b" " * 6000)
         assert (large.status_code, large.headers["Content-Type"]) == (413, "application/problem+json")
 

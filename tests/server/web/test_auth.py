@@ -196,18 +196,18 @@ def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
 def test_the_same_key_sent_at_once_gives_one_job(closed, make_token, request_body, path):
     _, headers = make_token("submit")
     body = request_body | ({"fresh": True} if "gate" in path else {})
-    at_once, found = threading.Barrier(4), []
+    at_once, answers = threading.Barrier(4), []
 
     def submit():
         at_once.wait()
-        found.append(closed.post(path, json=body, headers=headers | {"Idempotency-Key": "abc"}))
+        answers.append(closed.post(path, json=body, headers=headers | {"Idempotency-Key": "abc"}))
 
     threads = [threading.Thread(target=submit) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {answer.status_code for answer in found} <= {200, 202}, [answer.text for answer in found]
+    assert {answer.status_code for answer in answers} <= {200, 202}, [answer.text for answer in answers]
     assert len(closed.get("/api/v1/jobs", headers=headers).json()["items"]) == 1
 
 

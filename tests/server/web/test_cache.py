@@ -1,15 +1,15 @@
-"""What was computed lately is kept, up to a number."""
+"""Computed values are cached, up to a number."""
 
-from server.web.cache import Recent
+from server.web.cache import Cache
 
 
-def test_what_was_asked_for_longest_ago_goes_first():
-    recent = Recent(2)
-    recent.keep("a", 1)
-    recent.keep("b", 2)
-    assert recent.get("a", int) == 1
-    recent.keep("c", 3)
-    assert [recent.get(key, int) for key in "abc"] == [1, None, 3]
-    assert recent.get("a", str) is None
-    recent.keep("a", 4)
-    assert recent.get("a", int) == 4
+def test_the_least_recently_used_entry_is_dropped_first():
+    cache = Cache(2)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    assert cache.get("a", int) == 1
+    cache.put("c", 3)
+    assert [cache.get(key, int) for key in "abc"] == [1, None, 3]
+    assert cache.get("a", str) is None
+    cache.put("a", 4)
+    assert cache.get("a", int) == 4

@@ -30,8 +30,8 @@ def _write(settings, run_id, attempt, text):
 
 def test_the_last_lines_of_each_attempt_newest_first(api, settings, run):
     _write(settings, run, 2, "".join(f"step {step}\n" for step in range(300)) + "\N{MULTIPLICATION SIGN} end\n")
-    found = api.get(f"/api/v1/runs/{run}/log", params={"lines": 3}).json()
-    second, first = found["attempts"]
+    log = api.get(f"/api/v1/runs/{run}/log", params={"lines": 3}).json()
+    second, first = log["attempts"]
     assert (second["attempt"], second["lines"], second["cut"]) == (2, ["step 298", "step 299", "\N{MULTIPLICATION SIGN} end"], True)
     assert (first["attempt"], first["state"], first["lines"]) == (1, "crashed", [])
     assert f"{run}-1.log" in first["missing"]
@@ -40,9 +40,9 @@ def test_the_last_lines_of_each_attempt_newest_first(api, settings, run):
 def test_a_long_log_is_read_from_its_end(api, settings, run, monkeypatch):
     monkeypatch.setattr(run_logs, "_READ_BYTES", 100)
     _write(settings, run, 2, "x" * 1000 + "\n" + "\n".join(f"line {number}" for number in range(5)))
-    (found, _) = api.get(f"/api/v1/runs/{run}/log").json()["attempts"]
-    assert found["lines"] == [f"line {number}" for number in range(5)]
-    assert found["cut"]
+    (attempt, _) = api.get(f"/api/v1/runs/{run}/log").json()["attempts"]
+    assert attempt["lines"] == [f"line {number}" for number in range(5)]
+    assert attempt["cut"]
 
 
 def test_secrets_are_cut_out(api, settings, run):

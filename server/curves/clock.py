@@ -1,0 +1,38 @@
+"""Seconds of training up to each logged step of a run, for charts against time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clock:
+    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be counted from the beginning."""
+
+    steps: NDArray[np.int64]
+    passed: NDArray[np.float64]
+
+    def before(self, step: int) -> tuple[int, float] | None:
+        """The last of the steps that comes before this one, with its seconds; None where none does."""
+        at = int(np.searchsorted(self.steps, step)) - 1
+        return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
+
+    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> Clock:
+        """This clock with one of `every` of these steps (n,), n >= 1, in the place of what it knew of the same range."""
+        old = (self.steps < steps[0]) | (self.steps > steps[-1])
+        some = np.append(self.steps[old], steps[every - 1 :: every])
+        order = np.argsort(some)
+        return Clock(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
+
+
+def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
+    """Seconds of training up to each of (n,) logged steps; steps between two logged ones took as long, unknown times count as none.
+
+    They are counted from the first step, or on from a step with its seconds (`after`).
+    """
+    durations = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
+    last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
+    return passed + np.cumsum(durations * np.diff(steps, prepend=last))

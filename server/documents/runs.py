@@ -1,0 +1,129 @@
+"""A run and its attempts as the API and the pages show them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.curves.buckets import Number, number
+from server.database.clock import time_text
+from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDocument:
+    """One claim of a run: where it trained, from which step on it recorded, and how it ended."""
+
+    attempt: int
+    state: AttemptState
+    code: str | None
+    message: str | None
+    worker: str | None
+    first_step: int | None
+    fingerprint: str | None
+    started_at: str
+    ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReusedDocument:
+    """The run whose curve another has in place of training the same again, and how long ago that one was trained."""
+
+    run: str
+    job: str
+    trained_at: str | None
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
+
+    `reused` is set where the run was not trained, because an equal one had been.
+    """
+
+    id: str
+    arm: str
+    seed: int
+    replicate: int
+    state: RunState
+    code: str | None
+    message: str | None
+    attempt: int
+    attempts: list[AttemptDocument]
+    priority: int
+    steps_done: int
+    planned_steps: int
+    loss: Number | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    worker: str | None
+    fingerprint: str | None
+    manifest: Mapping[str, str] | None
+    reused: ReusedDocument | None
+    started_at: str | None
+    finished_at: str | None
+
+
+def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
+    """The attempts of each run of a job, oldest first."""
+    rows = session.execute(
+        select(Attempt, Worker.name)
+        .join(Run, Run.id == Attempt.run_id)
+        .outerjoin(Worker, Worker.id == Attempt.worker_id)
+        .where(Run.job_id == job.id)
+        .order_by(Attempt.run_id, Attempt.epoch)
+    )
+    attempts: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
+    for row, worker in rows:
+        attempts[row.run_id].append(
+            AttemptDocument(
+                attempt=row.epoch,
+                state=row.state,
+                code=row.code,
+                message=row.message,
+                worker=worker,
+                first_step=row.first_step,
+                fingerprint=row.fingerprint,
+                started_at=time_text(row.started_at),
+                ended_at=time_text(row.ended_at),
+            )
+        )
+    return attempts
+
+
+def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument]) -> RunDocument:
+    """A run of an arm (by name) with its attempts, oldest first; `eta_seconds` until it ends, None while unknown."""
+    return RunDocument(
+        id=run.id,
+        arm=arm,
+        seed=run.seed,
+        replicate=run.replicate,
+        state=run.state,
+        code=run.code,
+        message=run.message,
+        attempt=run.epoch,
+        attempts=attempts,
+        priority=run.priority,
+        steps_done=run.steps_done,
+        planned_steps=run.planned_steps,
+        loss=None if run.last_loss is None else number(float(run.last_loss)),
+        steps_per_second=run.steps_per_second,
+        eta_seconds=eta_seconds,
+        worker=attempts[-1].worker if attempts and run.worker_id else None,
+        fingerprint=run.fingerprint,
+        manifest=run.manifest,
+        reused=_reused(run.source) if run.source else None,
+        started_at=time_text(run.started_at),
+        finished_at=time_text(run.finished_at),
+    )
+
+
+def _reused(source: Run) -> ReusedDocument:
+    ended = source.finished_at
+    age = None if ended is None else max(0.0, time.time() - ended)
+    return ReusedDocument(run=source.id, job=source.job_id, trained_at=time_text(ended), age_seconds=age)

@@ -1,0 +1,234 @@
+"""The live gap of a candidate against the baseline over REST, and when it can be decided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from parity import criteria_from_mapping
+from parity.judging.looks.half_widths import HalfWidths, half_widths
+from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
+from server.curves import loading
+from server.curves.buckets import NONFINITE_LISTED, Number, number
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Job, Run
+from server.documents.verdicts import verdict_documents
+from server.errors import NotFoundError
+from server.jobs import submit as jobs
+from server.web.auth import requires
+from server.web.context import Context, InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
+
+router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
+Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
+_NO_LOOK = "Never: the job ended before finished runs of both arms had enough steps in common for a look."
+_OUTGROWN = 1.01  # times the steps, and the ground of a training pair's gap is computed again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapDocument:
+    """The gap of a candidate against the baseline over the steps that both arms have, in bins.
+
+    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
+    between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
+    of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the
+    first 200 steps at which the arm has a spike, according to the verdict; none before there is a verdict.
+    """
+
+    candidate: str
+    baseline: str
+    first_step: list[int]
+    last_step: list[int]
+    mean: list[Number]
+    low: list[Number]
+    high: list[Number]
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
+    planned_steps: int
+    common_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfWidthsDocument:
+    """Half the interval of the gap, in nats, as it would be had the plan ended at each `step`; `sentence` says what follows from it.
+
+    The interval can decide where `half_width` is below `distance`, which is how far the gap is from the margin. `run_half_width` is what
+    run-to-run noise alone leaves. `forecast_…` are the looks still to come, if gap and noise stay as they are and all planned runs finish.
+    """
+
+    candidate: str
+    baseline: str
+    step: list[int]
+    gap: list[float]
+    half_width: list[float]
+    run_half_width: list[float]
+    distance: list[float | None]
+    baseline_runs: list[int]
+    candidate_runs: list[int]
+    forecast_step: list[int]
+    forecast_half_width: list[float]
+    margin_nats: float | None
+    planned_steps: int
+    sentence: str
+
+
+@router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
+def gap(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    candidate: Candidate = None,
+    bins: Annotated[int, Query(ge=1, le=4000, description="largest number of bins")] = 200,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    spacing: Spacing = "linear",
+    if_none_match: IfNoneMatch = "",
+) -> Response | GapDocument:
+    """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        baseline, chosen = _pair(job, candidate)
+        planned = job.spec["schedule"]["steps"]
+        spikes = _spikes(job, chosen.name)
+        binned = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
+    response.headers.update(tagged(tag))
+    return GapDocument(
+        candidate=chosen.name,
+        baseline=baseline.name,
+        first_step=binned.first_step.tolist(),
+        last_step=binned.last_step.tolist(),
+        mean=[number(value) for value in binned.mean],
+        low=[number(value) for value in binned.lo],
+        high=[number(value) for value in binned.hi],
+        nonfinite_baseline=binned.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
+        nonfinite_candidate=binned.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
+        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
+        spikes_baseline=spikes[0],
+        spikes_candidate=spikes[1],
+        margin_nats=binned.margin_nats,
+        level_nats=binned.level,
+        window=[*binned.window],
+        planned_steps=planned,
+        common_steps=int(np.sum(binned.n)),
+    )
+
+
+def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
+    """The baseline and the candidate of this name."""
+    baseline, *candidates = job.arms
+    name = candidate or candidates[0].name
+    chosen = next((arm for arm in candidates if arm.name == name), None)
+    if chosen is None:
+        raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
+    return baseline, chosen
+
+
+def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
+    """Steps of the spikes of the baseline and of the candidate that the verdict's document names."""
+    for document in verdict_documents(job):
+        if document["candidate"]["name"] == candidate and document["run_spikes"]:
+            baseline, other = document["run_spikes"]["steps"]
+            return baseline, other
+    return [], []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cached:
+    """The ground of a pair's bins, and how many steps its runs had done when it was computed."""
+
+    ground: Ground
+    steps_done: int
+
+
+def _binned(
+    context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
+) -> BinnedGap:
+    """The gap in bins. Its ground is cached, so that a range of steps reads only that range.
+
+    Cached for good once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
+    """
+    criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
+    arms = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
+    begun = [(run.id, run.epoch) for arm in arms for run in arm]
+    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
+    cached, done = context.cache.get(key, _Cached), sum(run.steps_done for arm in arms for run in arm)
+    is_part = first > 0 or last is not None
+    if cached and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * cached.steps_done)):
+        ground, end = cached.ground, math.inf if last is None else last
+        base, cand = (
+            loading.loss_curves(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True)
+        )
+    else:
+        whole = loading.loss_curves(session, arms[0]), loading.loss_curves(session, arms[1])
+        ground = gap_ground(*whole, criteria, planned)
+        context.cache.put(key, _Cached(ground=ground, steps_done=done))
+        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
+    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
+
+
+@router.get("/jobs/{job_id}/half-widths", response_model=HalfWidthsDocument, responses=UNCHANGED)
+def interval_half_widths(
+    job_id: str, context: InContext, response: Response, candidate: Candidate = None, if_none_match: IfNoneMatch = ""
+) -> Response | HalfWidthsDocument:
+    """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
+    with context.database.read() as session:
+        job = jobs.find(session, job_id)
+        tag = entity_tag(job, "half-widths", candidate)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        baseline, chosen = _pair(job, candidate)
+        planned = job.spec["schedule"]["steps"]
+        widths = _looks(context, session, job, baseline, chosen, planned)
+        is_too_late = job.status in JOB_ENDED and not widths.looks
+    response.headers.update(tagged(tag))
+    return HalfWidthsDocument(
+        candidate=chosen.name,
+        baseline=baseline.name,
+        step=[look.step for look in widths.looks],
+        gap=[look.gap for look in widths.looks],
+        half_width=[look.half_width for look in widths.looks],
+        run_half_width=[look.run_half_width for look in widths.looks],
+        distance=[look.distance for look in widths.looks],
+        baseline_runs=[look.baseline_runs for look in widths.looks],
+        candidate_runs=[look.candidate_runs for look in widths.looks],
+        forecast_step=[step for step, _ in widths.forecast],
+        forecast_half_width=[half for _, half in widths.forecast],
+        margin_nats=widths.looks[-1].margin if widths.looks else None,
+        planned_steps=planned,
+        sentence=_NO_LOOK if is_too_late else widths.sentence,
+    )
+
+
+def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
+    """The looks; earlier ones are cached, unless a user's trainer may still send older steps."""
+    ended = job.status in JOB_ENDED
+    arms = [[run for run in loading.begun_runs(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
+    key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
+    earlier = None if job.engine == "external" and not ended else context.cache.get(key, HalfWidths)
+    widths = half_widths(
+        loading.loss_curves(session, arms[0], learning_rate=True),
+        loading.loss_curves(session, arms[1]),
+        criteria_from_mapping(job.criteria),
+        planned_steps=planned,
+        controls=loading.loss_curves(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
+        runs=None if ended else (len(baseline.runs), len(candidate.runs)),
+        known=earlier.looks if earlier else (),
+    )
+    context.cache.put(key, widths)
+    return widths

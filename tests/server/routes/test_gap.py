@@ -1,0 +1,148 @@
+"""The gap of a pair over REST, and when it can be decided."""
+
+import math
+
+import numpy as np
+import pytest
+
+from server.database import store
+from server.database.tables import Job, Run
+from server.jobs.conclude import conclude
+
+pytestmark = pytest.mark.both_databases
+
+
+def _job(api, job_id):
+    return api.get(f"/api/v1/jobs/{job_id}").json()
+
+
+def test_the_gap_is_the_gap(api, recorded):
+    job = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"candidate": "nvfp4", "bins": 50}).json()
+    assert gap["common_steps"] == 1500
+    assert gap["window"] == [1200, 1499]
+    assert gap["margin_nats"] == pytest.approx(0.014, rel=0.02)
+    assert np.mean(gap["mean"]) == pytest.approx(0.05, abs=0.01)
+    assert all(low < mean < high for low, mean, high in zip(gap["low"], gap["mean"], gap["high"], strict=True))
+    zoomed = api.get(f"/api/v1/jobs/{job}/gap", params={"from": 100, "to": 199}).json()
+    assert zoomed["common_steps"] == 100
+    assert zoomed["first_step"][0] == 100
+
+
+def test_a_cancelled_job_keeps_its_gap(api, recorded):
+    job = recorded({"nvfp4": 0.0}, done=600, state="running")
+    assert api.post(f"/api/v1/jobs/{job}:cancel").json()["status"] == "cancelled"
+    assert api.get(f"/api/v1/jobs/{job}/gap").json()["common_steps"] == 600
+
+
+def test_a_job_without_steps_has_an_empty_gap(api, recorded):
+    gap = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}/gap").json()
+    assert gap["first_step"] == []
+    assert gap["margin_nats"] is None
+
+
+def test_an_unknown_candidate_is_named(api, recorded):
+    answer = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0})}/gap", params={"candidate": "int8"})
+    assert answer.status_code == 404
+    assert "'int8'" in answer.json()["detail"]
+    assert "nvfp4" in answer.json()["detail"]
+
+
+def test_nan_is_data_and_never_an_error(api, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    run = _job(api, job)["arms"][0]["runs"][0]["id"]
+    with database.write() as session:
+        store.append(session, run, "train", 1, np.arange(3), {"lm_loss": np.array([1.0, np.nan, np.inf])})
+    series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
+    assert series["nonfinite"] == [{"step": 1, "kind": "nan"}, {"step": 2, "kind": "inf"}]
+    assert api.get(f"/api/v1/jobs/{job}/gap").status_code == 200
+
+
+def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judged, monkeypatch):
+    job, _ = judged({"nvfp4": 0.05})
+    url, params = f"/api/v1/jobs/{job}/gap", {"from": 1000, "to": 1099, "bins": 20}
+    first = api.get(url, params=params).json()
+    read = []
+    whole = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
+    again = api.get(url, params=params)
+    assert again.json() == first
+    assert read == [(1000, 1099)] * 4
+    assert first["common_steps"] == 100
+    assert api.get(url, params={**params, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+
+
+def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(api, database, recorded, monkeypatch):
+    job = recorded({"nvfp4": 0.05}, done=1000, state="running")
+    url, part, whole = f"/api/v1/jobs/{job}/gap", {"from": 500, "to": 599, "bins": 20}, (0, math.inf)
+    first = api.get(url, params=part).json()
+    read = []
+    tables = store.tables
+    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+
+    def ranges(steps_done, params):
+        read.clear()
+        with database.write() as session:
+            for run in session.query(Run).where(Run.job_id == job):
+                run.steps_done = steps_done
+        assert api.get(url, params=params).json()["margin_nats"] == first["margin_nats"]
+        return set(read)
+
+    assert ranges(1005, part) == {(500, 599)}
+    assert ranges(1005, {}) == {whole}
+    assert ranges(1010, part) == {(500, 599)}
+    assert ranges(1020, part) == {whole}
+    assert api.get(url, params=part).json() == first
+
+
+def test_spikes_that_the_verdict_found_are_named(api, database, recorded):
+    job = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        for run in session.get_one(Job, job).arms[1].runs:
+            steps, columns = store.read(session, run.id, "train")
+            columns["lm_loss"][[500, 900]] += 2.0
+            store.append(session, run.id, "train", 2, steps, columns)
+    assert api.get(f"/api/v1/jobs/{job}/gap").json()["spikes_candidate"] == []
+    conclude(database, job)
+    chart = api.get(f"/api/v1/jobs/{job}/gap").json()
+    assert (chart["spikes_baseline"], chart["spikes_candidate"]) == ([], [500, 900])
+
+
+def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
+    job = recorded({"nvfp4": 0.0})
+    gap = api.get(f"/api/v1/jobs/{job}/gap", params={"bins": 60, "spacing": "log"}).json()
+    assert gap["last_step"][:2] == [0, 1]
+    assert gap["last_step"][-1] - gap["first_step"][-1] > 100
+    assert gap["common_steps"] == 1500
+
+
+def test_half_widths_end_at_the_verdict(api, judged):
+    job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
+    verdict = api.get(f"/api/v1/jobs/{job}").json()["verdicts"][0]
+    answer = api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"})
+    widths = answer.json()
+    assert widths["step"][-1] == 1499
+    assert widths["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
+    assert widths["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
+    assert widths["forecast_step"] == []
+    assert "narrow enough to decide, since step" in widths["sentence"]
+    tag = {"If-None-Match": answer.headers["ETag"]}
+    assert api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
+
+
+def test_half_widths_while_it_trains_forecast_the_rest(api, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=600, state="running")
+    url = f"/api/v1/jobs/{job}/half-widths"
+    before = api.get(url).json()
+    assert before["step"][-1] == 599
+    assert before["forecast_step"][-1] == 1499
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job):
+            store.append(session, run.id, "train", 1, np.arange(600, 700), {"lm_loss": np.full(100, 1.4)})
+    after = api.get(url).json()
+    assert after["step"][-1] == 699
+    assert after["half_width"][: len(before["step"]) - 1] == before["half_width"][:-1]
+    empty = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}/half-widths").json()
+    assert (empty["step"], "Not known yet" in empty["sentence"]) == ([], True)
+    assert api.post(f"/api/v1/jobs/{job}:cancel").status_code == 200
+    assert api.get(url).json()["sentence"].startswith("Never: the job ended")
