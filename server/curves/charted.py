@@ -31,8 +31,8 @@ def losses(
 
 
 def _losses(session: Session, run: Run, first_step: int, last_step: float, names: list[str]) -> Curve:
-    columns = store.join([*store.tables(session, run.id, "train", first_step, last_step, names)], names)
-    steps, loss = columns.pop("step").astype(np.int64), columns.pop("lm_loss")
+    steps, columns = store.read_range(session, run.id, "train", first_step, last_step, names)
+    loss = columns.pop("lm_loss")
     recorded = {name: values for name, values in columns.items() if not np.isnan(values).all()}
     label = f"{run.arm.name} replicate {run.replicate}"
     return curve_from_arrays(

@@ -17,12 +17,11 @@ from parity.judging.looks.half_widths import HalfWidths, half_widths
 from server.curves import charted
 from server.curves.buckets import NONFINITE_LISTED, Number, Series, number, series
 from server.database import store
+from server.database.lookup import find_job, find_run
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run
 from server.documents.job import verdict_documents
 from server.errors import InvalidError, NotFoundError
-from server.jobs import external
-from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -110,7 +109,7 @@ def gap(
 ) -> Response | GapDocument:
     """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
@@ -197,7 +196,7 @@ def interval_half_widths(
 ) -> Response | HalfWidthsDocument:
     """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "half-widths", candidate)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
@@ -257,7 +256,7 @@ def metrics(
 ) -> Response | MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
@@ -266,7 +265,6 @@ def metrics(
         if unknown and known:
             raise InvalidError(f"names has {unknown[0]!r}, expected some of {', '.join(known)}")
         last = math.inf if last_step is None else last_step
-        columns = store.join([*store.tables(session, run_id, kind, first_step, last, wanted)], wanted)
-    steps = columns["step"].astype(np.int64)
+        steps, columns = store.read_range(session, run_id, kind, first_step, last, wanted)
     response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])

@@ -14,10 +14,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
 from server.documents.job import event_document
-from server.jobs import submit as jobs
 from server.web.auth import is_still_known, requires
 from server.web.context import Context, InContext
 
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requir
 def _last(job_id: str, context: InContext) -> float:
     """The number of the job's last event that there can be: infinite until it has ended. 404 is said here, before a stream's first byte."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         return job.event_sequence if job.status in JOB_ENDED else math.inf
 
 

@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from server.curves.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
+from server.database.lookup import find_run
 from server.errors import InvalidError
-from server.jobs import external
 from server.web.auth import requires
 from server.web.context import InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -44,7 +44,7 @@ def layers(
 ) -> Response | LayersDocument:
     """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "layers", statistic, operand, first_step, last_step, buckets)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))

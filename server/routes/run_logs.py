@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import FileResponse
 
+from server.database.lookup import find_run
 from server.documents.job import attempt_documents
 from server.documents.run_logs import AttemptLog, artifact, attempt_logs
-from server.jobs import external
 from server.web.auth import requires
 from server.web.context import InContext
 
@@ -33,7 +33,7 @@ def log(
 ) -> RunLogDocument:
     """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
     return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
 
@@ -42,6 +42,6 @@ def log(
 def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
     """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
     with context.database.read() as session:
-        external.find(session, run_id)
+        find_run(session, run_id)
     file = artifact(context.settings.state_dir, run_id, attempt, name)
     return FileResponse(file, filename=file.name, media_type="application/octet-stream")

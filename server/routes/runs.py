@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from server.curves.buckets import Number
 from server.database.coverage import Coverage
+from server.database.lookup import find_run
 from server.database.tables import Run, RunState
 from server.errors import InvalidError
 from server.jobs import external
@@ -109,7 +110,7 @@ class RunRecord:
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have come."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         return _record(run, external.covered(session, run))
 
 

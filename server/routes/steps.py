@@ -15,9 +15,9 @@ from server.curves import formats
 from server.curves.buckets import kind_of
 from server.curves.parquet import PARQUET, parquet
 from server.database import store
+from server.database.lookup import find_run
 from server.database.store import Columns
 from server.errors import InvalidError
-from server.jobs import external
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -78,7 +78,7 @@ def steps(
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "steps", chosen, kind, names, first_step, last_step, limit)
         headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
         if not_modified(tag, if_none_match):

@@ -43,7 +43,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Attempt, Job, Run, Verdict
-from server.jobs import submit as jobs
+from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
@@ -246,8 +246,8 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = jobs.submit(
-                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=jobs.Order(reuse=False)
+            job = submit_job(
+                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=Order(reuse=False)
             )
             self.submitted[f"silent-{job.id}"] = job.id
 

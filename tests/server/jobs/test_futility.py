@@ -10,7 +10,8 @@ from server.database import events, store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run
 from server.jobs import futility
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, ready_to_conclude
+from server.jobs.submit import submit_job
 from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
@@ -25,7 +26,7 @@ def live(database, make_job):
     def start(**criteria):
         spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
         with database.write() as session:
-            job = jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
+            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
             job.status = "running"
             for run in job.runs:
                 run.state, run.epoch, run.started_at = "running", 1, time.time()
@@ -121,7 +122,7 @@ def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, 
         for run in session.get_one(Job, job_id).runs:
             run.state = "finished"
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     assert outcome.code == "EARLY_STOP"
     assert "hopeless after" in outcome.message
 
@@ -132,8 +133,8 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
     assert sorted(_watch(database, job_id)) == ["mxfp8", "nvfp4"]
     assert set(_states(database, job_id).values()) == {("finished", "EARLY_STOP")}
     with database.read() as session:
-        assert jobs.ready_to_conclude(session, job_id)
-        verdicts = [document["verdict"] for document, _ in jobs.decide(session, job_id).verdicts]
+        assert ready_to_conclude(session, job_id)
+        verdicts = [document["verdict"] for document, _ in decide(session, job_id).verdicts]
     assert verdicts == ["inconclusive", "inconclusive"]
 
 

@@ -11,8 +11,7 @@ from sqlalchemy import func, select
 from server.database import store
 from server.database.tables import Chunk, Job, Run
 from server.jobs import retention
-from server.jobs import submit as jobs
-from server.jobs.conclude import conclude
+from server.jobs.conclude import case_of, conclude
 from server.jobs.retention import drop, droppable
 
 pytestmark = pytest.mark.both_databases
@@ -33,7 +32,7 @@ def _age(database, job_id):
 
 def _verdicts(database, job_id):
     with database.read() as session:
-        return jobs.case(session, session.get_one(Job, job_id)).documents()
+        return case_of(session, session.get_one(Job, job_id)).documents()
 
 
 def _chunks(database, job_id):

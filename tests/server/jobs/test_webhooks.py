@@ -6,8 +6,8 @@ import pytest
 
 from server.database.tables import WebhookDelivery
 from server.errors import NotFoundError
-from server.jobs import submit as jobs
 from server.jobs import webhooks
+from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
 
 both_databases = pytest.mark.both_databases
@@ -44,9 +44,9 @@ def test_a_job_without_verdicts_has_ended_and_no_more(database, recorded, regist
     failed, cancelled = recorded({"nvfp4": 0.0}, steps=60, state="failed"), recorded({"nvfp4": 0.0}, steps=60, state="running")
     conclude(database, failed)
     with database.write() as session:
-        assert jobs.cancel(session, cancelled)
+        assert cancel_job(session, cancelled)
     with database.write() as session:
-        assert not jobs.cancel(session, cancelled)
+        assert not cancel_job(session, cancelled)
     assert sorted(_deliveries(database)) == sorted((hook, "job.ended", job) for job in (failed, cancelled))
 
 
@@ -55,7 +55,7 @@ def test_an_event_that_is_taken_back_is_told_to_nobody(database, recorded, regis
     register("job.ended")
     job = recorded({"nvfp4": 0.0}, steps=60, state="running")
     with database.read() as session:
-        assert jobs.cancel(session, job)
+        assert cancel_job(session, job)
         session.flush()
         assert session.query(WebhookDelivery).count() == 1
         session.rollback()
