@@ -5,7 +5,6 @@ import pytest
 from parity import Criteria
 from server.database import events
 from server.database.tables import Job, Run
-from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.submit import submit_job
 from training.spec import Arm, JobSpec
@@ -82,18 +81,6 @@ def test_arms_that_differ_in_more_than_the_recipe_are_confounded(database, recor
         (verdict,) = session.get_one(Job, job_id).verdicts
         assert verdict.outcome == "inconclusive"
         assert "CONFOUNDED" in verdict.document
-
-
-@pytest.mark.parametrize("state", ["finished", "running"])
-def test_cancel_ends_what_has_not_ended(database, recorded, state):
-    job_id = recorded({"nvfp4": 0.0}, done=10, state=state)
-    with database.write() as session:
-        assert cancel_job(session, job_id)
-    with database.read() as session:
-        job = session.get_one(Job, job_id)
-        assert job.status == "cancelled"
-        assert {run.state for run in job.runs} == {"finished" if state == "finished" else "cancelled"}
-    assert not _conclude(database, job_id)
 
 
 def test_the_judge_reads_the_switches_in_the_recipe(database):
