@@ -57,8 +57,8 @@ def droppable(settings: Settings, database: Database) -> list[Droppable]:
 
 def drop(settings: Settings, database: Database) -> list[Droppable]:
     """Drop it; one short transaction a run. Safe to repeat, and to run in several workers at once."""
-    found = droppable(settings, database)
-    for run_id in dict.fromkeys(one.run_id for one in found if one.path is None):
+    dropped = droppable(settings, database)
+    for run_id in dict.fromkeys(one.run_id for one in dropped if one.path is None):
         with database.write() as session:
             run = session.get_one(Run, run_id, with_for_update=True)
             if reason := _unneeded(session, run):
@@ -67,14 +67,14 @@ def drop(settings: Settings, database: Database) -> list[Droppable]:
                 run.message = f"{run.message or reason}; its curve was dropped on {day}, by PARITY_RETENTION_DAYS"
             else:
                 session.execute(delete(Chunk).where(Chunk.run_id == run_id, _superseded(session, run_id)))
-    for one in found:
+    for one in dropped:
         if one.path is not None and one.path.is_dir():
             shutil.rmtree(one.path, ignore_errors=True)
         elif one.path is not None:
             one.path.unlink(missing_ok=True)
-    if found:
-        _log.info("retention dropped %d things, %d bytes", len(found), sum(one.size_bytes for one in found))
-    return found
+    if dropped:
+        _log.info("retention dropped %d things, %d bytes", len(dropped), sum(one.size_bytes for one in dropped))
+    return dropped
 
 
 def _records(session: Session, cutoff: float) -> Iterator[Droppable]:
@@ -153,12 +153,12 @@ def main() -> int:
         print("PARITY_RETENTION_DAYS is not set: everything is kept", file=sys.stderr)
         return 0
     database = Database(settings.database)
-    found = (drop if wanted.apply else droppable)(settings, database)
+    things = (drop if wanted.apply else droppable)(settings, database)
     database.close()
-    for one in found:
+    for one in things:
         print(f"{one.what}\t{one.run_id}\t{one.size_bytes}\t{one.why}")
     done = "dropped" if wanted.apply else "would be dropped; --apply does it"
-    print(f"{len(found)} things, {sum(one.size_bytes for one in found):,} bytes {done}", file=sys.stderr)
+    print(f"{len(things)} things, {sum(one.size_bytes for one in things):,} bytes {done}", file=sys.stderr)
     return 0
 
 

@@ -116,6 +116,6 @@ def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatc
 
 
 def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
-    told = {"device_class": "gpu:sm100"}
-    says = (sys.executable, "-c", f"print('''{json.dumps(told)}'''); print('again')")
-    assert runtime._device(settings.model_copy(update={"launcher": says})) == told
+    device = {"device_class": "gpu:sm100"}
+    says = (sys.executable, "-c", f"print('''{json.dumps(device)}'''); print('again')")
+    assert runtime._device(settings.model_copy(update={"launcher": says})) == device

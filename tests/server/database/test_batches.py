@@ -55,10 +55,10 @@ def test_any_order_batching_and_repetition_give_the_same_curve(database, run, de
     assert new == len(steps)
     with database.read() as session:
         at, columns = store.read(session, run, "train")
-        found = session.execute(select(Chunk.first_step, Chunk.last_step).order_by(Chunk.first_step)).all()
+        chunks = session.execute(select(Chunk.first_step, Chunk.last_step).order_by(Chunk.first_step)).all()
     assert at.tolist() == steps
     assert columns["loss"].tobytes() == np.array(values, np.float64).tobytes()
-    assert all(one.last_step < following.first_step for one, following in pairwise(found))
+    assert all(one.last_step < following.first_step for one, following in pairwise(chunks))
 
 
 def test_other_numbers_for_a_recorded_step_are_refused_and_nothing_is_written(database, run):

@@ -31,6 +31,6 @@ def test_cancel_ends_what_has_not_ended(database, recorded, state):
         assert session.get_one(Job, job_id).status == "cancelled"
 
 
-def test_an_unknown_job_is_not_found(database):
+def test_an_unknown_job_is_refused_by_its_id(database):
     with database.write() as session, pytest.raises(NotFoundError, match="j000000000000-0000000000"):
         cancel_job(session, "j000000000000-0000000000")

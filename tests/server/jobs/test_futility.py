@@ -72,19 +72,19 @@ def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
         assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 50
 
 
-def test_a_hopeless_pair_is_told_once_and_trains_on(database, live):
+def test_a_futile_pair_is_one_event_and_trains_on(database, live):
     job_id = live()
     for first in range(0, 600, 100):
         _record(database, job_id, first, first + 100, {"nvfp4": 0.3})
-        found = _watch(database, job_id)
-        if found:
+        futile = _watch(database, job_id)
+        if futile:
             break
-    assert found == ["nvfp4"]
+    assert futile == ["nvfp4"]
     assert _watch(database, job_id) == []
     with database.read() as session:
-        told = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
-    assert len(told) == 1
-    assert "hopeless after" in told[0].payload["message"]
+        emitted = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
+    assert len(emitted) == 1
+    assert "hopeless after" in emitted[0].payload["message"]
     assert set(_states(database, job_id).values()) == {("running", None)}
 
 

@@ -32,8 +32,8 @@ def waiting(database, make_job):
 
 
 def _worker(name, capability, device, now):
-    told = {"device_class": "cpu:x", "threads_per_run": 1, **device}
-    return Worker(id=name, name=name, capability=capability, slots=1, device=told, started_at=now, heartbeat_at=now)
+    registered = {"device_class": "cpu:x", "threads_per_run": 1, **device}
+    return Worker(id=name, name=name, capability=capability, slots=1, device=registered, started_at=now, heartbeat_at=now)
 
 
 def _can(**recipes):
@@ -56,16 +56,16 @@ def _can(**recipes):
     ],
 )
 def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, device, more, sentence):
-    said, taken = waiting(device, **more)
-    assert said.startswith(sentence), said
+    waits_for, taken = waiting(device, **more)
+    assert waits_for.startswith(sentence), waits_for
     assert not taken
 
 
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
-    said, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
-    assert said.endswith("processors of device class cpu:other, on which its first run began.")
+    waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
+    assert waits_for.endswith("processors of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
