@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from server import retention
 from server.database import store
 from server.database.tables import Chunk, Job, Run
-from server.jobs import retention
 from server.jobs.conclude import case_of, conclude
 from server.jobs.retention import drop, droppable
 
