@@ -23,7 +23,7 @@ from sqlalchemy import make_url
 from parity import criteria_from_mapping
 from server.database import store
 from server.database.sessions import Database
-from server.jobs import submit as jobs
+from server.jobs.submit import submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
@@ -169,7 +169,7 @@ def recorded(database: Database) -> Recorded:
         batch = generator.normal(0, 0.1, len(at))
         generator = np.random.default_rng(rerun) if rerun else generator
         with database.write() as session:
-            job = jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
             for run in job.runs:
                 gap = gaps.get(run.arm.name, 0.0)
                 loss = level + 1.5 * np.exp(-at / 100) + batch + gap + generator.normal(0, 0.001) + generator.normal(0, 0.01, len(at))

@@ -1,13 +1,9 @@
 """The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
 
-It is started anew for every run (never forked: jax's threads do not survive a fork), in a process group of its own, with
-its environment set before jax is imported. It ends when its input closes, so it can't outlive its supervisor.
-Under a launcher (`PARITY_LAUNCHER`) the request is its argument, and several of these processes may train one run together: the first
-reads, tells and ends as above, the others only take part and end with the launcher.
-Lines out: `{"kind": "manifest", …}` and `layers` (what the numbers by layer are called) once, `{"kind": "step", …}` for each
-step (the first says from where the run goes on), `note` for what a reader of the attempt should know, `profile`
-(training.profiling), `validation` (a held-out loss that came after its step), `alive` where there is nothing else to say for long,
-then `end`, `error` with a code, or `broke_off`: an error after which another attempt may succeed.
+Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set
+before jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the
+request is its argument, and several of these processes may train one run together: the first reads, writes and ends as above, the
+others only take part and end with the launcher. `workers.protocol` has the request and the messages.
 """
 
 from __future__ import annotations
@@ -19,8 +15,9 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from training.engines import maxtext
 from training.engines.maxtext_follow import ACTIVATION_STATISTICS
@@ -30,18 +27,19 @@ from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
 from training.switches import Switches
+from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
     from training.trainer.checkpoint import Checkpointing
     from training.trainer.data import Corpus
 
 CRASHED = 70
-Tell = Callable[[str, Mapping[str, Any]], None]
+Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Train the run on standard input, or in the argument; exit 0 when its end or its error was told."""
-    request = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
+    """Train the run on standard input, or in the argument; exit 0 once its end or its error was sent."""
+    request: TrainRequest = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
     own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
     if own.tells:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
@@ -52,36 +50,39 @@ def main() -> int:
     return 0
 
 
-def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Processes) -> None:
-    def tell(kind: str, values: Mapping[str, Any]) -> None:
+def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:
+    def send(message: Message) -> None:
         if own.tells:
-            out.write(json.dumps({"kind": kind, **values}) + "\n")
+            out.write(json.dumps(message) + "\n")
             out.flush()
-        elif kind == "error":
-            sys.stderr.write(f"process {own.number} of {own.count}: {values['message']}\n")
+        elif message["kind"] == "error":
+            sys.stderr.write(f"process {own.number} of {own.count}: {message['message']}\n")
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
-        for step in engine(spec, request, tell, own):
-            tell("step", dataclasses.asdict(step))
+        for step in engine(spec, request, send, own):
+            send({"kind": "step", "values": cast("StepValues", dataclasses.asdict(step))})
     except OSError as error:
-        tell("error", {"code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
+        send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:
         # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
         code, may_pass = getattr(error, "code", None), getattr(error, "transient", False)
         if not isinstance(code, str) or (may_pass and not own.tells):  # the launcher ends the others with one that fails
             raise
-        tell("broke_off" if may_pass else "error", {"code": code, "message": str(error)})
+        if may_pass:
+            send({"kind": "broke_off", "code": code, "message": str(error)})
+        else:
+            send({"kind": "error", "code": code, "message": str(error)})
     else:
-        tell("end", {})
+        send({"kind": "end"})
 
 
-def _own_engine(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
+def _own_engine(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
     with distributed.joined(own):
-        yield from _trained(spec, request, tell, own)
+        yield from _trained(spec, request, send, own)
 
 
-def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
+def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
     # Imported here: the core must be chosen before jax counts the processors.
     import jax  # noqa: PLC0415
 
@@ -97,15 +98,14 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
             f"devices is {spec.devices}, expected {jax.device_count()}: the launcher started {own.count} processes with so many devices"
         )
     corpus = data.load(spec.data)
-    tell("manifest", {"manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
-    tell("layers", {"layers": layer_names(spec.model.n_layers), "operands": OPERANDS, "statistics": STATISTICS})
+    send({"kind": "manifest", "manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
+    names = layer_names(spec.model.n_layers)
+    send({"kind": "layers", "layers": [*names], "operands": [*OPERANDS], "statistics": [*STATISTICS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.tells else 0)
-    yield from profiling.profiled(
-        _steps(spec, corpus, plan, tell, own), tracing, lambda step, values: tell("profile", {"step": step, **values})
-    )
+    yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
 
 
-def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, tell: Tell, own: Processes) -> Iterator[StepStats]:
+def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: Processes) -> Iterator[StepStats]:
     from training.trainer import loop  # noqa: PLC0415
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
@@ -116,24 +116,24 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, tell: Tell, own: 
     try:
         yield from loop.train(spec, corpus, checkpointing=plan)
     except CheckpointRefusedError as refused:
-        # Raised before the first step. What was trained with other code or libraries is trained again as a whole.
-        tell("note", {"message": f"trained anew from step 0: {refused}"})
+        # Raised before the first step. A checkpoint of other code or libraries is not continued.
+        send({"kind": "note", "message": f"trained again from step 0: {refused}"})
         shutil.rmtree(plan.folder)
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 
 def _processes(own: Processes) -> dict[str, str]:
-    """What a run's manifest says of several processes: the order of their sums decides bits."""
+    """The entry of several processes in a run's manifest: the order of their sums decides bits."""
     return {"processes": str(own.count)} if own.count > 1 else {}
 
 
-def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Processes) -> Iterator[StepStats]:
+def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    tell("manifest", {"manifest": maxtext.manifest(spec) | _processes(own)})
+    send({"kind": "manifest", "manifest": maxtext.manifest(spec) | _processes(own)})
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
-        # Earlier than the supervisor, which would say the same without the end of MaxText's log.
+        # Earlier than the supervisor, whose message would lack the end of MaxText's log.
         silence_seconds=0.9 * request["silence_seconds"],
         processes=own,
     )
@@ -141,16 +141,20 @@ def _maxtext(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     for step in maxtext.train(
         spec,
         place,
-        note=lambda text: tell("note", {"message": text}),
-        profile=lambda step, values: tell("profile", {"step": step, **values}),
-        validated=lambda step, loss: tell("validation", {"step": step, "loss": loss}),
-        alive=lambda: tell("alive", {}),
+        note=lambda text: send({"kind": "note", "message": text}),
+        profile=partial(_send_profile, send),
+        validated=lambda step, loss: send({"kind": "validation", "step": step, "loss": loss}),
+        alive=lambda: send({"kind": "alive"}),
     ):
         if step.layers and not named:
             named = True
             names = [str(layer) for layer in range(len(step.layers))]
-            tell("layers", {"layers": names, "operands": ["output"], "statistics": ACTIVATION_STATISTICS})
+            send({"kind": "layers", "layers": names, "operands": ["output"], "statistics": [*ACTIVATION_STATISTICS]})
         yield step
+
+
+def _send_profile(send: Send, step: int, columns: Mapping[str, float]) -> None:
+    send({"kind": "profile", "step": step, "columns": dict(columns)})
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:

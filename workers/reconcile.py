@@ -1,4 +1,4 @@
-"""What a crash left behind, put right from the database alone: runs of dead workers, lost doorbells, unjudged jobs."""
+"""Repairs what a crash left behind, from the database alone: runs of dead workers, lost doorbells, unjudged jobs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def conclude_ended(database: Database) -> None:
 
 
 def watch_running(database: Database) -> None:
-    """Ask of every running job whether a pair of it is beyond hope."""
+    """Look for futile pairs in every running job."""
     with database.read() as session:
         running = session.scalars(select(Job.id).where(Job.status == "running")).all()
     for job_id in running:

@@ -1,7 +1,7 @@
-"""From a live trainer into the record: the only writer of a run's metrics.
+"""Writes the steps of a running trainer to the database: the only writer of a run's metrics.
 
 Steps are gathered and written about once a second, in one transaction with the fence, the progress and the event that
-tells open pages. NaN and Inf are data like any other.
+updates open pages. NaN and Inf are data like any other.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from server.database.sessions import Database
 from server.database.tables import Attempt
 from workers import lease
 from workers.lease import Claim
+from workers.protocol import StepValues
 
 _COLUMNS = (
     "loss",
@@ -34,7 +35,7 @@ _COLUMNS = (
     "data_wait_seconds",
     "nonfinite_inputs",
 )
-_WHERE_TOLD = ("tflops_per_device",)  # recorded of a run whose first steps tell it
+_OPTIONAL = ("tflops_per_device",)  # recorded if the first steps of a run have it
 KINDS = ("train", "validation", "layer_grad_norm", "layers")
 _SPEED_WINDOW_SECONDS = 10.0
 
@@ -46,7 +47,7 @@ class Recorder:
         self._database = database
         self._held = held
         self._lease_seconds = lease_seconds
-        self._steps: list[Mapping[str, Any]] = []
+        self._steps: list[StepValues] = []
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = 0
         self._begun = False
@@ -55,12 +56,12 @@ class Recorder:
         self._layer_columns: Sequence[str] = ()
 
     def name_layers(self, layers: Sequence[str], operands: Sequence[str], statistics: Sequence[str]) -> None:
-        """Say what the numbers by layer of every later step are called: columns `layer` and `layer/operand/statistic`."""
+        """Name the statistics by layer of every later step: columns `layer` and `layer/operand/statistic`."""
         self._layers = layers
         self._layer_columns = [f"{layer}/{operand}/{statistic}" for layer in layers for operand in operands for statistic in statistics]
 
-    def add(self, step: Mapping[str, Any]) -> None:
-        """Take one step's statistics (the fields of `training.statistics.StepStats`)."""
+    def add(self, step: StepValues) -> None:
+        """Add one step, to be written by the next flush."""
         self._steps.append(step)
 
     def flush(self) -> None:
@@ -72,8 +73,8 @@ class Recorder:
             return
         last = steps[-1]
         if not self._columns:
-            told = (name for name in _WHERE_TOLD if any(math.isfinite(step.get(name, math.nan)) for step in steps))
-            self._columns = (*_COLUMNS, *told)
+            optional = (name for name in _OPTIONAL if np.isfinite(_column(steps, name)).any())
+            self._columns = (*_COLUMNS, *optional)
         speed = self._speed(last["step"])
         with self._database.write() as session:
             lease.renew(
@@ -85,7 +86,7 @@ class Recorder:
                 steps_per_second=speed,
             )
             store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in self._columns})
-            for kind, seen, columns in self._beside(steps):
+            for kind, seen, columns in self._other_kinds(steps):
                 store.append(session, held.run_id, kind, held.epoch, _steps(seen), columns)
             if not self._begun:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
@@ -98,8 +99,8 @@ class Recorder:
             # In a transaction of its own: a write whose commit was not confirmed is made again, and must find its chunk where it was.
             self.seal()
 
-    def beside(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Write one row of a kind of its own: what a run's profile says, or a held-out loss that came after its step was told."""
+    def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Write one row of another kind at once: a profile, or a validation loss that came after its step was recorded."""
         held = self._held
         columns = {name: np.array([value], np.float64) for name, value in values.items()}
         with self._database.write() as session:
@@ -114,8 +115,8 @@ class Recorder:
                 store.seal(session, self._held.run_id, kind, self._held.epoch)
         self._unsealed = 0
 
-    def _beside(self, steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Sequence[Mapping[str, Any]], store.Columns]]:
-        """What else is recorded of these steps: (kind, the steps that have it, columns)."""
+    def _other_kinds(self, steps: Sequence[StepValues]) -> Iterator[tuple[str, Sequence[StepValues], store.Columns]]:
+        """The records of other kinds than `train` that these steps have: (kind, the steps that have it, columns)."""
         validated = [step for step in steps if step["validation_loss"] is not None]
         if validated:
             yield "validation", validated, {"loss": _column(validated, "validation_loss")}
@@ -137,9 +138,10 @@ class Recorder:
         return (step - first) / (now - began) if step > first else None
 
 
-def _steps(steps: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _steps(steps: Sequence[StepValues]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array([step["step"] for step in steps], np.int64)
 
 
-def _column(steps: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([step[name] for step in steps], np.float64)
+def _column(steps: Sequence[StepValues], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The values (n,) of a field of these steps, NaN where a step lacks it."""
+    return np.array([step.get(name, math.nan) for step in steps], np.float64)

@@ -23,7 +23,7 @@ from server.database.sessions import Database
 from server.database.tables import Worker
 from server.jobs import retention
 from server.jobs.conclude import conclude
-from server.jobs.stale import end_silent
+from server.jobs.stale import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import provenance
 from workers import data_roots, lease, reconcile, supervisor, webhooks
@@ -56,7 +56,7 @@ class Runtime:
         )
         self._threads = [threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)]
         # A thread of its own: an address that hangs must not delay the heartbeat.
-        self._threads.append(threading.Thread(target=self._keep_telling, name="webhooks", daemon=True))
+        self._threads.append(threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
@@ -77,12 +77,12 @@ class Runtime:
             self._bell.notify_all()
 
     def stop(self) -> None:
-        """Tell the trainers to stop; their runs are given back."""
+        """Stop the trainers; their runs are given back."""
         self._stopping.set()
         self.ring()
 
     def sign_off(self) -> None:
-        """Say that this worker is gone; call when its last trainer has stopped."""
+        """Register that this worker is gone; call when its last trainer has stopped."""
         for thread in self._threads:
             thread.join()
         with self._database.write() as session:
@@ -112,12 +112,12 @@ class Runtime:
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
-            refused = data_roots.refusal(self._settings.data_roots, held.spec)
-            if refused is None:
+            refusal = data_roots.refusal(self._settings.data_roots, held.spec)
+            if refusal is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)
             else:
                 with self._database.write() as session:
-                    lease.end(session, held, "failed", code=data_roots.CODE, message=refused)
+                    lease.fail(session, held, code=data_roots.CODE, message=refusal)
         conclude(self._database, held.job_id)
         return True
 
@@ -135,8 +135,8 @@ class Runtime:
                 _log.exception("housekeeping failed and will be tried again")
             self._stopping.wait(self._settings.heartbeat_seconds)
 
-    def _keep_telling(self) -> None:
-        """Send what webhooks are to be told, now and then."""
+    def _keep_delivering(self) -> None:
+        """Send the due deliveries of webhooks, again and again."""
         while not self._stopping.is_set():
             try:
                 webhooks.deliver_due(self._settings, self._database, self._stopping.is_set)
@@ -148,7 +148,7 @@ class Runtime:
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
         self._register_trainer()
-        end_silent(self._settings, self._database)
+        mark_or_fail_stale(self._settings, self._database)
         reconcile.watch_running(self._database)
         reconcile.conclude_ended(self._database)
         if time.monotonic() >= self._next_retention:
@@ -156,7 +156,7 @@ class Runtime:
             self._next_retention = time.monotonic() + _RETENTION_SECONDS
 
     def _register_trainer(self) -> None:
-        """Say it when the trainer changed under this worker: each run starts a process anew, with what is installed then."""
+        """Register a changed trainer: each run starts a new process, with the libraries that are installed then."""
         device = self._worker.device | {"trainer": _trainer(self._settings)}
         if device != self._worker.device:
             with self._database.write() as session:
@@ -169,8 +169,8 @@ def _trainer(settings: Settings) -> dict[str, str]:
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    """What the machine is that trains, asked in a process of its own: the worker must not import jax."""
-    told = subprocess.run(
+    """This machine's device, measured in a process of its own: the worker must not import jax."""
+    process = subprocess.run(
         command(settings, "training.device", "--json"),
         cwd=CHECKOUT,
         env=environment(settings, Slot()),
@@ -178,7 +178,7 @@ def _device(settings: Settings) -> dict[str, Any]:
         capture_output=True,
         text=True,
     )
-    if told.returncode:
-        raise RuntimeError(f"`python -m training.device` ended with status {told.returncode}: {told.stderr[-2000:]}")
-    device: dict[str, Any] = json.loads(told.stdout.splitlines()[0])  # each of a launcher's processes says it
+    if process.returncode:
+        raise RuntimeError(f"`python -m training.device` ended with status {process.returncode}: {process.stderr[-2000:]}")
+    device: dict[str, Any] = json.loads(process.stdout.splitlines()[0])  # each of a launcher's processes prints it
     return device

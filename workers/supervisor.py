@@ -1,4 +1,4 @@
-"""Train one claimed run in a child process and record it: takes its messages, flushes, renews, limits, cancels, ends.
+"""Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
 
 The supervisor never imports jax. Whatever ends the run (cancel, a lost lease, a limit, shutdown, a full disk) kills the
 training process with its whole group.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
@@ -24,10 +24,13 @@ from sqlalchemy.exc import OperationalError
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
-from server.database.tables import Attempt, AttemptState, Run, RunState
+from server.database.tables import Attempt, Job, Run
+from server.jobs.fingerprint import unlike_named
+from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
-from workers import lease, settle, trainer
+from workers import lease, trainer
 from workers.lease import Claim, LeaseLostError
+from workers.protocol import CheckpointRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.trainer import Trainer
@@ -70,7 +73,7 @@ class Supervisor:
         settings, held = self._settings, self._held
         log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        request = {
+        request: TrainRequest = {
             "core": slot.core,
             "spec": dataclasses.asdict(held.spec),
             "checkpoints": self._checkpoint_request(),
@@ -80,16 +83,16 @@ class Supervisor:
         }
         with trainer.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
-                # Asked before the block ends, because its end kills the process.
+                # Read before the block ends, because its end kills the process.
                 released = self._stopping.is_set()
                 why = "the worker was stopped" if released else process.how_it_ended()
                 self.give_back(why, "released" if released else "crashed")
 
-    def give_back(self, why: str, attempt: AttemptState) -> None:
+    def give_back(self, why: str, attempt: BrokenAttempt) -> None:
         """Put the run back into the queue, or fail it when it broke too often."""
         held = self._held
         with self._database.write() as session:
-            run = session.get_one(Run, held.run_id)
+            run = session.get_one(Run, held.run_id, with_for_update=True)
             if run.epoch == held.epoch:
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
 
@@ -100,8 +103,8 @@ class Supervisor:
         if ended:
             shutil.rmtree(self._checkpoints, ignore_errors=True)
 
-    def _checkpoint_request(self) -> dict[str, Any]:
-        """Where checkpoints are, and the step that none may be ahead of: what is not recorded must be trained again."""
+    def _checkpoint_request(self) -> CheckpointRequest:
+        """Where checkpoints are, and the step that none may be ahead of: steps that are not recorded must be trained again."""
         with self._database.read() as session:
             steps, _ = store.read(session, self._held.run_id, "train", [])
         # The first step that the record lacks. Steps are recorded in order, so a hole can only come from a damaged record.
@@ -109,7 +112,7 @@ class Supervisor:
         return {"folder": str(self._checkpoints), "seconds": self._settings.checkpoint_seconds, "resume_at_most": recorded}
 
     def _follow(self, process: Trainer) -> bool:
-        """Record what the process says; True once the run has ended in the record, False when it broke off or we stop."""
+        """Record the process's messages; True once the run has ended in the record, False when it broke off or we stop."""
         settings, limits = self._settings, self._limits(process)
         next_flush = next_beat = 0.0
         steps_waiting = False
@@ -120,9 +123,9 @@ class Supervisor:
                 if message is None:
                     return False
                 if message["kind"] == "step":
-                    self._recorder.add(message)
+                    self._recorder.add(message["values"])
                     steps_waiting = True
-                elif self._told(message):
+                elif self._act_on(message):
                     return True
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
@@ -131,38 +134,35 @@ class Supervisor:
                 next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
                 broken = next(limits)
                 if broken is not None:
-                    self._end("failed", *broken)
+                    self._fail(*broken)
                     return True
             if now - heard > settings.silence_seconds:
                 self.give_back(f"its training process said nothing for {settings.silence_seconds:g} s and was killed as hung", "crashed")
                 return True
         return False
 
-    def _told(self, message: Mapping[str, Any]) -> bool:
-        """Act on a message that is no step; True when it ended the run."""
-        match message:
-            case {"kind": "manifest", "manifest": manifest}:
-                return self._settled(manifest)
-            case {"kind": "layers", "layers": layers, "operands": operands, "statistics": statistics}:
-                self._recorder.name_layers(layers, operands, statistics)
-            case {"kind": "profile", "step": step, **values}:
-                self._retried(partial(self._recorder.beside, "profile", step, values))
-            case {"kind": "validation", "step": step, **values}:
-                self._retried(partial(self._recorder.beside, "validation", step, values))
-            case {"kind": "note", "message": text}:
-                self._retried(partial(self._record_note, text))
-            case {"kind": "broke_off", "message": text}:
-                self._retried(self._recorder.flush)
-                self.give_back(text, "crashed")
-                return True
-            case {"kind": "end"}:
-                self._end("finished")
-                return True
-            case {"kind": "error", "code": code, "message": text}:
-                # A run that diverged has told us what we asked: its curve ends in NaN, and the judge reads that.
-                # One whose record has a gap was trained to its end: the judge sees the gap.
-                self._end("finished" if code in ("DIVERGED", "METRICS_GAP") else "failed", code, text)
-                return True
+    def _act_on(self, message: Message) -> bool:
+        """Act on a message that is not a step; True when it ended the run."""
+        if message["kind"] == "manifest":
+            return self._record_manifest(message["manifest"])
+        if message["kind"] == "layers":
+            self._recorder.name_layers(message["layers"], message["operands"], message["statistics"])
+        elif message["kind"] == "profile":
+            self._retried(partial(self._recorder.write_row, "profile", message["step"], message["columns"]))
+        elif message["kind"] == "validation":
+            self._retried(partial(self._recorder.write_row, "validation", message["step"], {"loss": message["loss"]}))
+        elif message["kind"] == "note":
+            self._retried(partial(self._write_note, message["message"]))
+        elif message["kind"] == "broke_off":
+            self._retried(self._recorder.flush)
+            self.give_back(message["message"], "crashed")
+            return True
+        elif message["kind"] == "end":
+            self._finish()
+            return True
+        elif message["kind"] == "error":
+            self._end_with_error(message["code"], message["message"])
+            return True
         return False
 
     def _limits(self, process: Trainer) -> Iterator[tuple[str, str] | None]:
@@ -182,20 +182,17 @@ class Supervisor:
                 broken = ("TIME_LIMIT", f"the run trained for longer than the {allowed:.0f} s that were left to it; {remedy}")
             yield broken
 
-    def _settled(self, manifest: Mapping[str, str]) -> bool:
-        """Record what the run is; True where that ends it: an equal one was trained before, or it doesn't fit its job's baseline."""
-        ended = self._retried(partial(self._record_manifest, manifest))
-        with self._database.read() as session:
-            reason = None if ended else settle.refusal(session, self._held, manifest)
-        if reason is not None:
-            self._retried(partial(self._refuse, reason))
-        return ended or reason is not None
-
-    def _refuse(self, reason: str) -> None:
-        with self._database.write() as session:
-            settle.refuse(session, self._held, reason)
-
     def _record_manifest(self, manifest: Mapping[str, str]) -> bool:
+        """Record the manifest; True where that ends the run: an equal run's curve is reused, or it differs from its job's baseline."""
+        if self._retried(partial(self._write_manifest, manifest)):
+            return True
+        with self._database.read() as session:
+            difference = unlike_named(session.get_one(Job, self._held.job_id), manifest)
+        if difference is not None:
+            self._retried(partial(self._write_failed_job, difference))
+        return difference is not None
+
+    def _write_manifest(self, manifest: Mapping[str, str]) -> bool:
         """True where the run ended with the curve of an equal one."""
         held, fingerprint = self._held, _fingerprint(self._held, manifest)
         with self._database.write() as session:
@@ -203,21 +200,44 @@ class Supervisor:
             session.execute(
                 update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
             )
-            return settle.reused(session, held, fingerprint)
+            return lease.finish_with_equal_run(session, held, fingerprint)
 
-    def _record_note(self, text: str) -> None:
+    def _write_note(self, text: str) -> None:
         held = self._held
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds)
             session.execute(update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(message=text))
 
-    def _end(self, state: RunState, code: str | None = None, message: str | None = None) -> None:
-        def write() -> None:
-            with self._database.write() as session:
-                lease.end(session, self._held, state, code=code, message=message)
+    def _write_failed_job(self, reason: str) -> None:
+        with self._database.write() as session:
+            lease.fail_with_job(session, self._held, reason)
 
-        for step in (self._recorder.flush, self._recorder.seal, write):
-            self._retried(step)
+    def _end_with_error(self, code: str, message: str) -> None:
+        """A run that diverged or has a gap is finished: the judge reads the NaN or the gap in its curve. Others have failed."""
+        if code in ("DIVERGED", "METRICS_GAP"):
+            self._finish(code, message)
+        else:
+            self._fail(code, message)
+
+    def _finish(self, code: str | None = None, message: str | None = None) -> None:
+        self._write_last_steps()
+        self._retried(partial(self._write_finished, code, message))
+
+    def _fail(self, code: str, message: str) -> None:
+        self._write_last_steps()
+        self._retried(partial(self._write_failed, code, message))
+
+    def _write_last_steps(self) -> None:
+        self._retried(self._recorder.flush)
+        self._retried(self._recorder.seal)
+
+    def _write_finished(self, code: str | None, message: str | None) -> None:
+        with self._database.write() as session:
+            lease.finish(session, self._held, code=code, message=message)
+
+    def _write_failed(self, code: str, message: str) -> None:
+        with self._database.write() as session:
+            lease.fail(session, self._held, code=code, message=message)
 
     def _retried(self, write: Callable[[], Written]) -> Written:
         """Write, and try again while the database is busy or away: training goes on meanwhile, and the fence keeps it honest."""

@@ -1,4 +1,4 @@
-"""One training process: started in a group of its own, listened to, measured, and gone with all its children at the end."""
+"""One training process: starts it in its own process group, reads its messages, measures it, and kills the whole group at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,31 +13,30 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from server.settings import CHECKOUT, Settings
+from workers.protocol import Message, TrainRequest
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 50
 _EXIT_SECONDS = 5.0
 _TERMINATE_SECONDS = 15.0
 _CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
-_REPORT_SECONDS = 120.0  # for Nsight Systems to write its report after the process has ended
 
 
 class Trainer:
-    """A running training process. Its messages are JSON objects, `None` after the last."""
+    """A running training process. `None` follows its last message."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
         self._log = log
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._messages: queue.Queue[Message | None] = queue.Queue()
         threading.Thread(target=self._pump, name=f"run-{process.pid}", daemon=True).start()
 
-    def messages(self, seconds: float) -> Iterator[dict[str, Any] | None]:
-        """Everything that has come, after waiting at most so long for the first."""
+    def messages(self, seconds: float) -> Iterator[Message | None]:
+        """All messages that have come, after waiting at most `seconds` for the first."""
         try:
             yield self._messages.get(timeout=seconds)
             while True:
@@ -87,40 +85,23 @@ class Trainer:
 
 
 def command(settings: Settings, *arguments: str) -> list[str]:
-    """The command that starts a module of ours as a run's process starts, under the launcher where there is one."""
-    return [*settings.launcher, *_ours(settings, *arguments)]
-
-
-def _ours(settings: Settings, *arguments: str) -> list[str]:
-    return [(settings.launcher_python if settings.launcher else "") or sys.executable, "-m", *arguments]
-
-
-def nsys(settings: Settings, artifacts: str) -> list[str]:
-    """What records a process with Nsight Systems into the folder of a run's profiles; empty where it is not asked for or not there."""
-    if not settings.nsys:
-        return []
-    found = shutil.which("nsys")
-    if found is None:
-        _log.warning("PARITY_NSYS is set and nsys is not on the PATH of this worker; the run is not recorded")
-        return []
-    Path(artifacts).mkdir(parents=True, exist_ok=True)
-    options = ("--trace=cuda,nvtx,osrt,cublas,cudnn", "--force-overwrite=true", f"--output={artifacts}/nsys-%h-%p")
-    return [found, "profile", *options]
+    """The command that starts one of our modules the way a run is started, under the launcher if there is one."""
+    python = (settings.launcher_python if settings.launcher else "") or sys.executable
+    return [*settings.launcher, python, "-m", *arguments]
 
 
 @contextmanager
-def started(settings: Settings, request: Mapping[str, Any], environment: Mapping[str, str], log_path: Path) -> Iterator[Trainer]:
-    """A training process that was given its request, and is gone when the block ends, its whole group with it.
+def started(settings: Settings, request: TrainRequest, environment: Mapping[str, str], log_path: Path) -> Iterator[Trainer]:
+    """Start a training process with its request; the end of the block kills it with its whole group.
 
-    Under a launcher the request is an argument, since not every one gives standard input to all of its processes; the launcher is asked
-    to end before it is killed, because what it started elsewhere ends with it only then.
+    Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes; and the launcher
+    gets SIGTERM before it is killed, because only then it ends the processes that it started on other machines.
     """
-    told = json.dumps(request)
+    line = json.dumps(request)
     launched = bool(settings.launcher)
-    recorder = nsys(settings, request["artifacts"])
     with log_path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*settings.launcher, *recorder, *_ours(settings, "workers.child", *([told] if launched else []))],
+            command(settings, "workers.child", *([line] if launched else [])),
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,
@@ -135,12 +116,12 @@ def started(settings: Settings, request: Mapping[str, Any], environment: Mapping
     try:
         with suppress(BrokenPipeError):  # it ended already; its messages and its status say why
             if not launched:
-                stdin.write(told + "\n")
+                stdin.write(line + "\n")
                 stdin.flush()
         yield Trainer(process, log_path)
     finally:
-        if launched or recorder:
-            _ask_to_end(process, _REPORT_SECONDS if recorder else _CLOSE_SECONDS)
+        if launched:
+            _terminate(process)
         with suppress(ProcessLookupError):  # it had ended already, with all its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -148,13 +129,13 @@ def started(settings: Settings, request: Mapping[str, Any], environment: Mapping
             stdin.close()
 
 
-def _ask_to_end(process: subprocess.Popen[str], seconds: float) -> None:
-    """Close the input, which ends our own process; wait so long for what stands around it, then tell that to end and wait again."""
+def _terminate(process: subprocess.Popen[str]) -> None:
+    """Close the input, which ends our own process; then wait for the launcher around it, and send it SIGTERM if it stays."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
+        process.wait(_CLOSE_SECONDS)
         return
     process.terminate()
     with suppress(subprocess.TimeoutExpired):

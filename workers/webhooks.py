@@ -1,7 +1,7 @@
-"""Send what webhooks are to be told: signed JSON by POST, as the Standard Webhooks specification (1.0.0) says.
+"""Sends due deliveries to webhooks: signed JSON by POST, following the Standard Webhooks specification (1.0.0).
 
 The name is looked up here, its addresses are checked, and the connection goes to the address that was checked, so that a name whose
-address changes in between leads nowhere else. No redirect is followed, no proxy is asked, and of the answer only its status is read.
+address changes in between leads nowhere else. No redirect is followed, no proxy is used, and only the status of the answer is read.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
 
 
 def _about(job: Job, base: str) -> dict[str, Any]:
-    """What is told of a job that has ended; its message is not, because the end of a log may be in it."""
+    """The part of a delivery about its job. The job's message stays out, because it may contain the end of a log."""
     summary = job_summary(job)
     own = f"{base}/api/v1/jobs/{job.id}"
     return {
@@ -115,10 +115,10 @@ def send(parcel: Parcel, *, to_private: bool) -> tuple[int | None, str | None]:
     name = _name(url)
     try:
         # The resolver has its own time limit, beside the ten seconds of all that follows.
-        found = socket.getaddrinfo(name, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
+        places = socket.getaddrinfo(name, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return None, f"the address of {name} could not be found: {error}"
-    addresses = list(dict.fromkeys(str(place[4][0]) for place in found))
+    addresses = list(dict.fromkeys(str(place[4][0]) for place in places))
     for address in addresses:
         problem = webhooks.address_problem(ipaddress.ip_address(address), url.scheme, to_private=to_private)
         if problem:
@@ -158,7 +158,7 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
                 continue
             await answer.aclose()
             return answer.status_code
-    raise AssertionError("a name that was found has an address")
+    raise AssertionError("a name that was resolved has an address")
 
 
 def _name(url: httpx2.URL) -> str:

@@ -63,8 +63,7 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
     names = [name for name in store.names(session, run_id, kind) if name.endswith(ending)]
     layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
     columns = [layer + ending for layer in layers]
-    table = store.join([*store.tables(session, run_id, kind, first_step, last_step, columns)], columns)
-    steps = table["step"].astype(np.int64)
+    steps, table = store.read_range(session, run_id, kind, first_step, last_step, columns)
     edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
     starts, ends = edges[:-1], edges[1:]
     grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))

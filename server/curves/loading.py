@@ -81,8 +81,8 @@ def loss_curves(
 
 
 def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, names: list[str]) -> Curve:
-    columns = store.join([*store.tables(session, run.id, "train", first_step, last_step, names)], names)
-    steps, loss = columns.pop("step").astype(np.int64), columns.pop("lm_loss")
+    steps, columns = store.read_range(session, run.id, "train", first_step, last_step, names)
+    loss = columns.pop("lm_loss")
     label = f"{run.arm.name} replicate {run.replicate}"
     return curve_from_arrays(
         steps, loss, columns=_recorded(columns), label=label, seed=run.seed, replicate=run.replicate, recipe=run.arm.stated_recipe

@@ -1,6 +1,6 @@
 """Which steps of a run have come and which are missing, from the ranges of its chunks alone.
 
-Trainers log every step or every n-th, so a gap is told by the most common distance between logged steps (the stride). Only the
+Trainers log every step or every n-th, so a gap is a distance larger than the most common one between logged steps (the stride). Only the
 first step, the last step and the count of each chunk are read; a hole inside a chunk is placed between that chunk's ends.
 """
 
@@ -83,14 +83,14 @@ def stride_of(ranges: Sequence[Range]) -> int | None:
 
 
 def _gaps(ranges: Sequence[Range], stride: int) -> list[Gap]:
-    found = []
+    gaps = []
     for position, one in enumerate(ranges):
         inside = (one.last_step - one.first_step) // stride + 1 - one.count
         if inside > 0:
-            found.append(Gap(first_step=one.first_step, last_step=one.last_step, missing=inside))
+            gaps.append(Gap(first_step=one.first_step, last_step=one.last_step, missing=inside))
         if position + 1 < len(ranges):
             distance = ranges[position + 1].first_step - one.last_step
             if distance > stride:
                 missing = (distance - 1) // stride
-                found.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
-    return found
+                gaps.append(Gap(first_step=one.last_step + stride, last_step=one.last_step + missing * stride, missing=missing))
+    return gaps

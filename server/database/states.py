@@ -1,7 +1,8 @@
-"""The states of jobs, runs and attempts, the legal moves between them, and the one way to move.
+"""The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that makes one.
 
-A move is a compare-and-set: it names the states that it starts from, and whoever comes second changes nothing. An arm has
-no state of its own: it is what its runs are. `docs/protocol.md` shows this table, and a test holds the two together.
+A move names the states that it starts from, and whoever comes second changes nothing. Only `server.jobs.lifecycle` calls these
+functions, because a move is more than its row: it ends the attempt and emits an event. An arm has no state of its own: it is what its
+runs are. `docs/protocol.md` shows these tables, and a test holds the two together.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, co
     """End a running attempt; False when it had ended. Call it in the transaction that moves the run."""
     starts = _checked(ATTEMPT_MOVES, ("running",), end)
     statement = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch, Attempt.state.in_(starts))
-    said = {} if message is None else {"message": message}  # a note of what happened in mid-attempt stays
-    return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **said))
+    noted = {} if message is None else {"message": message}  # a note from the middle of the attempt stays
+    return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **noted))
 
 
 def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:

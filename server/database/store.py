@@ -110,12 +110,19 @@ def _even_steps(piece: Piece) -> NDArray[np.float64]:
 
 
 def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None = None) -> tuple[NDArray[np.int64], Columns]:
-    """All steps of a run and the named columns (default: all), the newest attempt winning.
+    """All steps of a run and the named columns (default: all), as `read_range` returns them."""
+    return read_range(session, run_id, kind, names=names)
+
+
+def read_range(
+    session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf, names: Sequence[str] | None = None
+) -> tuple[NDArray[np.int64], Columns]:
+    """The steps of a run from first to last and the named columns (default: all) at them, the newest attempt winning.
 
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    joined = join([*tables(session, run_id, kind, names=names)], names)
+    joined = join([*tables(session, run_id, kind, first_step, last_step, names)], names)
     return joined.pop("step").astype(np.int64), joined
 
 
@@ -125,10 +132,10 @@ def curve_of(session: Session, run_id: str) -> str:
 
 
 def names(session: Session, run_id: str, kind: str) -> list[str]:
-    """The columns that a run has recorded, in the order of the alphabet."""
+    """The columns that a run has recorded, in alphabetical order."""
     own = curve_of(session, run_id)
-    found = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == own, ChunkColumn.kind == kind).distinct())
-    return sorted(set(found) - {"step"})
+    recorded = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == own, ChunkColumn.kind == kind).distinct())
+    return sorted(set(recorded) - {"step"})
 
 
 def tables(
@@ -182,11 +189,11 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
             )
             if names is not None:
                 statement = statement.where(ChunkColumn.name.in_(["step", *names]))
-            found: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
+            by_step: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
             for first, name, payload in session.execute(statement):
-                if first in found:
-                    found[first][name] = codec.decode(payload)
-            yield from (found[piece.first_step] for piece in some)
+                if first in by_step:
+                    by_step[first][name] = codec.decode(payload)
+            yield from (by_step[piece.first_step] for piece in some)
 
 
 def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:

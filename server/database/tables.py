@@ -44,7 +44,7 @@ class Base(DeclarativeBase):
 
 
 class Job(Base):
-    """A comparison that somebody asked for."""
+    """A comparison that somebody submitted."""
 
     __tablename__ = "jobs"
 
@@ -57,7 +57,7 @@ class Job(Base):
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
     criteria: Mapped[dict[str, Any]]
-    # What was asked for, by which judge, of which code revision (`jobs.config_hash`): equal hashes ask the same question.
+    # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes are the same question.
     config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
     revision: Mapped[str | None]
     # A run that trains for longer than this, all its attempts together, is failed; None: as long as the operator allows.
@@ -103,8 +103,8 @@ class Arm(Base):
     @property
     def stated_recipe(self) -> str:
         """The recipe with its switches, from whose name the judge reads whether the arm rounds stochastically."""
-        asked = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
-        return label(self.recipe, Switches(**asked.get("switches", {})))
+        spec = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
+        return label(self.recipe, Switches(**spec.get("switches", {})))
 
 
 class Run(Base):
@@ -200,7 +200,7 @@ class ChunkColumn(Base):
 
 
 class Verdict(Base):
-    """What the judge said of one candidate; `document` is its canonical JSON, byte for byte."""
+    """The judge's verdict on one candidate; `document` is its canonical JSON, byte for byte."""
 
     __tablename__ = "verdicts"
     __table_args__ = (UniqueConstraint("job_id", "candidate"),)
@@ -332,7 +332,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """An address that is told of events. Its secret signs what is sent, so it is stored as it is and told once, when it is made."""
+    """An address that receives events. Its secret signs them, so it is stored in the clear and shown once, when it is made."""
 
     __tablename__ = "webhooks"
 
@@ -344,7 +344,7 @@ class Webhook(Base):
 
 
 class WebhookDelivery(Base):
-    """An event that one webhook is told of; written in the event's own transaction. `job_id` is None for a test."""
+    """An event to be sent to one webhook; written in the event's own transaction. `job_id` is None for a test."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (Index("webhook_deliveries_by_due", "state", "next_attempt_at"),)

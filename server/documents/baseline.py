@@ -17,14 +17,13 @@ from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from server.curves import loading
 from server.database.clock import time_text
+from server.database.lookup import find_job
 from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run
 from server.documents.principals import principal_names
 from server.errors import InvalidError
 from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
-from server.jobs.submit import find as find_job
-from server.jobs.trainers import changed
-from server.jobs.workers import live_workers
+from server.jobs.workers import changed, live_workers
 
 _JOBS_NAMED = 20
 # Load options for a list of versions: three queries for all of them.

@@ -22,10 +22,11 @@ from parity.report.figures import draw_figure
 from parity.report.text import MARKS
 from parity.version import ENGINE_VERSION
 from parity.wording import signed
+from server.database.lookup import find_job
 from server.database.tables import Job, Verdict, is_id
 from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
-from server.jobs import submit as jobs
+from server.jobs.conclude import case_of
 from server.settings import Settings
 
 Kind = Literal["svg", "png", "pdf"]
@@ -50,7 +51,7 @@ def figure(session: Session, settings: Settings, job: Job, candidate: str | None
 
 
 def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocument, path: Path) -> None:
-    case = jobs.case(session, job)
+    case = case_of(session, job)
     runs = case.candidates[verdict.candidate]
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
@@ -72,7 +73,7 @@ class Badge:
 def badge(session: Session, job_or_name: str) -> Badge:
     """The badge of a job, or of the newest concluded job of this name; the worst candidate decides."""
     if is_id("j", job_or_name):
-        job: Job | None = jobs.find(session, job_or_name)
+        job: Job | None = find_job(session, job_or_name)
     else:
         newest = select(Job).where(Job.name == job_or_name, Job.status == "concluded").order_by(Job.id.desc()).limit(1)
         job = session.scalars(newest).first()

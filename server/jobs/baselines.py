@@ -1,4 +1,4 @@
-"""Named baselines: promote, attach controls, expire, and find the one that a job names. Plain functions of a session.
+"""Named baselines: promote, attach controls, expire, and look up the one that a job names. Plain functions of a session.
 
 A version is the sound runs of one finished arm, under a name and a number; what it is never changes. A job that names it takes its
 curves, or is refused with what differs. Reruns of it (`controls`, and members that the job does not take) go to the job's judge, which
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -21,14 +20,12 @@ from sqlalchemy.orm import Session
 from parity.judging.alignment import same_run
 from server.curves import loading
 from server.database import tables
+from server.database.lookup import find_job
 from server.database.tables import Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run
 from server.database.turns import take_turn
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs import submit as jobs
 from server.jobs.fingerprint import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
-from server.jobs.submit import Choice, Named
-from server.jobs.trainers import changed
-from server.jobs.workers import live_workers
+from server.jobs.workers import changed, live_workers
 from training.spec import JobSpec, RunSpec, capability
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -58,25 +55,27 @@ class BaselineChoice:
             raise InvalidError(f"baseline.version is {self.version}, expected a baseline.name beside it")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedBaseline:
+    """A promoted baseline whose curves a job reuses: its run for each replicate of the job's baseline arm, and the ids of its controls."""
+
+    baseline: Baseline
+    runs: Mapping[int, Run]
+    controls: Sequence[str]
+
+
 def find(session: Session, name: str, version: int | None = None) -> Baseline:
     """A version of a baseline, expired or not; without a number the newest. NotFoundError names it."""
     wanted = select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
-    found = session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
-    if found is None:
+    baseline = session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
+    if baseline is None:
         what = name if version is None else f"{name} version {version}"
         raise NotFoundError(f"there is no baseline {what!r}; `parity baseline list` lists them")
-    return found
+    return baseline
 
 
-def named_by(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> Choice | None:
-    """The promoted baseline that a job names, to be taken when the job is written; None where it names none."""
-    if choice is None or choice.name is None:
-        return None
-    return Choice(name=choice.name, version=choice.version, take=partial(resolve, session, choice, spec, lease_seconds))
-
-
-def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> Named | None:
-    """What a job takes of the baseline that it names; None where it names none. ConflictError says why it can't."""
+def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> NamedBaseline | None:
+    """Look up the baseline that a job names; None where it names none. ConflictError where the job can't reuse it."""
     if choice is None or choice.name is None:
         return None
     baseline = find(session, choice.name, choice.version)
@@ -85,11 +84,11 @@ def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, leas
         raise ConflictError(f"baseline {called(baseline)} has expired on {ended}: name another, or promote a newer one")
     members = [link.run for link in baseline.runs if link.role == "member"]
     specs = {run.id: run_spec(run) for run in members}
-    asked = [each for arm, each in spec.runs() if arm is spec.baseline]
-    runs = {each.replicate: _member(baseline, members, specs, each) for each in asked}
+    wanted = [each for arm, each in spec.runs() if arm is spec.baseline]
+    runs = {each.replicate: _member(baseline, members, specs, each) for each in wanted}
     _refuse_other_trainer(session, baseline, members[0], spec, lease_seconds)
     taken = {run.id for run in runs.values()}
-    return Named(baseline=baseline, runs=runs, controls=[link.run_id for link in baseline.runs if link.run_id not in taken])
+    return NamedBaseline(baseline=baseline, runs=runs, controls=[link.run_id for link in baseline.runs if link.run_id not in taken])
 
 
 def promote(session: Session, name: str, job_id: str, arm_name: str | None, reason: str, who: str, days: float | None) -> Baseline:
@@ -98,7 +97,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
     _check_reason(reason)
     if days is not None and not 0 < days <= _MOST_DAYS:
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}, or nothing for no expiry")
-    job = jobs.find(session, job_id)
+    job = find_job(session, job_id)
     arm = next((arm for arm in job.arms if arm_name in (None, arm.name)), None)
     if arm is None:
         raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
@@ -132,32 +131,32 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
     session.refresh(baseline, ["runs"])
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)
-    known = {link.run_id for link in baseline.runs}
-    there = [loading.losses(session, link.run) for link in baseline.runs]
+    ids = {link.run_id for link in baseline.runs}
+    curves = [loading.losses(session, link.run) for link in baseline.runs]
     problems: list[str] = []
-    found: list[Run] = []
+    controls: list[Run] = []
     for run in offered:
         trained = _locked(session, run)
         problem = _no_control(session, reference, trained)
-        drawn = loading.losses(session, trained)
-        if trained.id in known:
+        curve = loading.losses(session, trained)
+        if trained.id in ids:
             problems.append(f"run {trained.id} belongs to it already")
         elif problem:
             problems.append(problem)
-        elif any(same_run(drawn, other) for other in there):
+        elif any(same_run(curve, other) for other in curves):
             problems.append(f"run {trained.id} has the curve of one that belongs to it: take another replicate")
         else:
-            there.append(drawn)
-            found.append(trained)
-            known.add(trained.id)
-    if not found:
+            curves.append(curve)
+            controls.append(trained)
+            ids.add(trained.id)
+    if not controls:
         raise ConflictError(f"{target} has no run that is a control of {called(baseline)}: {'; '.join(problems[:3])}")
-    if len(known) > _MOST_CONTROLS:
-        raise ConflictError(f"{called(baseline)} would have {len(known)} runs, expected {_MOST_CONTROLS} at most")
-    baseline.runs.extend(BaselineRun(run_id=run.id, role="control") for run in found)
-    _note(session, baseline, "control", who, reason, f"runs {', '.join(run.id for run in found)} of {target}")
+    if len(ids) > _MOST_CONTROLS:
+        raise ConflictError(f"{called(baseline)} would have {len(ids)} runs, expected {_MOST_CONTROLS} at most")
+    baseline.runs.extend(BaselineRun(run_id=run.id, role="control") for run in controls)
+    _note(session, baseline, "control", who, reason, f"runs {', '.join(run.id for run in controls)} of {target}")
     session.flush()
-    return found
+    return controls
 
 
 def expire(session: Session, baseline: Baseline, reason: str, who: str) -> None:
@@ -180,17 +179,17 @@ def members(baseline: Baseline) -> list[Run]:
     return sorted((link.run for link in baseline.runs if link.role == "member"), key=lambda run: (run.seed, run.replicate))
 
 
-def _member(baseline: Baseline, members: Sequence[Run], specs: dict[str, RunSpec], asked: RunSpec) -> Run:
-    """The run of a baseline that was asked to do exactly this."""
+def _member(baseline: Baseline, members: Sequence[Run], specs: dict[str, RunSpec], wanted: RunSpec) -> Run:
+    """The run of a baseline that has exactly this specification."""
     for run in members:
-        if specs[run.id] == asked:
+        if specs[run.id] == wanted:
             return run
-    nearest = next((specs[run.id] for run in members if specs[run.id].replicate == asked.replicate), None)
+    nearest = next((specs[run.id] for run in members if specs[run.id].replicate == wanted.replicate), None)
     if nearest is None:
         there = ", ".join(str(spec.replicate) for spec in sorted(specs.values(), key=lambda spec: spec.replicate))
-        what = f"has replicates {there}, and this job's baseline asks for replicate {asked.replicate}: set baseline.replicates lower"
+        what = f"has replicates {there}, and this job's baseline asks for replicate {wanted.replicate}: set baseline.replicates lower"
     else:
-        what = f"was trained as something else: {in_words(spec_differences(nearest, asked), 'there', 'in this job')}"
+        what = f"was trained as something else: {in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
     raise ConflictError(f"baseline {called(baseline)} {what}")
 
 
@@ -208,13 +207,13 @@ def _refuse_other_trainer(session: Session, baseline: Baseline, member: Run, spe
 
 def _sound(session: Session, arm: Arm) -> list[Run]:
     """The trained runs of an arm; ConflictError names the first that can't stand for another."""
-    found = []
+    sound = []
     for run in arm.runs:
         trained = _locked(session, run)
         if reason := unsound(session, trained):
             raise ConflictError(f"arm {arm.name} of job {arm.job_id} can't be a baseline: {reason}")
-        found.append(trained)
-    return found
+        sound.append(trained)
+    return sound
 
 
 def _locked(session: Session, run: Run) -> Run:
@@ -235,9 +234,9 @@ def _offered(session: Session, target: str) -> list[Run]:
 
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:
     """Why a run is no rerun of a baseline, or None."""
-    asked, found = run_spec(reference), run_spec(run)
-    if not is_rerun(asked, found):
-        return f"run {run.id}: {in_words(spec_differences(asked, found, but=('replicate',)), 'in the baseline', 'in it')}"
+    baseline, rerun = run_spec(reference), run_spec(run)
+    if not is_rerun(baseline, rerun):
+        return f"run {run.id}: {in_words(spec_differences(baseline, rerun, but=('replicate',)), 'in the baseline', 'in it')}"
     differences = manifest_differences(reference.manifest or {}, run.manifest or {})
     if differences:
         return f"run {run.id} ran on something else: {in_words(differences, 'in the baseline', 'in it')}"

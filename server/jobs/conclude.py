@@ -1,25 +1,109 @@
-"""How a job comes to its end: its curves are read and judged outside any write, then the verdicts are written in one."""
+"""How a job comes to its end: its curves are judged outside any write, then its verdicts and its end are written in one transaction."""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity import Criteria, criteria_from_mapping
+from parity.judging.evidence import Case
+from server.curves import layer_snr, loading
+from server.database import clock
 from server.database.sessions import Database
-from server.jobs import submit as jobs
-from server.jobs.submit import Outcome
+from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.tables import Job, Run, Verdict, new_id
+from server.jobs import lifecycle
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or why it has none."""
+
+    verdicts: Sequence[tuple[Mapping[str, Any], str]]
+    code: str | None = None
+    message: str | None = None
+
+
 def conclude(database: Database, job_id: str) -> None:
-    """Judge a job and write its verdicts if all its runs have ended and nobody did. Safe to call at any time, twice too."""
+    """Judge a job and write its verdicts if all its runs have ended and nobody did. Safe to call at any time, and to repeat."""
     with database.read() as session:
-        if not jobs.ready_to_conclude(session, job_id):
+        if not ready_to_conclude(session, job_id):
             return
         try:
-            outcome = jobs.decide(session, job_id)
-        except Exception as error:  # noqa: BLE001 (whatever breaks the judge, the job must end and say so)
+            outcome = decide(session, job_id)
+        except Exception as error:  # noqa: BLE001 (whatever breaks the judge, the job must end with the reason)
             _log.exception("job %s could not be judged", job_id)
             outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"the curves are kept, but judging them failed: {error!r}")
     with database.write() as session:
-        jobs.conclude(session, job_id, outcome)
+        write_outcome(session, job_id, outcome)
+
+
+def ready_to_conclude(session: Session, job_id: str) -> bool:
+    """True when every run of the job has ended and nobody has concluded it."""
+    job = session.get_one(Job, job_id)
+    if job.status in JOB_ENDED:
+        return False
+    return session.scalar(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)) is None
+
+
+def decide(session: Session, job_id: str) -> Outcome:
+    """Judge the finished runs of a job, without writing. An arm without a finished run leaves nothing to judge."""
+    job = session.get_one(Job, job_id)
+    for arm in job.arms:
+        if not any(run.state == "finished" for run in arm.runs):
+            failed = next((run for run in arm.runs if run.state == "failed"), None)
+            why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
+            return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
+    documents = case_of(session, job).documents()
+    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    return Outcome(
+        verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
+        code=stopped.code if stopped else None,
+        message=stopped.message if stopped else None,
+    )
+
+
+def case_of(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
+    """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan."""
+    baseline, *candidates = job.arms
+    return Case(
+        baseline=loading.finished(session, baseline),
+        candidates={arm.name: loading.finished(session, arm) for arm in candidates},
+        criteria=criteria or criteria_from_mapping(job.criteria),
+        controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
+        planned_steps=job.spec["schedule"]["steps"],
+        layer_policy=job.spec["layer_policy"],
+        baseline_name=baseline.name,
+        layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
+    )
+
+
+def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
+    """Write a job's verdicts and its end; False where somebody else ended it first."""
+    now = clock.now(session)
+    rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
+    outcomes = {row.candidate: row.outcome for row in rows}
+    end: lifecycle.JobEnd = "concluded" if rows else "failed"
+    if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
+        return False
+    session.add_all(rows)
+    return True
+
+
+def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
+    return Verdict(
+        id=new_id("v"),
+        job_id=job_id,
+        candidate=document["candidate"]["name"],
+        outcome=document["verdict"],
+        document=text,
+        created_at=now,
+    )

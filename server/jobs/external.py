@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,12 @@ from sqlalchemy.orm import Session
 from server.database import batches, clock, events, store
 from server.database.batches import DifferentError
 from server.database.coverage import Coverage, coverage
-from server.database.states import RUN_ENDED, begin_attempt, end_attempt, move_job, move_run
-from server.database.tables import Attempt, AttemptState, Chunk, Run, RunState, is_id
-from server.errors import ConflictError, FieldProblem, InvalidError, NotFoundError, StaleAttemptError
+from server.database.lookup import find_run
+from server.database.states import RUN_ENDED
+from server.database.tables import Attempt, Chunk, Run, RunState
+from server.errors import ConflictError, FieldProblem, InvalidError, StaleAttemptError
+from server.jobs import lifecycle
 from server.jobs.fingerprint import unlike_named
-from server.logs import without_secrets
 from server.settings import Settings
 
 Kind = Literal["train", "validation"]
@@ -53,14 +54,6 @@ class Batch:
                 raise _wrong(f"columns/{name}", f"has {len(values)} values for {len(self.steps)} steps, expected one a step")
 
 
-def find(session: Session, run_id: str, *, lock: bool = False) -> Run:
-    """The run of this id; NotFoundError names the id."""
-    run = session.get(Run, run_id, with_for_update=lock or None) if is_id("r", run_id) else None
-    if run is None:
-        raise NotFoundError(f"there is no run {run_id!r}; the job's page and `parity status JOB` list its runs")
-    return run
-
-
 def covered(session: Session, run: Run) -> Coverage:
     """Which steps of a run have come, and which are missing."""
     return coverage(batches.ranges(session, run.id, "train"))
@@ -79,11 +72,11 @@ def attach(
 
     Args:
         manifest: what must agree between the arms: versions, device class, code revision.
-        recipe: what the trainer says that it trains; another than the arm's is refused.
-        after: attach only if this many attempts were made before (for what was recorded while the server was away).
-        key: what the trainer calls this attach. The same key again, as long as nobody attached after it, means the same attempt.
+        recipe: the recipe that the trainer trains; another than the arm's is refused.
+        after: attach only if this many attempts were made before (for steps that were recorded while the server was away).
+        key: the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt.
     """
-    run = find(session, run_id, lock=True)
+    run = find_run(session, run_id, lock=True)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
     if run.job.engine != "external":
@@ -96,23 +89,13 @@ def attach(
         return run
     if after is not None and after != run.epoch and not is_repeated:
         raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
-    now, epoch = clock.now(session), run.epoch + 1
     if run.state == "running":
-        move_run(session, run_id, ("running",), "awaiting_data", holder=run.epoch)
-        end_attempt(session, run_id, run.epoch, "lost", "SUPERSEDED", "another trainer attached to this run")
-    known = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
-    if reason := unlike_named(run.job, known):
+        lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run")
+    merged = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
+    if reason := unlike_named(run.job, merged):
         raise ConflictError(f"run {run_id} can't begin: {reason}")
-    fingerprint = _fingerprint(run, known)
-    values = {"code": None, "message": None, "manifest": known, "fingerprint": fingerprint, "started_at": run.started_at or now}
-    deadline = now + settings.external_stale_seconds
-    move_run(session, run_id, ("awaiting_data",), "running", holder=run.epoch, epoch=epoch, lease_expires_at=deadline, **values)
-    begin_attempt(session, run_id, epoch, None, key)
-    if move_job(session, run.job_id, ("queued",), "running", started_at=now):
-        events.emit(session, run.job_id, "status", {"status": "running"})
-    tell(session, run, "running", attempt=epoch)
-    session.expire_all()
-    return find(session, run_id)
+    lifecycle.attach(session, run, merged, _fingerprint(run, merged), key, settings.external_stale_seconds)
+    return run
 
 
 def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> tuple[Run, int]:
@@ -140,8 +123,8 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
 
 
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
-    """End an attempt. `broke_off` leaves the run to the next attach; after the others it has ended. Saying it twice changes nothing."""
-    run = find(session, run_id, lock=True)
+    """End an attempt. After `broke_off` the run awaits the next attach; otherwise it has ended. Repeating the call changes nothing."""
+    run = find_run(session, run_id, lock=True)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.epoch == epoch and run.state == end and epoch:
         return run
@@ -150,23 +133,22 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
         raise InvalidError(f"run {run_id} has recorded no step, so it can't be finished; finish it as failed, and say why")
     for kind in ("train", "validation"):
         store.seal(session, run_id, kind, epoch)
-    now = clock.now(session)
-    code = {"finished": None, "failed": "TRAINER_FAILED", "broke_off": "TRAINER_BROKE_OFF"}[outcome]
-    text = None if outcome == "finished" else without_secrets(message or "the trainer did not say why")
-    values: dict[str, Any] = {"finished_at": now, "lease_expires_at": None}
-    if outcome == "broke_off":
-        values = {"crashes": run.crashes + 1, "lease_expires_at": now + settings.external_stale_seconds}
-    move_run(session, run_id, ("running",), end, holder=epoch, code=code, message=text, steps_per_second=None, **values)
-    attempt: AttemptState = "crashed" if outcome == "broke_off" else outcome
-    end_attempt(session, run_id, epoch, attempt, code, text)
-    tell(session, run, end, code=code, message=text)
-    session.expire_all()
-    return find(session, run_id)
+    text = message or "the trainer did not say why"
+    match outcome:
+        case "finished":
+            lifecycle.finish(session, run, steps_per_second=None)
+        case "failed":
+            lifecycle.fail(session, run, code="TRAINER_FAILED", message=text, steps_per_second=None)
+        case "broke_off":
+            stale_at = clock.now(session) + settings.external_stale_seconds
+            broken = {"crashes": run.crashes + 1, "lease_expires_at": stale_at}
+            lifecycle.requeue(session, run, attempt="crashed", code="TRAINER_BROKE_OFF", message=text, **broken)
+    return run
 
 
 def _held(session: Session, run_id: str, epoch: int) -> Run:
     """The run, locked, where this epoch is its running attempt."""
-    run = find(session, run_id, lock=True)
+    run = find_run(session, run_id, lock=True)
     if epoch > run.epoch:
         raise InvalidError(f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, the answer names the epoch")
     if run.state in RUN_ENDED:
@@ -181,15 +163,15 @@ def _held(session: Session, run_id: str, epoch: int) -> Run:
 
 def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     """The columns under the record's names: a single `loss` of training is the judged one."""
-    found = dict(columns)
+    renamed = dict(columns)
     if kind == "validation":
-        if "loss" not in found:
+        if "loss" not in renamed:
             raise _wrong("columns", "has no loss, expected the validation loss in nats")
-    elif JUDGED not in found:
-        if "loss" not in found:
+    elif JUDGED not in renamed:
+        if "loss" not in renamed:
             raise _wrong("columns", f"has no loss, expected loss (or {JUDGED}) in nats a token beside any others")
-        found[JUDGED] = found.pop("loss")
-    return found
+        renamed[JUDGED] = renamed.pop("loss")
+    return renamed
 
 
 def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
@@ -230,11 +212,6 @@ def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: boo
 def _fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
     content = {"spec": run.job.spec, "recipe": run.arm.recipe, "seed": run.seed, "replicate": run.replicate, "manifest": dict(manifest)}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def tell(session: Session, run: Run, state: str, **more: Any) -> None:
-    """An event that says what became of a run."""
-    events.emit(session, run.job_id, "run", {"run": run.id, "arm": run.arm.name, "state": state, **more})
 
 
 def _wrong(field: str, problem: str) -> InvalidError:

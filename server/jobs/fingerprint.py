@@ -1,8 +1,8 @@
-"""Which run that was trained before can stand for one that is asked for now, and what differs where it can't.
+"""Finds an earlier run whose curve can be reused, and lists what differs where none can.
 
-A run's fingerprint is the SHA-256 of its specification (seed and replicate with it) and of the manifest that the worker told: code,
-libraries, environment, device class, threads, the digest of the data. Equal fingerprints would train the same again, so the curve of
-the one serves the other. It is a reference and no copy: the curve stays under the run that was trained (`Run.reused_from`).
+A run's fingerprint is the SHA-256 of its specification (with seed and replicate) and of the manifest that its worker recorded: code,
+libraries, environment, device class, threads, the digest of the data. Runs with equal fingerprints train the same curve, so one curve
+serves both. It is not copied: it stays under the run that was trained (`Run.reused_from`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
-from server.jobs.trainers import short
+from server.jobs.workers import short
 from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
@@ -62,18 +62,18 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)
-    found = curve.completeness
-    stride = found.stride or 1  # a user's own trainer may log every so many steps, and count from 1
-    reaches = found.first is not None and found.last is not None and found.first <= stride and found.last + stride >= run.planned_steps
-    if not reaches or found.gaps or (run.job.engine != "external" and found.count != run.planned_steps):
-        return f"run {run.id} has recorded {found.count} of its {run.planned_steps} steps"
+    steps = curve.completeness
+    stride = steps.stride or 1  # a user's own trainer may log every n-th step, and count from 1
+    reaches = steps.first is not None and steps.last is not None and steps.first <= stride and steps.last + stride >= run.planned_steps
+    if not reaches or steps.gaps or (run.job.engine != "external" and steps.count != run.planned_steps):
+        return f"run {run.id} has recorded {steps.count} of its {run.planned_steps} steps"
     if not np.isfinite(curve.loss).all():
         return f"run {run.id} has a loss that is no finite number"
     return None
 
 
-def taken(source: Run) -> dict[str, Any]:
-    """What a run has of the one whose curve it takes."""
+def columns_of_reused(source: Run) -> dict[str, Any]:
+    """The columns of a run that has the curve of `source`."""
     return {
         "reused_from": source.reused_from or source.id,
         "fingerprint": source.fingerprint,
@@ -91,7 +91,7 @@ def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] 
 
 
 def is_rerun(baseline: RunSpec, other: RunSpec) -> bool:
-    """Whether two runs are asked to do the same but for their replicate: equal seeds read the same data in the same order."""
+    """Whether two specifications differ at most in the replicate: equal seeds read the same data in the same order."""
     return not spec_differences(baseline, other, but=("replicate",))
 
 
@@ -108,8 +108,8 @@ def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) 
 
 def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_differ: Sequence[str] = ()) -> list[Difference]:
     """The differences that would confound a gap, by the judge's rule: a fact that one alone has says nothing, but for a variable."""
-    found = manifest_differences(baseline, other)
-    both = [one for one in found if (one.baseline is not None and one.other is not None) or one.key.startswith(_VARIABLE)]
+    differences = manifest_differences(baseline, other)
+    both = [one for one in differences if (one.baseline is not None and one.other is not None) or one.key.startswith(_VARIABLE)]
     return [one for one in both if one.key not in may_differ]
 
 
@@ -118,20 +118,19 @@ def unlike_named(job: Job, manifest: Mapping[str, str]) -> str | None:
     if job.named is None:
         return None
     baseline = next(run for run in job.runs if run.arm.role == "baseline")
-    found = confounding(baseline.manifest or {}, manifest, job.criteria.get("may_differ", ()))
-    if not found:
+    differences = confounding(baseline.manifest or {}, manifest, job.criteria.get("may_differ", ()))
+    if not differences:
         return None
     called = f"baseline {job.named.name} version {job.named.version}"
-    return (
-        f"what would train here differs from {called}: {in_words(found, 'there', 'here')}. Promote one anew, or train where it was trained"
-    )
+    what = in_words(differences, "there", "here")
+    return f"what would train here differs from {called}: {what}. Promote one anew, or train where it was trained"
 
 
 def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
     """The first three differences as a sentence: "version.jax is 0.12 here, was 0.10.2 there"."""
-    said = [f"{one.key} is {short(one.other)} {theirs}, {short(one.baseline)} {ours}" for one in differences[:3]]
-    more = len(differences) - len(said)
-    return "; ".join(said) + (f"; and {more} more" if more else "")
+    sentences = [f"{one.key} is {short(one.other)} {theirs}, {short(one.baseline)} {ours}" for one in differences[:3]]
+    more = len(differences) - len(sentences)
+    return "; ".join(sentences) + (f"; and {more} more" if more else "")
 
 
 def _flat(spec: RunSpec) -> Iterator[tuple[str, str]]:

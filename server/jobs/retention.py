@@ -1,6 +1,4 @@
-"""What may be thrown away after a while, and what never is.
-
-    python -m server.retention            # lists what PARITY_RETENTION_DAYS would drop; --apply drops it
+"""What PARITY_RETENTION_DAYS drops, and what is never dropped.
 
 Never dropped: the curve of a finished run that a verdict was made from, of a baseline arm, of a named baseline (its controls too), or
 that another run reuses. So every verdict can be judged again and its evidence downloaded for as long as the job is there. Dropped, that
@@ -10,11 +8,9 @@ of jobs without a verdict, and (each worker its own) logs, profiles and checkpoi
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,8 +53,8 @@ def droppable(settings: Settings, database: Database) -> list[Droppable]:
 
 def drop(settings: Settings, database: Database) -> list[Droppable]:
     """Drop it; one short transaction a run. Safe to repeat, and to run in several workers at once."""
-    found = droppable(settings, database)
-    for run_id in dict.fromkeys(one.run_id for one in found if one.path is None):
+    dropped = droppable(settings, database)
+    for run_id in dict.fromkeys(one.run_id for one in dropped if one.path is None):
         with database.write() as session:
             run = session.get_one(Run, run_id, with_for_update=True)
             if reason := _unneeded(session, run):
@@ -67,14 +63,14 @@ def drop(settings: Settings, database: Database) -> list[Droppable]:
                 run.message = f"{run.message or reason}; its curve was dropped on {day}, by PARITY_RETENTION_DAYS"
             else:
                 session.execute(delete(Chunk).where(Chunk.run_id == run_id, _superseded(session, run_id)))
-    for one in found:
+    for one in dropped:
         if one.path is not None and one.path.is_dir():
             shutil.rmtree(one.path, ignore_errors=True)
         elif one.path is not None:
             one.path.unlink(missing_ok=True)
-    if found:
-        _log.info("retention dropped %d things, %d bytes", len(found), sum(one.size_bytes for one in found))
-    return found
+    if dropped:
+        _log.info("retention dropped %d things, %d bytes", len(dropped), sum(one.size_bytes for one in dropped))
+    return dropped
 
 
 def _records(session: Session, cutoff: float) -> Iterator[Droppable]:
@@ -141,26 +137,3 @@ def _files(session: Session, settings: Settings, cutoff: float) -> Iterator[Drop
             why=f"the run has ended ({run.state})",
             path=path,
         )
-
-
-def main() -> int:
-    """List what would be dropped, or drop it."""
-    parser = argparse.ArgumentParser(prog="python -m server.retention", description="What PARITY_RETENTION_DAYS drops.")
-    parser.add_argument("--apply", action="store_true", help="drop it (default: only list it)")
-    wanted = parser.parse_args()
-    settings = Settings()
-    if settings.retention_days is None:
-        print("PARITY_RETENTION_DAYS is not set: everything is kept", file=sys.stderr)
-        return 0
-    database = Database(settings.database)
-    found = (drop if wanted.apply else droppable)(settings, database)
-    database.close()
-    for one in found:
-        print(f"{one.what}\t{one.run_id}\t{one.size_bytes}\t{one.why}")
-    done = "dropped" if wanted.apply else "would be dropped; --apply does it"
-    print(f"{len(found)} things, {sum(one.size_bytes for one in found):,} bytes {done}", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

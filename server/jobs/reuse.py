@@ -1,8 +1,8 @@
-"""The same question asked again: which job answers it already, and whether its verdict still holds.
+"""Finds an earlier job that answers a gate's question, and checks that its verdict still holds.
 
-A job answers where it was asked the same (`jobs.config_hash`), has not outlived the caller's patience, and would be trained today by
-the same trainer on the same data. What trains is told by the workers (`training.provenance`), never by the caller: so a trainer that
-changed gets no earlier verdict. The digest of data under a path is known only to who reads it: the newest run on that path says it.
+A job answers if it has the same `config_hash`, is not older than the caller allows, and would be trained today by the same trainer on
+the same data. The trainer is what the workers registered (`training.provenance`), never what the caller states: so a changed trainer
+gets no earlier verdict. Only a reader of a path knows the digest of its data: the newest run on that path states it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session
 from parity import Criteria
 from server.database.tables import Job, Run
 from server.database.turns import take_turn
-from server.jobs import submit as jobs
-from server.jobs.submit import Choice, Order
-from server.jobs.trainers import changed, short, would_train
+from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.submit import Order, config_hash, submit_job, submit_job_once
+from server.jobs.workers import changed, short, would_train
 from training.spec import JobSpec
 
 _DAY = 86_400.0
@@ -29,9 +29,9 @@ _JOBS_LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a gate asks. A concluded job counts for `max_age_days`; `fresh` wants a new one whatever there is.
+    """A gate's question. A concluded job answers it for `max_age_days`; `fresh` always trains a new one.
 
-    `choice` is the promoted baseline that the job is to be judged against.
+    `choice` is the baseline that the job is judged against.
     """
 
     spec: JobSpec
@@ -39,12 +39,12 @@ class Question:
     revision: str
     max_age_days: float
     fresh: bool
-    choice: Choice | None = None
+    choice: BaselineChoice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The job that answers: found `concluded`, found `running` (or queued), or `new`; and why this one, in a sentence."""
+    """The job that answers: it was `concluded` or `running` (or queued) already, or is `new`; and why this one, in a sentence."""
 
     job: Job
     found: Literal["concluded", "running", "new"]
@@ -55,24 +55,25 @@ def answer(session: Session, question: Question, principal: str, key: str | None
     """The job for a question: one that answers it already, else a new one, queued. `key` makes a repeated fresh call safe."""
     spec, criteria, revision = question.spec, question.criteria, question.revision
     if question.fresh:
-        job, is_new = jobs.submit_once(session, spec, criteria, principal, key, order, revision, question.choice)
-        return Answer(job=job, found="new" if is_new else _found(job), reason="asked for afresh")
-    named = question.choice.take() if question.choice else None
-    asked = jobs.config_hash(spec, criteria, revision, named)
-    take_turn(session, asked)  # two who ask the same at once get one job
-    reason = "nobody asked this before"
-    there = select(Job).where(Job.config_hash == asked, Job.status.in_(("queued", "running", "concluded"))).order_by(Job.id.desc())
-    for job in session.scalars(there.limit(_JOBS_LOOKED_AT)):
+        job, is_new = submit_job_once(
+            session, spec, criteria, principal, key, order, lease_seconds=lease_seconds, revision=revision, choice=question.choice
+        )
+        return Answer(job=job, found="new" if is_new else _progress(job), reason="asked for afresh")
+    named = resolve(session, question.choice, spec, lease_seconds)
+    digest = config_hash(spec, criteria, revision, named)
+    take_turn(session, digest)  # two callers with the same question at once get one job
+    same_question = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
+    newest_outdated: str | None = None
+    for job in session.scalars(same_question.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)):
         outdated = _outdated(session, job, question.max_age_days, lease_seconds)
         if outdated is None:
-            return Answer(job=job, found=_found(job), reason="it asked the same, and neither trainer nor data are known to have changed")
-        if reason == "nobody asked this before":  # the newest job's is the one to tell
-            reason = f"job {job.id} does not answer: {outdated}"
-    job = jobs.submit(session, spec, criteria, principal, order, revision, named)
-    return Answer(job=job, found="new", reason=reason)
+            return Answer(job=job, found=_progress(job), reason="it asked the same, and neither trainer nor data are known to have changed")
+        newest_outdated = newest_outdated or f"job {job.id} does not answer: {outdated}"
+    job = submit_job(session, spec, criteria, principal, order, revision, named)
+    return Answer(job=job, found="new", reason=newest_outdated or "nobody asked this before")
 
 
-def _found(job: Job) -> Literal["concluded", "running"]:
+def _progress(job: Job) -> Literal["concluded", "running"]:
     return "concluded" if job.status == "concluded" else "running"
 
 

@@ -1,7 +1,7 @@
-"""Webhooks in the record: which addresses are told of which events, and how far each delivery is. `workers/webhooks.py` sends them.
+"""Webhooks in the record: which addresses receive which events, and how far each delivery is. `workers/webhooks.py` sends them.
 
 A delivery is a row, written in the transaction of its event, so none is lost or made up. It is sent at least once: with growing
-pauses, until an answer says 2xx or `GIVE_UP_SECONDS` have passed.
+pauses, until the answer is 2xx or `GIVE_UP_SECONDS` have passed.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_p
 
 def remove(session: Session, webhook_id: str) -> None:
     """Forget a webhook and its deliveries, those that are due too."""
-    known = tables.is_id("h", webhook_id)
-    if not known or session.scalar(delete(Webhook).where(Webhook.id == webhook_id).returning(Webhook.id)) is None:
+    is_id = tables.is_id("h", webhook_id)
+    if not is_id or session.scalar(delete(Webhook).where(Webhook.id == webhook_id).returning(Webhook.id)) is None:
         raise NotFoundError(f"there is no webhook {webhook_id!r}")
 
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
-    """Write a delivery for every webhook that asked for one of these events. Call it in the transaction that makes them true."""
+    """Write a delivery for every webhook that is registered for one of these events. Call it in the transaction of the event."""
     for hook in session.scalars(_kept().order_by(Webhook.id)).all():
         for kind in kinds:
             if kind in hook.events:
@@ -57,7 +57,7 @@ def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
 
 
 def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
-    """Write a delivery that tells nothing, to see whether it arrives. NotFoundError where there is no such webhook."""
+    """Write a delivery without content, to test whether it arrives. NotFoundError where there is no such webhook."""
     hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
     if hook is None:
         raise NotFoundError(f"there is no webhook {webhook_id!r}")

@@ -1,4 +1,4 @@
-"""The workers that registered: which of them are alive, which can take a job, and why a job waits."""
+"""Registered workers: which are alive, which can take a job, why a job waits, and whether their trainer has changed since a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
 from training.rules import CAPABILITY_IN_WORDS
+
+_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.provenance`
+_WORKERS_LOOKED_AT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +101,36 @@ def can_take(worker: Worker, job: Job) -> bool:
 
 
 def _unable(worker: Worker, job: Job) -> str | None:
-    """Why a worker said at its registration that it can't run an arm of this job; None when it can."""
+    """Why a worker registered that it can't run an arm of this job; None when it can."""
     can: Mapping[str, Any] = worker.device.get("can_run", {})
     for arm in job.arms:
-        told = can.get(f"{job.engine}/{arm.recipe}")
-        if told is not None and not told["ok"]:
-            return str(told["reason"])
-        if told is None and can:
+        ability = can.get(f"{job.engine}/{arm.recipe}")
+        if ability is not None and not ability["ok"]:
+            return str(ability["reason"])
+        if ability is None and can:
             return f"it is of a version that does not know recipe {arm.recipe} of engine {job.engine}"
     return None
+
+
+def would_train(session: Session, capability: str, device_class: str | None, lease_seconds: float) -> list[Worker]:
+    """The live workers of a kind and device class (None: any); where none is live, the one that registered last."""
+    newest_first = select(Worker).where(Worker.capability == capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
+    of_kind = [row for row in session.scalars(newest_first) if device_class in (None, row.device.get("device_class"))]
+    alive_since = clock.now(session) - lease_seconds
+    return [row for row in of_kind if row.heartbeat_at > alive_since] or of_kind[:1]
+
+
+def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
+    """Compare a worker's registered library versions with a run's manifest: the first difference as a sentence, None if there is none."""
+    now: Mapping[str, str] | None = worker.device.get("trainer")
+    if not now:
+        return f"worker {worker.name} does not say what it trains with; start it anew"
+    for name in sorted(now.keys() | {name for name in then if name.startswith(_TRAINER)}):
+        if now.get(name) != then.get(name):
+            return f"the trainer changed: {name} is {short(now.get(name))} on {worker.name}, was {short(then.get(name))}"
+    return None
+
+
+def short(value: str | None) -> str:
+    """A fact in a sentence: digests are cut."""
+    return "not stated" if value is None else value if len(value) <= 40 else f"{value[:12]}…"

@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from server.database.clock import time_text
+from server.database.lookup import find_job
 from server.documents.job import job_document
-from server.jobs import submit as jobs
 from server.jobs.workers import worker_documents
 from server.pages import baselines, differences, policies, queue, refusals, tokens
 from server.pages.listing import STATES, Wanted, listing
@@ -71,7 +71,7 @@ def index(
 def compare(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
-        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
     return templates.TemplateResponse(request, "compare.html", {"job": document})
 
 
@@ -85,7 +85,7 @@ def policies_page(request: Request) -> Response:
 def show(job_id: str, request: Request, context: InContext) -> Response:
     """One job: the verdict, why, what next, then the evidence."""
     with context.database.read() as session:
-        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,

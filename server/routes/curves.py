@@ -15,9 +15,9 @@ from server.curves import formats
 from server.curves.buckets import Series, kind_of, series
 from server.curves.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
 from server.database import store
+from server.database.lookup import find_run
 from server.database.store import Columns as Table
 from server.errors import InvalidError
-from server.jobs import external
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -98,7 +98,7 @@ def steps(
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "steps", chosen, kind, names, first_step, last_step, limit)
         headers = tagged(tag) | {"Vary": "Accept, Accept-Encoding"}
         if not_modified(tag, if_none_match):
@@ -129,14 +129,13 @@ def metrics(
 ) -> Response | MetricsDocument:
     """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         wanted = _wanted(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
-        columns = store.join([*store.tables(session, run_id, kind, first_step, last, wanted)], wanted)
-    steps = columns["step"].astype(np.int64)
+        steps, columns = store.read_range(session, run_id, kind, first_step, last, wanted)
     response.headers.update(tagged(tag))
     return MetricsDocument(run=run_id, kind=kind, series=[series(name, steps, columns[name], points) for name in wanted])
 
@@ -155,7 +154,7 @@ def layers(
 ) -> Response | LayersDocument:
     """Quantization statistics (or gradient norms) of every layer against the step, for a heat map."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         tag = entity_tag(run, "layers", statistic, operand, first_step, last_step, buckets)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))

@@ -16,8 +16,9 @@ from parity.judging.curve import CurveError
 from parity.judging.evidence import Case
 from parity.readers.units import other_unit
 from server.curves.buckets import Number
+from server.database.lookup import find_job
 from server.errors import FieldProblem, InvalidError
-from server.jobs import submit as jobs
+from server.jobs.conclude import case_of
 from server.web.auth import Principal, requires
 from server.web.context import InContext
 from server.web.strict_body import StrictBody
@@ -115,8 +116,8 @@ def rejudge(
     """What another policy would say of a job's finished runs. The job's own verdict stays as it is."""
     criteria = criteria_of(request.criteria)
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
-        case = jobs.case(session, job, criteria)
+        job = find_job(session, job_id)
+        case = case_of(session, job, criteria)
     if not case.baseline or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so there is nothing to judge")
     return Evaluation(gating=False, verdicts=[*case.documents()])

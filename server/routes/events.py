@@ -15,9 +15,9 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from server.database.clock import time_text
+from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.jobs import submit as jobs
 from server.web.auth import is_still_known, requires
 from server.web.context import Context, InContext
 
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requir
 def _last(job_id: str, context: InContext) -> float:
     """The number of the job's last possible event: infinite until it has ended. A 404 is raised here, before the stream's first byte."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         return job.event_sequence if job.status in JOB_ENDED else math.inf
 
 

@@ -16,11 +16,11 @@ from parity.judging.looks.half_widths import HalfWidths, half_widths
 from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
 from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, number
+from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run
 from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
-from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -99,7 +99,7 @@ def gap(
 ) -> Response | GapDocument:
     """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
@@ -188,7 +188,7 @@ def interval_half_widths(
 ) -> Response | HalfWidthsDocument:
     """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "half-widths", candidate)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))

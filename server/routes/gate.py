@@ -11,7 +11,6 @@ from pydantic import Field
 
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
-from server.jobs.baselines import named_by
 from server.jobs.reuse import Question, answer
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, Submitter, order_of, ring
@@ -66,7 +65,7 @@ def gate(
             revision=request.revision,
             max_age_days=request.max_age_days,
             fresh=request.fresh,
-            choice=named_by(session, request.baseline, request.job, lease_seconds),
+            choice=request.baseline,
         )
         reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
         finished_at = reply.job.finished_at if reply.found == "concluded" else None

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from parity.version import ENGINE_VERSION
+from server.database.lookup import find_job
 from server.documents.images import Badge, Kind, badge, figure
-from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -33,7 +33,7 @@ def verdict_figure(
 ) -> Response:
     """The one-page figure of a verdict: losses, gap with its band and the margin, noises. Drawn once, then kept."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "figure", ENGINE_VERSION, kind, candidate) if job.verdicts else None
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))

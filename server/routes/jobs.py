@@ -11,13 +11,16 @@ from pydantic import Field
 from sqlalchemy import select
 
 from parity.judging.evidence import bundle_bytes
+from server.database.lookup import find_job
 from server.database.tables import Job, JobStatus
 from server.documents.job import WHOLE, JobDocument, JobSummary, job_document, job_summary
 from server.documents.runs import RunDocument
 from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
-from server.jobs import submit as jobs
-from server.jobs.baselines import BaselineChoice, named_by
+from server.jobs.baselines import BaselineChoice
+from server.jobs.cancel import cancel_job
+from server.jobs.conclude import case_of
+from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
 from server.web.context import Context, InContext
@@ -75,22 +78,24 @@ def submit(
 ) -> JobDocument:
     """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
     criteria, order = criteria_of(request.criteria), order_of(request, submitter)
+    lease_seconds = context.settings.lease_seconds
     with context.database.write() as session:
-        choice = named_by(session, request.baseline, request.job, context.settings.lease_seconds)
-        job, is_new = jobs.submit_once(session, request.job, criteria, submitter.id, idempotency_key, order, choice=choice)
-        document = job_document(session, job, context.settings.lease_seconds)
+        job, is_new = submit_job_once(
+            session, request.job, criteria, submitter.id, idempotency_key, order, lease_seconds=lease_seconds, choice=request.baseline
+        )
+        document = job_document(session, job, lease_seconds)
     if is_new:
         ring(context, job)
     response.headers["Location"] = document.links["self"]
     return document
 
 
-def order_of(request: JobRequest, submitter: Principal) -> jobs.Order:
+def order_of(request: JobRequest, submitter: Principal) -> Order:
     """How the job is to be trained; ForbiddenError where that is not for everybody to say."""
     if request.priority > 0 and not submitter.may("admin"):
         raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
     reuse = request.baseline is None or request.baseline.reuse
-    return jobs.Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
+    return Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
 
 
 def ring(context: Context, job: Job) -> None:
@@ -130,14 +135,14 @@ def index(
 def show(job_id: str, context: InContext) -> JobDocument:
     """One job with its arms, runs and verdicts."""
     with context.database.read() as session:
-        return job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
 
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
     """Every run of a job, arm after arm, with its attempts."""
     with context.database.read() as session:
-        document = job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
     return [run for arm in document.arms for run in arm.runs]
 
 
@@ -145,16 +150,16 @@ def runs(job_id: str, context: InContext) -> list[RunDocument]:
 def cancel(job_id: str, context: InContext, _submitter: Submitter) -> JobDocument:
     """Cancel a job. Cancelling one that has ended changes nothing and is no error."""
     with context.database.write() as session:
-        jobs.cancel(session, job_id)
+        cancel_job(session, job_id)
     with context.database.read() as session:
-        return job_document(session, jobs.find(session, job_id), context.settings.lease_seconds)
+        return job_document(session, find_job(session, job_id), context.settings.lease_seconds)
 
 
 @router.get("/jobs/{job_id}/verdict")
 def verdict(job_id: str, context: InContext) -> VerdictPage:
     """The verdict of each candidate, as the judge wrote it."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         return VerdictPage(status=job.status, code=job.code, message=job.message, verdicts=[*verdict_documents(job)])
 
 
@@ -162,10 +167,10 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 def evidence(job_id: str, context: InContext) -> Response:
     """The bundle that another person can recompute offline: curves, policy, verdicts. `parity verify FILE` checks it."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         documents = verdict_documents(job)
         if not documents:
             raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so there is no evidence of one")
-        bundle = bundle_bytes(jobs.case(session, job), documents)
+        bundle = bundle_bytes(case_of(session, job), documents)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)

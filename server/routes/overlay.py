@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from server.curves.clock import Clock, seconds_of
 from server.curves.overlay import Line, Recorded, overlay
 from server.database import store
+from server.database.lookup import find_job
 from server.database.tables import Run
-from server.jobs import submit as jobs
 from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
@@ -77,7 +77,7 @@ def overlaid(
 ) -> Response:
     """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
     with context.database.read() as session:
-        job = jobs.find(session, job_id)
+        job = find_job(session, job_id)
         tag = entity_tag(job, "overlay", name, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
@@ -106,8 +106,7 @@ def overlaid(
 def _recorded(
     context: Context, session: Session, run: Run, name: str, kind: Kind, first_step: int, last_step: float, *, seconds: bool
 ) -> Recorded:
-    table = store.join([*store.tables(session, run.id, kind, first_step, last_step, [name])], [name])
-    steps = table["step"].astype(np.int64)
+    steps, table = store.read_range(session, run.id, kind, first_step, last_step, [name])
     return Recorded(steps=steps, values=table[name], seconds=_seconds(context, session, run, steps) if seconds and len(steps) else None)
 
 
@@ -120,10 +119,9 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
     clock = context.cache.get(key, Clock) or Clock(steps=np.empty(0, np.int64), passed=np.empty(0))
     after = clock.before(int(wanted[0]))
     first, last = (after[0] + 1 if after else 0), int(wanted[-1])
-    table = store.join([*store.tables(session, run.id, "train", first, last, [_SECONDS])], [_SECONDS])
+    steps, table = store.read_range(session, run.id, "train", first, last, [_SECONDS])
     if after is None and not np.isfinite(table[_SECONDS]).any():
         return None
-    steps = table["step"].astype(np.int64)
     passed = seconds_of(steps, table[_SECONDS], after)
     if len(steps) >= _KEPT:
         context.cache.put(key, clock.with_some_of(steps, passed, _KEPT))

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from server.curves.buckets import Number
 from server.database.coverage import Coverage
+from server.database.lookup import find_run
 from server.database.tables import Run, RunState
 from server.documents.run_logs import AttemptLog, artifact, attempt_logs
 from server.documents.runs import attempt_documents
@@ -121,7 +122,7 @@ class RunLogDocument:
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have come."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         return _record(run, external.covered(session, run))
 
 
@@ -201,7 +202,7 @@ def log(
 ) -> RunLogDocument:
     """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
     with context.database.read() as session:
-        run = external.find(session, run_id)
+        run = find_run(session, run_id)
         attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
     return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
 
@@ -210,7 +211,7 @@ def log(
 def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
     """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
     with context.database.read() as session:
-        external.find(session, run_id)
+        find_run(session, run_id)
     file = artifact(context.settings.state_dir, run_id, attempt, name)
     return FileResponse(file, filename=file.name, media_type="application/octet-stream")
 

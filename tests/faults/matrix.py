@@ -43,7 +43,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Attempt, Job, Run, Verdict
-from server.jobs import submit as jobs
+from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
@@ -161,7 +161,7 @@ class Stack:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done and what was found."""
+    """Injected faults, and the problems that they caused."""
 
     injected: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -187,7 +187,7 @@ class Matrix:
 
     def faults(self) -> dict[str, Callable[[], None]]:
         """Every fault that can be injected here, by name."""
-        found = {
+        faults = {
             "training process killed": self.kill_child,
             "training process stopped": self.stop_child,
             "worker killed": self.kill_worker,
@@ -202,11 +202,11 @@ class Matrix:
             "submission sent twice": self.submit_twice,
         }
         if self.postgres:
-            found["PostgreSQL killed"] = self.kill_postgres
+            faults["PostgreSQL killed"] = self.kill_postgres
         else:
-            found["SQLite locked for a second"] = self.lock_sqlite
-            found["disk full for a second"] = self.fill_disk
-        return found
+            faults["SQLite locked for a second"] = self.lock_sqlite
+            faults["disk full for a second"] = self.fill_disk
+        return faults
 
     def kill_child(self) -> None:
         for child in self._some_children():
@@ -246,8 +246,8 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = jobs.submit(
-                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=jobs.Order(reuse=False)
+            job = submit_job(
+                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=Order(reuse=False)
             )
             self.submitted[f"silent-{job.id}"] = job.id
 
@@ -396,10 +396,10 @@ class Matrix:
                 self._check_curve(run, *store.read(session, run.id, "train", ["loss", "param_norm"]))
 
     def _check_curve(self, run: Run, steps: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-        found = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+        curve = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
         if steps.tolist() != list(range(len(steps))):
             self.tally.problems.append(f"run {run.id} has a hole or a step twice: {len(steps)} steps, last {steps[-1:]}")
-        elif found != self.reference[run.arm.name][: len(found)]:
+        elif curve != self.reference[run.arm.name][: len(curve)]:
             self.tally.problems.append(f"run {run.id} ({run.arm.name}) differs from the undisturbed curve")
 
     def check_all(self) -> None:

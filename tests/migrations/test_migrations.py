@@ -59,8 +59,8 @@ def _rows(database) -> dict[str, int]:
 
 def _curves(database, run_ids) -> list[bytes]:
     with database.read() as session:
-        found = [store.read(session, run_id, kind) for run_id in run_ids for kind in ("train", "validation")]
-    return [part.tobytes() for steps, columns in found for part in (steps, *columns.values())]
+        curves = [store.read(session, run_id, kind) for run_id in run_ids for kind in ("train", "validation")]
+    return [part.tobytes() for steps, columns in curves for part in (steps, *columns.values())]
 
 
 @pytest.mark.parametrize("oldest", ["0001", "0002", "0003", "0004", "0005", "0006"])

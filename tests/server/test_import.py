@@ -9,7 +9,7 @@ from parity import criteria_from_mapping
 from parity.cli import main as cli
 from server.database import store
 from server.database.tables import Run
-from server.jobs import submit as jobs
+from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
 from training.spec import Arm
 
@@ -20,7 +20,7 @@ SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 def runs(database, make_job):
     spec = make_job(80, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return [run.id for run in jobs.submit(session, spec, criteria_from_mapping({"margin": "1%"})).runs]
+        return [run.id for run in submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).runs]
 
 
 def _import(served, capsys, *words):

@@ -48,10 +48,10 @@ def make_worker(database):
 def submit(database, make_job):
     """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
     from parity import criteria_from_mapping
-    from server.jobs import submit as jobs
+    from server.jobs.submit import Order, submit_job
 
-    def submit_job(**changes) -> str:
+    def submit_small(**changes) -> str:
         with database.write() as session:
-            return jobs.submit(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"}), order=jobs.Order(reuse=False)).id
+            return submit_job(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
 
-    return submit_job
+    return submit_small

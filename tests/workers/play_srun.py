@@ -27,10 +27,10 @@ def end(status):
     sys.exit(status)
 
 
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append(143))
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(143))
 while any(task.poll() is None for task in tasks):
     time.sleep(0.02)
-    failed = asked + [task.returncode for task in tasks if task.returncode]
+    failed = ended + [task.returncode for task in tasks if task.returncode]
     if failed:
         end(failed[0])

@@ -12,7 +12,7 @@ import pytest
 
 from server.database import store
 from server.database.tables import Run
-from server.jobs import submit as jobs
+from server.jobs.cancel import cancel_job
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor
 from workers.slots import Slot, environment, slots
@@ -79,7 +79,7 @@ def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, tr
                 time.sleep(0.05)
             seen.extend(_processes())
             with database.write() as session:
-                jobs.cancel(session, job_id)
+                cancel_job(session, job_id)
 
         threading.Thread(target=watch).start()
 
@@ -116,6 +116,6 @@ def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatc
 
 
 def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
-    told = {"device_class": "gpu:sm100"}
-    says = (sys.executable, "-c", f"print('''{json.dumps(told)}'''); print('again')")
-    assert runtime._device(settings.model_copy(update={"launcher": says})) == told
+    device = {"device_class": "gpu:sm100"}
+    says = (sys.executable, "-c", f"print('''{json.dumps(device)}'''); print('again')")
+    assert runtime._device(settings.model_copy(update={"launcher": says})) == device

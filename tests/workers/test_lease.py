@@ -9,7 +9,8 @@ from sqlalchemy import select
 from parity import criteria_from_mapping
 from server.database import events
 from server.database.tables import Attempt, Job, Run, Token
-from server.jobs import submit as jobs
+from server.jobs.cancel import cancel_job
+from server.jobs.submit import Order, submit_job
 from workers import lease
 from workers.lease import LeaseLostError
 
@@ -59,15 +60,15 @@ def test_many_claimers_get_each_run_once(database, submit, make_worker):
 
 def test_priority_goes_before_age(database, submit, make_worker, make_job):
     old = submit()
-    asked = {}
+    job_ids = {}
     for priority in (-1, 5, 5):
         with database.write() as session:
-            job = jobs.submit(session, make_job(), criteria_from_mapping({"margin": "1.0%"}), order=jobs.Order(priority=priority))
-            asked.setdefault(priority, job.id)
+            job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}), order=Order(priority=priority))
+            job_ids.setdefault(priority, job.id)
     worker = make_worker()
     claimed = [_claim(database, worker).job_id for _ in range(8)]
-    assert claimed[:2] == [asked[5]] * 2
-    assert claimed[4:] == [old, old, asked[-1], asked[-1]]
+    assert claimed[:2] == [job_ids[5]] * 2
+    assert claimed[4:] == [old, old, job_ids[-1], job_ids[-1]]
 
 
 def test_another_device_class_gets_nothing_of_a_job_that_has_begun(database, submit, make_worker):
@@ -96,7 +97,7 @@ def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_work
     with pytest.raises(LeaseLostError), database.write() as session:
         lease.renew(session, old, 5.0, steps_done=99)
     with pytest.raises(LeaseLostError), database.write() as session:
-        lease.end(session, old, "finished")
+        lease.finish(session, old)
     assert _run(database, old.run_id).steps_done == 7
 
 
@@ -104,7 +105,7 @@ def test_a_cancelled_run_is_lost_to_its_trainer(database, submit, make_worker):
     job_id = submit()
     held = _claim(database, make_worker())
     with database.write() as session:
-        assert jobs.cancel(session, job_id)
+        assert cancel_job(session, job_id)
     with pytest.raises(LeaseLostError), database.write() as session:
         lease.renew(session, held, 5.0)
 
@@ -165,7 +166,7 @@ def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make
     assert [held.job_id for held in (first, second, third)] == [limited, free, free]
     assert _claim(database, worker) is None
     with database.write() as session:
-        lease.end(session, first, "finished")
+        lease.finish(session, first)
     assert _claim(database, worker).job_id == limited
 
 
@@ -225,7 +226,7 @@ def test_cancel_against_live_writers_never_deadlocks(database, submit, make_work
             writer.start()
         time.sleep(0.02)
         with database.write() as session:
-            assert jobs.cancel(session, job_id)
+            assert cancel_job(session, job_id)
         for writer in writers:
             writer.join()
     assert failures == []
@@ -242,11 +243,11 @@ def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_w
 
 def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_worker):
     job_id = submit()
-    worker, told = make_worker(), "the end of its log: cannot reach https://me:hunter2@corpus/ with HF_TOKEN=hf_abcdefgh"
+    worker, text = make_worker(), "the end of its log: cannot reach https://me:hunter2@corpus/ with HF_TOKEN=hf_abcdefgh"
     first, second = _claim(database, worker), _claim(database, worker)
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, first.run_id), told, attempt="crashed", max_attempts=3)
-        lease.end(session, second, "failed", code="DATA_NOT_READABLE", message=told)
+        lease.give_back(session, session.get_one(Run, first.run_id), text, attempt="crashed", max_attempts=3)
+        lease.fail(session, second, code="DATA_NOT_READABLE", message=text)
     with database.read() as session:
         kept = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
         kept += [attempt.message for attempt in session.scalars(select(Attempt))]
@@ -261,7 +262,7 @@ def test_the_end_of_a_log_is_kept_whatever_bytes_are_in_it(database, submit, mak
     submit()
     held = _claim(database, make_worker())
     with database.write() as session:
-        lease.end(session, held, "failed", code="TRAINER_FAILED", message="core dumped: a\0b")
+        lease.fail(session, held, code="TRAINER_FAILED", message="core dumped: a\0b")
     run = _run(database, held.run_id)
     assert (run.state, run.message) == ("failed", "core dumped: a\N{REPLACEMENT CHARACTER}b")
 

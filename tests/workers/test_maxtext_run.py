@@ -15,7 +15,7 @@ import pytest
 from server.curves import layer_table
 from server.database import store
 from server.database.tables import Run
-from server.jobs import submit as jobs
+from server.jobs.cancel import cancel_job
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, supervisor, trainer
@@ -131,7 +131,7 @@ def test_cancel_ends_maxtext_too(playing, train, database, players):
     def cancel_when_it_hangs():
         _wait(players)
         with database.write() as session:
-            jobs.cancel(session, job_id)
+            cancel_job(session, job_id)
 
     canceller = threading.Thread(target=cancel_when_it_hangs)
     run = train(started=lambda _: canceller.start())

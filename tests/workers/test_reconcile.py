@@ -5,7 +5,7 @@ import time
 import pytest
 
 from server.database.tables import Job, Run
-from server.jobs import submit as jobs
+from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
 from workers import lease, reconcile
 
@@ -52,14 +52,14 @@ def test_a_job_with_a_run_under_way_is_not_concluded(database, recorded):
 
 def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded, monkeypatch):
     first, second = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.0})
-    conclude = jobs.conclude
+    write_outcome = conclude_module.write_outcome
 
     def broken(session, job_id, outcome):
         if job_id == first:
             raise ZeroDivisionError
-        return conclude(session, job_id, outcome)
+        return write_outcome(session, job_id, outcome)
 
-    monkeypatch.setattr(jobs, "conclude", broken)
+    monkeypatch.setattr(conclude_module, "write_outcome", broken)
     reconcile.conclude_ended(database)
     with database.read() as session:
         assert session.get_one(Job, second).status == "concluded"

@@ -105,7 +105,7 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held)
         assert session.scalar(chunks) < at / 1500
 
 
-def test_what_is_known_by_layer_is_recorded_under_its_names(database, held):
+def test_statistics_by_layer_are_recorded_under_its_names(database, held):
     recorder = Recorder(database, held, 5.0)
     recorder.name_layers(["0.up", "0.down"], ["x", "grad"], ["amax", "snr_db"])
     for step in range(4):

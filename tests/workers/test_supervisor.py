@@ -14,7 +14,8 @@ import pytest
 
 from server.database import store
 from server.database.tables import Attempt, Job, Run
-from server.jobs import submit as jobs
+from server.jobs.cancel import cancel_job
+from server.jobs.conclude import decide
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, supervisor
 from workers.recorder import Recorder
@@ -91,7 +92,7 @@ def test_cancel_kills_the_training_process(database, submit, train):
 
     def cancel():
         with database.write() as session:
-            jobs.cancel(session, job_id)
+            cancel_job(session, job_id)
 
     held = train(started=lambda held: _when_steps_come(database, held, cancel))
     assert _run(database, held).state == "cancelled"
@@ -168,7 +169,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
     submit(schedule=schedule, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
     undisturbed = train()
     with database.write() as session:
-        jobs.cancel(session, undisturbed.job_id)
+        cancel_job(session, undisturbed.job_id)
     submit(schedule=schedule, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
     killer = []
 
@@ -259,7 +260,7 @@ def test_an_environment_that_differs_between_arms_confounds_the_verdict(database
     monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "1")
     assert _run(database, train()).manifest["env.NVTE_NVFP4_DISABLE_RHT"] == "1"
     with database.read() as session:
-        ((verdict, _),) = jobs.decide(session, job_id).verdicts
+        ((verdict, _),) = decide(session, job_id).verdicts
     assert verdict["verdict"] == "inconclusive"
     assert "CONFOUNDED" in verdict["codes"], verdict["codes"]
     assert "NVTE_NVFP4_DISABLE_RHT" in json.dumps(verdict)

@@ -66,13 +66,13 @@ def _blocks() -> list[list[str]]:
     return [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 
 
-def _said(lines: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, int, str]]:
-    """Run lines in one shell: (line, exit code, what it said) of each."""
+def _outputs(lines: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, int, str]]:
+    """Run lines in one shell: (line, exit code, its output) of each."""
     script = "".join(f"{line}\nprintf '\\n::%s::\\n' $?\n" for line in lines)
     done = subprocess.run(["bash"], input=script, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
     parts = re.split(r"\n::(\d+)::\n", done.stdout)
     assert len(parts) == 2 * len(lines) + 1, (done.stdout, done.stderr)
-    return [(line, int(code), said) for line, said, code in zip(lines, parts[::2], parts[1::2], strict=False)]
+    return [(line, int(code), output) for line, output, code in zip(lines, parts[::2], parts[1::2], strict=False)]
 
 
 def test_the_tour(checkout, environment):
@@ -82,34 +82,34 @@ def test_the_tour(checkout, environment):
         demo.split(), cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as serving:
         try:
-            told = []
-            while not (told and told[-1].startswith("serving ")):
+            printed = []
+            while not (printed and printed[-1].startswith("serving ")):
                 line = serving.stdout.readline()
-                assert line, "".join(told)
-                told.append(line)
+                assert line, "".join(printed)
+                printed.append(line)
             lines = [line.replace("parity gate", "parity gate --timeout 120") for block in rest for line in block]
-            found = _said(lines, checkout, environment)
+            results = _outputs(lines, checkout, environment)
         finally:
             os.killpg(serving.pid, signal.SIGINT)
             serving.wait(30)
-    demo_said = "".join(told)
-    assert "submitted demo.yaml as job j" in demo_said
-    assert "can't predict an 8 B run" in demo_said
-    assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_said
-    assert all(f"{candidate} against fp8_current" in demo_said for candidate in ("nvfp4", "mxfp8"))
-    codes = {line: code for line, code, _ in found}
+    demo_output = "".join(printed)
+    assert "submitted demo.yaml as job j" in demo_output
+    assert "can't predict an 8 B run" in demo_output
+    assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_output
+    assert all(f"{candidate} against fp8_current" in demo_output for candidate in ("nvfp4", "mxfp8"))
+    codes = {line: code for line, code, _ in results}
     judged = {line for line in codes if line.startswith(("parity gate", "parity report"))}
-    assert {codes[line] for line in judged} <= {0, 1, 3}, found
-    assert {code for line, code in codes.items() if line not in judged} == {0}, found
-    said = "".join(text for _, _, text in found)
+    assert {codes[line] for line in judged} <= {0, 1, 3}, results
+    assert {code for line, code in codes.items() if line not in judged} == {0}, results
+    output = "".join(text for _, _, text in results)
     assert (checkout / "report.html").read_text().startswith("<!doctype html>")
-    assert "demo-fp8@1: fp8_current (engine emulated), 1 run of job j" in said
-    first, again, nvfp4 = (text for line, _, text in found if line.startswith("parity gate"))
+    assert "demo-fp8@1: fp8_current (engine emulated), 1 run of job j" in output
+    first, again, nvfp4 = (text for line, _, text in results if line.startswith("parity gate"))
     assert "mxfp8" in first
     assert first == again
     assert "nvfp4" in nvfp4
-    assert re.search(r"### parity: (pass|fail|inconclusive)", said)
-    assert "reused: fp8_current replicate 0: trained as run" in said
+    assert re.search(r"### parity: (pass|fail|inconclusive)", output)
+    assert "reused: fp8_current replicate 0: trained as run" in output
     repository = checkout.parent / "my-model"
     assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {"name": "demo-fp8"}
     branches = subprocess.run(["git", "branch", "--list"], cwd=environment["ORIGIN"], check=True, capture_output=True, text=True).stdout

@@ -154,7 +154,7 @@ def test_a_verdict_arrives_signed_and_once(settings, database, recorded, receive
     assert _deliver_due(settings, database) == []
     with database.read() as session:
         key = session.get_one(Webhook, hook).secret
-    told = {}
+    documents = {}
     for path, headers, body in receiver.requests:
         signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
         expected = _hmac_sha256(base64.b64decode(key.removeprefix("whsec_")), signed)
@@ -165,11 +165,11 @@ def test_a_verdict_arrives_signed_and_once(settings, database, recorded, receive
         assert headers["content-type"] == "application/json"
         document = json.loads(body)
         assert document["id"] == headers["webhook-id"]
-        told[document["type"]] = document
+        documents[document["type"]] = document
         assert key not in body.decode() + str(headers)
         assert _row(database, document["id"]) == ("delivered", 1, 204, None)
-    assert set(told) == {"job.ended", "verdict.given"}
-    for document in told.values():
+    assert set(documents) == {"job.ended", "verdict.given"}
+    for document in documents.values():
         assert document["job"].items() >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
         assert [(each["candidate"], each["verdict"]) for each in document["verdicts"]] == [("nvfp4", "pass"), ("nvfp4_no_rht", "fail")]
         assert abs(document["verdicts"][1]["gap_nats"] - 0.3) < 0.02
@@ -241,14 +241,14 @@ def test_a_sender_of_ours_that_breaks_holds_up_nobody(settings, database, receiv
 
 
 def _resolver(*answers):
-    """A look-up of names that gives these addresses in turn, and the names that it was asked for."""
-    asked, left = [], list(answers)
+    """A look-up of names that gives these addresses in turn, and the hosts that were looked up."""
+    hosts, left = [], list(answers)
 
     def look_up(host, port, *_, **__):
-        asked.append(host)
+        hosts.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in left.pop(0)]
 
-    return look_up, asked
+    return look_up, hosts
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.215.14", "10.0.0.1"], ["169.254.169.254"]])
@@ -272,11 +272,11 @@ def test_plain_http_stays_on_this_machine(settings, database, tested, monkeypatc
 
 def test_the_name_that_was_registered_is_the_one_that_is_looked_up(settings, database, tested, monkeypatch):
     """`xn--strae-oqa` is straße; Python's own look-up of that is of strasse, which may be somebody else's."""
-    look_up, asked = _resolver(["169.254.169.254"])
+    look_up, hosts = _resolver(["169.254.169.254"])
     delivery = tested("https://xn--strae-oqa.example/in")
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     _deliver_due(settings, database)
-    assert asked == ["xn--strae-oqa.example"]
+    assert hosts == ["xn--strae-oqa.example"]
     assert _row(database, delivery)[0] == "pending"
 
 
@@ -292,15 +292,15 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     names = []
-    tls.sni_callback = lambda _socket, asked, _context: names.append(asked)
+    tls.sni_callback = lambda _socket, name, _context: names.append(name)
     receiver = make_receiver(tls)
-    look_up, asked = _resolver(["127.0.0.1"], ["93.184.215.14"])
+    look_up, hosts = _resolver(["127.0.0.1"], ["93.184.215.14"])
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(sender, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate)))
     delivery = tested(f"https://hooks.example:{receiver.port}/in")
     _deliver_due(settings, database)
     assert names == ["hooks.example"]
-    assert asked == ["hooks.example"]
+    assert hosts == ["hooks.example"]
     if name == "hooks.example":
         assert _row(database, delivery) == ("delivered", 1, 204, None)
         assert receiver.requests[0][1]["host"] == f"hooks.example:{receiver.port}"
@@ -328,15 +328,15 @@ def test_a_worker_sends_by_itself(settings, database, receiver, tested, monkeypa
 def test_the_documented_way_to_verify(settings, database, receiver, tested):
     tested(_url(receiver))
     _deliver_due(settings, database)
-    found: dict = {}
+    defined: dict = {}
     page = (CHECKOUT / "docs" / "operations.md").read_text()
-    exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operations.md", "exec"), found)  # noqa: S102 (the lines themselves)
+    exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operations.md", "exec"), defined)  # noqa: S102 (the lines themselves)
     with database.read() as session:
         secret = session.query(Webhook).one().secret
     _, headers, body = receiver.requests[0]
-    assert found["verified"](secret, headers, body)
+    assert defined["verified"](secret, headers, body)
     other = webhooks.SECRET_PREFIX + base64.b64encode(bytes(32)).decode()
     old = str(int(headers["webhook-timestamp"]) - 400)
     resigned = {"webhook-timestamp": old, "webhook-signature": sender.signature(secret, headers["webhook-id"], int(old), body)}
     for forged in ((other, headers, body), (secret, headers, body + b" "), (secret, headers | resigned, body)):
-        assert not found["verified"](*forged)
+        assert not defined["verified"](*forged)

@@ -169,15 +169,15 @@ def _check(parts: list[Part]) -> None:
 
 
 def _registered(settings: Settings, database: Database, worker: Part) -> bool:
-    """Whether the worker that we started has said that it is there."""
+    """Whether the worker that we started has registered."""
     with database.read() as session:
         live = live_workers(session, settings.lease_seconds)
-        return any(known.name.endswith(f":{worker.process.pid}") for known in live)
+        return any(registered.name.endswith(f":{worker.process.pid}") for registered in live)
 
 
 def _settings_problem(error: ValidationError) -> str:
-    found = error.errors()[0]
-    return f"PARITY_{str(found['loc'][0]).upper()} is {found['input']!r}: {found['msg']}"
+    problem = error.errors()[0]
+    return f"PARITY_{str(problem['loc'][0]).upper()} is {problem['input']!r}: {problem['msg']}"
 
 
 def _answers(settings: Settings) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from server.curves import layer_snr
 from server.database import store
 from server.database.tables import Job
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide
 
 pytestmark = pytest.mark.both_databases
 
@@ -42,7 +42,7 @@ def test_the_late_ratio_counts_and_what_is_not_quantized_is_left_out(database, w
 
 def test_the_advice_after_a_fail_names_the_worst_layer(database, watched):
     with database.read() as session:
-        outcome = jobs.decide(session, watched)
+        outcome = decide(session, watched)
     ((document, text),) = outcome.verdicts
     assert document["verdict"] == "fail"
     assert "0.up" in text

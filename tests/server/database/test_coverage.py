@@ -24,19 +24,19 @@ def test_whole_chunks_that_are_lost_are_gaps(first, stride, kept, cuts):
     chunks = [piece for piece, keep in zip(pieces, kept, strict=False) if keep]
     if sum(len(chunk) > 1 for chunk in chunks) <= len(chunks) / 2:
         return  # too little is left to tell the stride
-    found = coverage(_ranges(chunks))
+    covered = coverage(_ranges(chunks))
     there = {step for chunk in chunks for step in chunk}
     absent = [step for step in steps.tolist() if chunks[0][0] <= step <= chunks[-1][-1] and step not in there]
-    assert found.stride == stride
-    assert found.recorded == len(there)
-    assert found.missing == len(absent)
-    assert [step for gap in found.gaps for step in range(gap.first_step, gap.last_step + 1, stride)] == absent
+    assert covered.stride == stride
+    assert covered.recorded == len(there)
+    assert covered.missing == len(absent)
+    assert [step for gap in covered.gaps for step in range(gap.first_step, gap.last_step + 1, stride)] == absent
 
 
 def test_a_hole_inside_a_chunk_is_placed_between_its_ends():
-    found = coverage(_ranges([list(range(100)), [100, 101, 105, 106, 107]]))
-    assert (found.stride, found.missing) == (1, 3)
-    assert [(gap.first_step, gap.last_step, gap.missing) for gap in found.gaps] == [(100, 107, 3)]
+    covered = coverage(_ranges([list(range(100)), [100, 101, 105, 106, 107]]))
+    assert (covered.stride, covered.missing) == (1, 3)
+    assert [(gap.first_step, gap.last_step, gap.missing) for gap in covered.gaps] == [(100, 107, 3)]
 
 
 def test_nothing_and_one_step():

@@ -14,8 +14,8 @@ PROCESSES, THREADS, WRITES = 4, 3, 30
 _WRITER = f"""
 import sys, threading, time
 from server.database import events
-from server.database.engine import Database
-from server.database.models import Run
+from server.database.sessions import Database
+from server.database.tables import Run
 
 database, longest = Database(sys.argv[1]), [0.0] * {THREADS}
 
@@ -41,9 +41,9 @@ def test_four_processes_write_and_nobody_finds_it_locked(database, recorded):
     command = [sys.executable, "-c", _WRITER, database.url, job_id]
     writers = [subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
     for writer in writers:
-        told, problems = writer.communicate(timeout=120)
+        seconds, problems = writer.communicate(timeout=120)
         assert (writer.returncode, problems) == (0, ""), problems
-        assert float(told) < 10.0  # far from the 15 seconds after which a writer gives up
+        assert float(seconds) < 10.0  # far from the 15 seconds after which a writer gives up
     with database.read() as session:
         numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
     assert numbers == list(range(1, PROCESSES * THREADS * WRITES + 2))

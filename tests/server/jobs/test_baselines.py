@@ -99,7 +99,7 @@ def test_the_list_has_a_page_after_the_other(api, promoted):
     assert api.get(URL, params={"cursor": "x"}).status_code == 422
 
 
-def test_what_can_not_be_promoted_or_named_is_told(api, judged):
+def test_what_can_not_be_promoted_or_named_is_refused(api, judged):
     job_id, request = judged({"nvfp4": 0.0}, verdict=False)
     for body, status, words in (
         ({"name": "-x"}, 422, "name"),
@@ -310,7 +310,7 @@ def test_retention_keeps_what_is_named_and_what_is_reused(api, settings, databas
         assert len(store.read(session, job["arms"][0]["runs"][0]["id"], "train")[0]) == 1500
 
 
-def test_what_differs_between_versions_and_jobs_is_told(api, promoted, judged, database):
+def test_what_differs_between_versions_and_jobs_is_listed(api, promoted, judged, database):
     _, request, _ = promoted()
     other, _ = judged({"nvfp4": 0.0}, verdict=False, steps=1400)
     with database.write() as session:
@@ -318,10 +318,10 @@ def test_what_differs_between_versions_and_jobs_is_told(api, promoted, judged, d
             run.manifest = {**run.manifest, "version.jax": "0.12", "env.XLA_FLAGS": "--x"}
     api.post(URL, json={"name": "fp8", "job": other, **REASON})
     for named in ("fp8@2", "fp8", other):
-        found = api.get(f"{URL}/fp8/versions/1/diff", params={"other": named}).json()
-        assert found["told"]
-        assert found["specification"] == [{"key": "schedule.steps", "baseline": "1500", "other": "1400"}]
-        assert found["environment"] == [
+        difference = api.get(f"{URL}/fp8/versions/1/diff", params={"other": named}).json()
+        assert difference["told"]
+        assert difference["specification"] == [{"key": "schedule.steps", "baseline": "1500", "other": "1400"}]
+        assert difference["environment"] == [
             {"key": "env.XLA_FLAGS", "baseline": None, "other": "--x"},
             {"key": "version.jax", "baseline": "0.10.2", "other": "0.12"},
         ]
@@ -335,9 +335,9 @@ def test_a_gate_on_a_named_baseline_is_another_question(api, promoted, register)
     job_id, request, _ = promoted(verdict=True)
     assert api.post("/api/v1/jobs:gate", json=request).json()["job"]["id"] == job_id
     named = {**request, "baseline": {"name": "fp8"}}
-    asked = api.post("/api/v1/jobs:gate", json=named).json()
-    assert (asked["found"], asked["job"]["baseline"]["version"]) == ("new", 1)
-    assert api.post("/api/v1/jobs:gate", json=named).json()["job"]["id"] == asked["job"]["id"]
+    answer = api.post("/api/v1/jobs:gate", json=named).json()
+    assert (answer["found"], answer["job"]["baseline"]["version"]) == ("new", 1)
+    assert api.post("/api/v1/jobs:gate", json=named).json()["job"]["id"] == answer["job"]["id"]
     fresh = api.post("/api/v1/jobs:gate", json={**request, "fresh": True}).json()
     assert (fresh["found"], fresh["job"]["reuse"]) == ("new", False)
 
@@ -380,15 +380,15 @@ def test_reading_takes_view_and_promoting_submit(settings, database, judged):
     body = {"name": "fp8", "job": job_id, **REASON}
     with TestClient(create_app(settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
 
-        def asked(method, path, scope, **more):
+        def send(method, path, scope, **more):
             return client.request(method, path, headers={"Authorization": f"Bearer {tokens[scope]}"}, **more)
 
         assert client.get(URL).status_code == 401
-        assert asked("POST", URL, "view", json=body).status_code == 403
-        assert asked("GET", URL, "worker").status_code == 403
-        made = asked("POST", URL, "submit", json=body)
+        assert send("POST", URL, "view", json=body).status_code == 403
+        assert send("GET", URL, "worker").status_code == 403
+        made = send("POST", URL, "submit", json=body)
         assert (made.status_code, made.json()["promoted_by"]) == (201, "submit")
-        assert asked("GET", f"{URL}/fp8", "view").status_code == 200
-        assert asked("POST", f"{URL}/fp8/versions/1:expire", "view", json=REASON).status_code == 403
+        assert send("GET", f"{URL}/fp8", "view").status_code == 200
+        assert send("POST", f"{URL}/fp8/versions/1:expire", "view", json=REASON).status_code == 403
     with database.read() as session:
         assert [event.kind for event in session.scalars(select(BaselineEvent))] == ["promoted"]

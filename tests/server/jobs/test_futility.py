@@ -10,7 +10,8 @@ from server.database import events, store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run
 from server.jobs import futility
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, ready_to_conclude
+from server.jobs.submit import submit_job
 from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
@@ -25,7 +26,7 @@ def live(database, make_job):
     def start(**criteria):
         spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
         with database.write() as session:
-            job = jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
+            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
             job.status = "running"
             for run in job.runs:
                 run.state, run.epoch, run.started_at = "running", 1, time.time()
@@ -71,19 +72,19 @@ def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
         assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 50
 
 
-def test_a_hopeless_pair_is_told_once_and_trains_on(database, live):
+def test_a_futile_pair_is_one_event_and_trains_on(database, live):
     job_id = live()
     for first in range(0, 600, 100):
         _record(database, job_id, first, first + 100, {"nvfp4": 0.3})
-        found = _watch(database, job_id)
-        if found:
+        futile = _watch(database, job_id)
+        if futile:
             break
-    assert found == ["nvfp4"]
+    assert futile == ["nvfp4"]
     assert _watch(database, job_id) == []
     with database.read() as session:
-        told = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
-    assert len(told) == 1
-    assert "hopeless after" in told[0].payload["message"]
+        emitted = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
+    assert len(emitted) == 1
+    assert "hopeless after" in emitted[0].payload["message"]
     assert set(_states(database, job_id).values()) == {("running", None)}
 
 
@@ -121,7 +122,7 @@ def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, 
         for run in session.get_one(Job, job_id).runs:
             run.state = "finished"
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     assert outcome.code == "EARLY_STOP"
     assert "hopeless after" in outcome.message
 
@@ -132,8 +133,8 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
     assert sorted(_watch(database, job_id)) == ["mxfp8", "nvfp4"]
     assert set(_states(database, job_id).values()) == {("finished", "EARLY_STOP")}
     with database.read() as session:
-        assert jobs.ready_to_conclude(session, job_id)
-        verdicts = [document["verdict"] for document, _ in jobs.decide(session, job_id).verdicts]
+        assert ready_to_conclude(session, job_id)
+        verdicts = [document["verdict"] for document, _ in decide(session, job_id).verdicts]
     assert verdicts == ["inconclusive", "inconclusive"]
 
 

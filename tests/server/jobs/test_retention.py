@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from server import retention
 from server.database import store
 from server.database.tables import Chunk, Job, Run
-from server.jobs import retention
-from server.jobs import submit as jobs
-from server.jobs.conclude import conclude
+from server.jobs.conclude import case_of, conclude
 from server.jobs.retention import drop, droppable
 
 pytestmark = pytest.mark.both_databases
@@ -33,7 +32,7 @@ def _age(database, job_id):
 
 def _verdicts(database, job_id):
     with database.read() as session:
-        return jobs.case(session, session.get_one(Job, job_id)).documents()
+        return case_of(session, session.get_one(Job, job_id)).documents()
 
 
 def _chunks(database, job_id):
@@ -83,7 +82,7 @@ def test_a_job_without_a_verdict_keeps_its_baseline_only(database, kept, recorde
     assert left == {"fp8_current": 1500, "nvfp4": 0}
 
 
-def test_who_holds_the_tag_of_a_dropped_curve_is_told(api, database, kept, recorded):
+def test_the_tag_of_a_dropped_curve_does_not_match_any_more(api, database, kept, recorded):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -122,13 +121,13 @@ def test_old_logs_and_checkpoints_of_ended_runs_go(database, kept, recorded, tmp
         (checkpoints / run_id).mkdir(parents=True)
         (checkpoints / run_id / "state").write_text("weights")
         (kept.artifacts / f"{run_id}-1").mkdir(parents=True)
-        (kept.artifacts / f"{run_id}-1" / "a.nsys-rep").write_text("report")
+        (kept.artifacts / f"{run_id}-1" / "a.xplane.pb").write_text("report")
         made += [logs / f"{run_id}-1.log", checkpoints / run_id, kept.artifacts / f"{run_id}-1"]
     (logs / f"{ids[0]}-2.log").write_text("new")
     for path in made:
         os.utime(path, (time.time() - OLD,) * 2)
-    found = drop(kept, database)
-    assert [(one.what, one.run_id, one.size_bytes) for one in found] == [
+    dropped = drop(kept, database)
+    assert [(one.what, one.run_id, one.size_bytes) for one in dropped] == [
         ("log", ids[0], 5),
         ("profiles", ids[0], 6),
         ("checkpoints", ids[0], 7),

@@ -29,11 +29,11 @@ def _gate(api, request, **more):
 def test_a_concluded_job_answers_the_same_question(api, trained, register):
     register()
     job_id, request = trained
-    found = _gate(api, request)
-    assert (found["found"], found["job"]["id"]) == ("concluded", job_id)
-    assert 0 <= found["age_seconds"] < 600
-    assert found["expires_at"] > found["job"]["finished_at"]
-    (listed,) = api.get("/api/v1/jobs", params={"config_hash": found["job"]["config_hash"]}).json()["items"]
+    answer = _gate(api, request)
+    assert (answer["found"], answer["job"]["id"]) == ("concluded", job_id)
+    assert 0 <= answer["age_seconds"] < 600
+    assert answer["expires_at"] > answer["job"]["finished_at"]
+    (listed,) = api.get("/api/v1/jobs", params={"config_hash": answer["job"]["config_hash"]}).json()["items"]
     assert listed["id"] == job_id
     assert api.get("/api/v1/jobs", params={"config_hash": "0" * 64}).json()["items"] == []
     assert api.get("/api/v1/jobs", params={"config_hash": "x"}).status_code == 422
@@ -73,9 +73,9 @@ def test_another_question_is_trained_once(api, trained, register, more, reason):
 def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, changes, reason):
     register()  # as good as the job's, beside one that is not
     register(**changes)
-    found = _gate(api, trained[1])
-    assert found["found"] == "new"
-    assert reason in found["reason"]
+    answer = _gate(api, trained[1])
+    assert answer["found"] == "new"
+    assert reason in answer["reason"]
 
 
 def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, register):
@@ -88,7 +88,7 @@ def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, regis
 
 
 @both
-def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, database, trained, register):
+def test_data_that_changed_under_its_path_shows_in_the_newest_run_on_it(api, database, trained, register):
     register()
     job_id, request = trained
     with database.read() as session:
@@ -114,9 +114,9 @@ def test_data_that_changed_under_its_path_is_told_by_the_newest_run_on_it(api, d
 @both
 def test_two_who_ask_at_once_get_one_job(api, request_body):
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: _gate(api, request_body), range(4)))
-    assert len({answer["job"]["id"] for answer in found}) == 1
-    assert sorted(answer["found"] for answer in found) == ["new", "running", "running", "running"]
+        answers = list(pool.map(lambda _: _gate(api, request_body), range(4)))
+    assert len({answer["job"]["id"] for answer in answers}) == 1
+    assert sorted(answer["found"] for answer in answers) == ["new", "running", "running", "running"]
 
 
 def test_a_fresh_call_may_be_repeated_under_its_key(api, request_body):
@@ -133,7 +133,7 @@ def test_the_name_of_a_field_is_closed(api, request_body):
         assert api.post("/api/v1/jobs:gate", json={**request_body, "revision": revision}).status_code == 422
 
 
-def test_every_field_of_the_specification_is_asked(make_job):
+def test_every_field_of_the_specification_changes_the_hash(make_job):
     from parity import criteria_from_mapping
     from server.jobs.submit import config_hash
 

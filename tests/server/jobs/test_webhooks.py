@@ -6,8 +6,8 @@ import pytest
 
 from server.database.tables import WebhookDelivery
 from server.errors import NotFoundError
-from server.jobs import submit as jobs
 from server.jobs import webhooks
+from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
 
 both_databases = pytest.mark.both_databases
@@ -28,7 +28,7 @@ def _deliveries(database):
 
 
 @both_databases
-def test_each_webhook_is_told_what_it_asked_for(database, recorded, register):
+def test_each_webhook_receives_its_events(database, recorded, register):
     both, verdicts = register("job.ended", "verdict.given", "job.ended"), register("verdict.given")
     job = recorded({"nvfp4": 0.0}, steps=60)
     for _ in range(2):
@@ -44,18 +44,18 @@ def test_a_job_without_verdicts_has_ended_and_no_more(database, recorded, regist
     failed, cancelled = recorded({"nvfp4": 0.0}, steps=60, state="failed"), recorded({"nvfp4": 0.0}, steps=60, state="running")
     conclude(database, failed)
     with database.write() as session:
-        assert jobs.cancel(session, cancelled)
+        assert cancel_job(session, cancelled)
     with database.write() as session:
-        assert not jobs.cancel(session, cancelled)
+        assert not cancel_job(session, cancelled)
     assert sorted(_deliveries(database)) == sorted((hook, "job.ended", job) for job in (failed, cancelled))
 
 
 @both_databases
-def test_an_event_that_is_taken_back_is_told_to_nobody(database, recorded, register):
+def test_an_event_that_is_rolled_back_is_sent_to_nobody(database, recorded, register):
     register("job.ended")
     job = recorded({"nvfp4": 0.0}, steps=60, state="running")
     with database.read() as session:
-        assert jobs.cancel(session, job)
+        assert cancel_job(session, job)
         session.flush()
         assert session.query(WebhookDelivery).count() == 1
         session.rollback()
@@ -158,8 +158,8 @@ def test_a_sender_that_was_overtaken_says_nothing(database, register):
     ],
 )
 def test_what_a_url_may_be(url, to_private, problem):
-    found = webhooks.url_problem(url, to_private=to_private)
-    assert found is None if problem is None else problem in found
+    refusal = webhooks.url_problem(url, to_private=to_private)
+    assert refusal is None if problem is None else problem in refusal
 
 
 PUBLIC = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::5db8:d70e")

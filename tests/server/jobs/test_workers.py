@@ -6,7 +6,7 @@ import pytest
 
 from parity import criteria_from_mapping
 from server.database.tables import Job, Worker
-from server.jobs import submit as jobs
+from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting
 from server.web import auth
 from training.spec import Arm
@@ -19,7 +19,7 @@ def waiting(database, make_job):
     def ask(device=None, *, capability="cpu", bound=None, engine="emulated"):
         with database.write() as session:
             spec = make_job(engine=engine, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
-            job_id = jobs.submit(session, spec, criteria_from_mapping({"margin": "1%"})).id
+            job_id = submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).id
         now = time.time()
         registered = [] if device is None else [_worker("w-one", capability, device, now)]
         with database.read() as session:
@@ -32,8 +32,8 @@ def waiting(database, make_job):
 
 
 def _worker(name, capability, device, now):
-    told = {"device_class": "cpu:x", "threads_per_run": 1, **device}
-    return Worker(id=name, name=name, capability=capability, slots=1, device=told, started_at=now, heartbeat_at=now)
+    registered = {"device_class": "cpu:x", "threads_per_run": 1, **device}
+    return Worker(id=name, name=name, capability=capability, slots=1, device=registered, started_at=now, heartbeat_at=now)
 
 
 def _can(**recipes):
@@ -56,16 +56,16 @@ def _can(**recipes):
     ],
 )
 def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, device, more, sentence):
-    said, taken = waiting(device, **more)
-    assert said.startswith(sentence), said
+    waits_for, taken = waiting(device, **more)
+    assert waits_for.startswith(sentence), waits_for
     assert not taken
 
 
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
-    said, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
-    assert said.endswith("processors of device class cpu:other, on which its first run began.")
+    waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
+    assert waits_for.endswith("processors of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
@@ -76,7 +76,7 @@ def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, 
     training = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.write() as session:
         session.get_one(Job, training).submitted_by = token_id
-        job = jobs.submit(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
+        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
         session.flush()
         assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: it may train 4 at once, and 4 train."
         assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on processors: none is registered")

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
 from server.readiness import CHECKOUT
 from server.web import auth
 
@@ -29,9 +29,9 @@ def job_id(database, recorded):
         run = session.get_one(Job, made).arms[1].runs[0]
         store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
     with database.read() as session:
-        outcome = jobs.decide(session, made)
+        outcome = decide(session, made)
     with database.write() as session:
-        jobs.conclude(session, made, outcome)
+        write_outcome(session, made, outcome)
     return made
 
 

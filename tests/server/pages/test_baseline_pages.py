@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from parity import criteria_from_mapping
 from server.database.tables import Job
 from server.jobs import baselines
-from server.jobs import submit as jobs
 from server.jobs.baselines import BaselineChoice
+from server.jobs.submit import submit_job
 from training.spec import JobSpec
 
 LOOKS = ["light"]
@@ -32,7 +32,7 @@ def named(database, recorded):
         row = session.get_one(Job, first)
         spec = _spec(row)
         named = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
-        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=named).id
+        return submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=named).id
 
 
 def _spec(job: Job) -> JobSpec:

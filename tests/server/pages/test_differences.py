@@ -7,7 +7,7 @@ import pytest
 from parity.judging.context import differing_context
 from server.database.tables import Job
 from server.documents.job import job_document
-from server.jobs import submit as jobs
+from server.jobs.conclude import case_of
 from server.pages.differences import compare
 
 
@@ -23,7 +23,7 @@ def compared(database, recorded):
                     run.manifest = own
         with database.read() as session:
             job = session.get_one(Job, job_id)
-            case = jobs.case(session, job)
+            case = case_of(session, job)
             judged = differing_context([*case.baseline, *case.candidates["nvfp4"]], may_differ)
             return compare(job_document(session, job, 5.0).arms, may_differ), judged
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from parity.judging.criteria import PROFILES
 from server.app import create_app
 from server.database.tables import Job, Token
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
 from server.pages import policies
 from server.pages.listing import JOBS_A_PAGE, listing
 from server.readiness import CHECKOUT
@@ -19,9 +19,9 @@ LOOKS = ["light"]
 
 def _conclude(database, job_id):
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     with database.write() as session:
-        jobs.conclude(session, job_id, outcome)
+        write_outcome(session, job_id, outcome)
 
 
 def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):

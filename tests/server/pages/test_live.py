@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from server.database import events, store
 from server.database.states import begin_attempt
 from server.database.tables import Job, Run
-from server.jobs import submit as jobs
+from server.jobs.cancel import cancel_job
 
 LOOKS = ["light"]
 PROVOKED = r"status of 50\d|net::ERR_"
@@ -59,7 +59,7 @@ def test_a_running_job_moves_without_reload(page: Page, database, recorded):
     with database.write() as session:
         session.get_one(Job, job_id).runs[0].state = "finished"
     with database.write() as session:
-        jobs.cancel(session, job_id)
+        cancel_job(session, job_id)
     expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
     assert page.evaluate("window.stays")
 
@@ -234,6 +234,6 @@ def test_the_last_lines_of_a_log_come_after_the_end(page: Page, settings, databa
     expect(page.locator("pre.log")).to_have_text("begin")
     file.write_text("begin\nTraceback\n")
     with database.write() as session:
-        jobs.cancel(session, job_id)
+        cancel_job(session, job_id)
     expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
     expect(page.locator("pre.log")).to_contain_text("Traceback", timeout=10_000)

@@ -8,16 +8,16 @@ from server.database import store
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job, Run
 from server.jobs import futility
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
 
 LOOKS = ["light"]
 
 
 def _conclude(database, job_id):
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     with database.write() as session:
-        jobs.conclude(session, job_id, outcome)
+        write_outcome(session, job_id, outcome)
 
 
 def _fits(page: Page):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from server.database.tables import Job
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
 
 pytestmark = pytest.mark.both_databases
 
@@ -81,9 +81,9 @@ def test_a_file_is_refused_with_what_to_send(api, arm):
 def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
     job_id = recorded({"nvfp4": 0.05})
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     with database.write() as session:
-        jobs.conclude(session, job_id, outcome)
+        write_outcome(session, job_id, outcome)
     answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
     assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
     with database.read() as session:

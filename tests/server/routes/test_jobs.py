@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from parity.cli import main as cli
 from server.app import create_app
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
 from server.queue import queue_name
 from server.readiness import redis_client
 
@@ -141,9 +141,9 @@ def test_the_evidence_can_be_recomputed_by_another_person(api, database, recorde
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     assert api.get(f"/api/v1/jobs/{job_id}/evidence.zip").status_code == 404
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     with database.write() as session:
-        jobs.conclude(session, job_id, outcome)
+        write_outcome(session, job_id, outcome)
     answer = api.get(f"/api/v1/jobs/{job_id}/evidence.zip")
     assert answer.headers["content-type"] == "application/zip"
     bundle = tmp_path / "evidence.zip"
@@ -196,7 +196,7 @@ def test_an_id_that_can_not_be_one_is_a_404(api, path):
 
 
 def test_an_error_of_ours_keeps_its_request_id_and_headers(api, monkeypatch):
-    monkeypatch.setattr("server.jobs.submit.find", lambda *_: 1 / 0)
+    monkeypatch.setattr("server.routes.jobs.find_job", lambda *_: 1 / 0)
     answer = api.get("/api/v1/jobs/j0", headers={"X-Request-ID": "abc"})
     assert answer.status_code == 500
     assert answer.json()["request_id"] == answer.headers["X-Request-ID"] == "abc"

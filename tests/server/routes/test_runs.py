@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from server.app import create_app
 from server.database import events
 from server.database.tables import Attempt, Job, Run
-from server.jobs.stale import end_silent
+from server.jobs.stale import mark_or_fail_stale
 from server.web import auth
 
 pytestmark = pytest.mark.both_databases
@@ -186,26 +186,26 @@ def test_a_resumed_run_with_other_versions_says_both(api, run):
 
 
 def test_silence_is_stale_first_and_a_failure_in_the_end(api, database, settings, run):
-    assert end_silent(settings, database) == []
+    assert mark_or_fail_stale(settings, database) == []
     epoch = _attach(api, run).json()["epoch"]
     _age(database, run, 3600)
-    assert end_silent(settings, database) == []
+    assert mark_or_fail_stale(settings, database) == []
     stale = api.get(f"/api/v1/runs/{run}").json()
     assert (stale["state"], stale["code"]) == ("running", "STALE")
     assert _append(api, run, epoch, [0], [1.0]).json()["code"] is None
     _age(database, run, settings.external_silence_seconds)
-    assert end_silent(settings, database) == [run]
+    assert mark_or_fail_stale(settings, database) == [run]
     failed = api.get(f"/api/v1/runs/{run}").json()
     assert (failed["state"], failed["code"]) == ("failed", "SILENT")
     assert "24 hours" in failed["message"]
-    assert end_silent(settings, database) == []
+    assert mark_or_fail_stale(settings, database) == []
 
 
 def test_a_run_that_broke_off_is_not_awaited_for_ever(api, database, settings, run):
     epoch = _attach(api, run).json()["epoch"]
     _finish(api, run, epoch, "broke_off", message="killed")
     _age(database, run, settings.external_silence_seconds)
-    assert end_silent(settings, database) == [run]
+    assert mark_or_fail_stale(settings, database) == [run]
     assert "TRAINER_BROKE_OFF: killed" in api.get(f"/api/v1/runs/{run}").json()["message"]
 
 

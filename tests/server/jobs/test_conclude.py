@@ -5,7 +5,8 @@ import pytest
 from parity import Criteria
 from server.database import events
 from server.database.tables import Job, Run
-from server.jobs import submit as jobs
+from server.jobs.conclude import decide, write_outcome
+from server.jobs.submit import submit_job
 from training.spec import Arm, JobSpec
 from training.switches import Switches
 
@@ -14,9 +15,9 @@ pytestmark = pytest.mark.both_databases
 
 def _conclude(database, job_id):
     with database.read() as session:
-        outcome = jobs.decide(session, job_id)
+        outcome = decide(session, job_id)
     with database.write() as session:
-        return jobs.conclude(session, job_id, outcome)
+        return write_outcome(session, job_id, outcome)
 
 
 def test_a_pass_beside_a_fail(database, recorded):
@@ -82,23 +83,11 @@ def test_arms_that_differ_in_more_than_the_recipe_are_confounded(database, recor
         assert "CONFOUNDED" in verdict.document
 
 
-@pytest.mark.parametrize("state", ["finished", "running"])
-def test_cancel_ends_what_has_not_ended(database, recorded, state):
-    job_id = recorded({"nvfp4": 0.0}, done=10, state=state)
-    with database.write() as session:
-        assert jobs.cancel(session, job_id)
-    with database.read() as session:
-        job = session.get_one(Job, job_id)
-        assert job.status == "cancelled"
-        assert {run.state for run in job.runs} == {"finished" if state == "finished" else "cancelled"}
-    assert not _conclude(database, job_id)
-
-
 def test_the_judge_reads_the_switches_in_the_recipe(database):
     stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
     spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
     with database.write() as session:
-        job_id = jobs.submit(session, spec, Criteria(margin="1%")).id
+        job_id = submit_job(session, spec, Criteria(margin="1%")).id
     with database.read() as session:
         arms = session.get_one(Job, job_id).arms
         assert {arm.name: arm.stated_recipe for arm in arms} == {

@@ -1,4 +1,4 @@
-"""A run whose fingerprint is known is not trained again, and one that doesn't fit its job's baseline not at all: in real processes."""
+"""Runs that take the curve of an equal earlier run, and runs that differ from the baseline which their job names: in real processes."""
 
 import threading
 
@@ -9,10 +9,11 @@ from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Attempt, Event, Job, Run
 from server.jobs import baselines
-from server.jobs import submit as jobs
 from server.jobs.baselines import BaselineChoice
+from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
-from workers import lease, settle, supervisor
+from server.jobs.submit import Order, submit_job
+from workers import lease, supervisor
 from workers.slots import Slot
 
 
@@ -47,8 +48,8 @@ def _curve(database, run_id):
 def _submit(database, spec, order=None, named=None):
     with database.write() as session:
         choice = BaselineChoice(name=named) if named else None
-        found = baselines.resolve(session, choice, spec, 5.0)
-        return jobs.submit(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", order, named=found).id
+        baseline = baselines.resolve(session, choice, spec, 5.0)
+        return submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", order, named=baseline).id
 
 
 def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
@@ -60,7 +61,7 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
     assert (first.reused_from, first.steps_done) == (None, 20)
     with database.write() as session:
         baselines.promote(session, "fp8", first_job, None, "a test", "local", None)
-        jobs.cancel(session, first_job)
+        cancel_job(session, first_job)
 
     second_job = _submit(database, spec)
     second = train()
@@ -72,8 +73,8 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
         attempt = session.get_one(Attempt, (second.id, 1))
         assert attempt.state == "finished"
         assert f"run {first.id} of job {first_job} has the same fingerprint" in attempt.message
-        told = [event.payload for event in session.scalars(select(Event).where(Event.job_id == second_job, Event.kind == "run"))]
-        assert f"run {first.id}" in told[-1]["message"]
+        payloads = [event.payload for event in session.scalars(select(Event).where(Event.job_id == second_job, Event.kind == "run"))]
+        assert f"run {first.id}" in payloads[-1]["message"]
     candidate = train()
     assert (candidate.reused_from, candidate.steps_done) == (None, 20)  # a candidate is always trained
     conclude(database, second_job)
@@ -91,14 +92,14 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
         assert (job.status, job.code) == ("failed", "BASELINE_DIFFERS")
         assert [run.state for run in job.runs] == ["finished", "failed"]
 
-    _submit(database, spec, jobs.Order(reuse=False))
+    _submit(database, spec, Order(reuse=False))
     with database.write() as session:
         assert not lease.claim(session, make_worker("other"), settings.lease_seconds).reuses
 
 
 @pytest.mark.both_databases
 def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recorded, make_worker):
-    """Eight attempts tell the same fingerprint at the same moment, one of them has lost its lease."""
+    """Eight attempts record the same fingerprint at the same moment, one of them has lost its lease."""
     source_job = recorded({"nvfp4": 0.0}, steps=40)
     with database.write() as session:
         source = session.get_one(Job, source_job).runs[0]
@@ -113,22 +114,22 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
     with database.write() as session:
         lost = session.get_one(Run, baselines_held[0].run_id)
         lost.epoch += 1
-    found = []
+    results = []
 
-    def settle_one(one):
+    def finish_one(one):
         try:
             with database.write() as session:
                 lease.renew(session, one, settings.lease_seconds)
-                found.append(settle.reused(session, one, "f"))
+                results.append(lease.finish_with_equal_run(session, one, "f"))
         except lease.LeaseLostError:
-            found.append("lost")
+            results.append("lost")
 
-    threads = [threading.Thread(target=settle_one, args=(one,)) for one in baselines_held]
+    threads = [threading.Thread(target=finish_one, args=(one,)) for one in baselines_held]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(map(str, found)) == ["True"] * (len(threads) - 1) + ["lost"]
+    assert sorted(map(str, results)) == ["True"] * (len(threads) - 1) + ["lost"]
     with database.read() as session:
         for one in baselines_held[1:]:
             run = session.get_one(Run, one.run_id)

@@ -1,0 +1,24 @@
+"""Rows by an id that somebody sent."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from server.database.tables import Job, Run, is_id
+from server.errors import NotFoundError
+
+
+def find_job(session: Session, job_id: str) -> Job:
+    """The job of this id; NotFoundError names the id."""
+    job = session.get(Job, job_id) if is_id("j", job_id) else None
+    if job is None:
+        raise NotFoundError(f"there is no job {job_id!r}; `parity status` lists the jobs")
+    return job
+
+
+def find_run(session: Session, run_id: str, *, lock: bool = False) -> Run:
+    """The run of this id; NotFoundError names the id."""
+    run = session.get(Run, run_id, with_for_update=lock or None) if is_id("r", run_id) else None
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id!r}; the job's page and `parity status JOB` list its runs")
+    return run

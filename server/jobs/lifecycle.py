@@ -1,0 +1,164 @@
+"""The only place that moves a run or a job from one state to another.
+
+Each verb is an edge of `server.database.states`, or all that lead to one state. In the caller's transaction it moves the row, begins or
+ends the attempt and emits the event, so nobody sees one without the others. It compares and sets: where no edge leads on from the state
+that `run` was read in, or another writer has moved the run since, it changes nothing and returns False (or None).
+
+Callers lock the run's row when they read it, and lock runs before their job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from server.database import clock, events
+from server.database.states import JOB_ENDED, JOB_MOVES, RUN_MOVES, begin_attempt, end_attempt, move_job, move_run
+from server.database.tables import AttemptState, JobStatus, Run, RunState, Worker
+from server.jobs.webhooks import announce
+from server.logs import without_secrets
+
+JobEnd = Literal["concluded", "failed", "cancelled"]
+BrokenAttempt = Literal["crashed", "lost", "released"]
+FailedAttempt = Literal["failed", "crashed", "lost"]
+
+
+def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> int | None:
+    """queued -> running: begin an attempt of a worker, which holds the run until its lease ends; returns the attempt's number.
+
+    The first run of a job starts the job and binds it to the worker's device class and thread count.
+    """
+    if run.state != "queued":
+        return None
+    binding = {"device_class": worker.device["device_class"], "threads": worker.device["threads_per_run"]}
+    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={"worker_id": worker.id}, binding=binding)
+
+
+def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint: str, key: str | None, lease_seconds: float) -> int | None:
+    """awaiting_data -> running: begin an attempt of the user's own trainer; returns the attempt's number.
+
+    `key` is the trainer's name for the attempt. The first run of a job starts the job.
+    """
+    if run.state != "awaiting_data":
+        return None
+    columns = {"manifest": dict(manifest), "fingerprint": fingerprint}
+    return _begin(session, run, lease_seconds, worker_id=None, key=key, columns=columns, binding={})
+
+
+def finish(
+    session: Session, run: Run, *, code: str | None = None, message: str | None = None, note: str | None = None, **columns: object
+) -> bool:
+    """running -> finished: the run has a curve. A `code` says why that curve is short or unusable.
+
+    A message is kept with the run and with its attempt, a note with the attempt only. `columns` are further columns of the run.
+    """
+    return _end(session, run, "finished", "finished", {"code": code, "message": message, **columns}, note)
+
+
+def fail(session: Session, run: Run, *, code: str, message: str, attempt: FailedAttempt = "failed", **columns: object) -> bool:
+    """Any open state -> failed: nobody tries again. `attempt` is how the running attempt ended, if there is one."""
+    return _end(session, run, "failed", attempt, {"code": code, "message": message, **columns})
+
+
+def cancel(session: Session, run: Run, *, code: str | None = None, message: str | None = None) -> bool:
+    """Any open state -> cancelled. Without a message the run keeps the code and message that it has."""
+    return _end(session, run, "cancelled", "cancelled", {} if message is None else {"code": code, "message": message})
+
+
+def requeue(session: Session, run: Run, *, attempt: BrokenAttempt, code: str | None, message: str, **columns: object) -> bool:
+    """running -> queued (awaiting_data where the user trains): the attempt is over and another one may follow.
+
+    What the run has recorded stays. `columns` are further columns of the run.
+    """
+    end: RunState = "awaiting_data" if run.capability == "external" else "queued"
+    free = {"worker_id": None, "lease_expires_at": None, "steps_per_second": None}
+    return _leave(session, run, end, attempt, {**free, "code": code, "message": message, **columns})
+
+
+def mark(session: Session, run: Run, code: str, message: str) -> None:
+    """Set the code and message of a run that stays in its state, and emit the event."""
+    run.code, run.message = code, without_secrets(message)
+    _emit_run(session, run, run.state, code, run.message)
+
+
+def end_job(
+    session: Session,
+    job_id: str,
+    end: JobEnd,
+    *,
+    code: str | None = None,
+    message: str | None = None,
+    verdicts: Mapping[str, str] | None = None,
+) -> bool:
+    """queued or running -> concluded, failed or cancelled; False where the job had ended. `verdicts` are outcomes by candidate.
+
+    Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
+    """
+    open_states = [state for state in JOB_MOVES if state not in JOB_ENDED]
+    if not move_job(session, job_id, open_states, end, finished_at=clock.now(session), code=code, message=message):
+        return False
+    if verdicts:
+        events.emit(session, job_id, "verdict", dict(verdicts))
+    _emit_status(session, job_id, end)
+    announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
+    return True
+
+
+def _begin(
+    session: Session,
+    run: Run,
+    lease_seconds: float,
+    *,
+    worker_id: str | None,
+    key: str | None,
+    columns: Mapping[str, object],
+    binding: Mapping[str, object],
+) -> int | None:
+    """Move a run to running and begin its next attempt; the job starts with its first run and is bound then."""
+    now, epoch = clock.now(session), run.epoch + 1
+    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds}
+    fresh = {"code": None, "message": None, "started_at": run.started_at or now}
+    if not _move(session, run, "running", {**lease, **fresh, **columns}):
+        return None
+    begin_attempt(session, run.id, epoch, worker_id, key)
+    if move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding):
+        _emit_status(session, run.job_id, "running")
+    _emit_run(session, run, "running", None, None, attempt=epoch)
+    return epoch
+
+
+def _end(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
+    """Move a run to a state that it never leaves."""
+    return _leave(session, run, end, attempt, {"finished_at": clock.now(session), "lease_expires_at": None, **columns}, note)
+
+
+def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
+    """Move an open run to `end`, end its attempt if one is running, and emit the event with the message, or else the note."""
+    code, was_running = columns.get("code"), run.state == "running"
+    message, note = (text and without_secrets(text) for text in (columns.get("message"), note))
+    if not _move(session, run, end, {**columns, "message": message} if "message" in columns else columns):
+        return False
+    if was_running:
+        end_attempt(session, run.id, run.epoch, attempt, code, message or note)
+    _emit_run(session, run, end, code, message or note)
+    return True
+
+
+def _move(session: Session, run: Run, end: RunState, columns: Mapping[str, object]) -> bool:
+    if end not in RUN_MOVES[run.state]:
+        return False
+    moved = move_run(session, run.id, (run.state,), end, holder=run.epoch, **columns)
+    if moved:
+        session.expire(run, ["state", *columns])
+    return moved
+
+
+def _emit_run(session: Session, run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> None:
+    payload = {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message}
+    events.emit(session, run.job_id, "run", payload | more)
+
+
+def _emit_status(session: Session, job_id: str, status: JobStatus) -> None:
+    events.emit(session, job_id, "status", {"status": status})

@@ -1,0 +1,36 @@
+"""The command that lists or drops what `PARITY_RETENTION_DAYS` no longer keeps.
+
+python -m server.retention            # lists it; --apply drops it
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from server.database.sessions import Database
+from server.jobs.retention import drop, droppable
+from server.settings import Settings
+
+
+def main() -> int:
+    """List what would be dropped, or drop it; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m server.retention", description="What PARITY_RETENTION_DAYS drops.")
+    parser.add_argument("--apply", action="store_true", help="drop it (default: only list it)")
+    arguments = parser.parse_args()
+    settings = Settings()
+    if settings.retention_days is None:
+        print("PARITY_RETENTION_DAYS is not set: everything is kept", file=sys.stderr)
+        return 0
+    database = Database(settings.database)
+    things = (drop if arguments.apply else droppable)(settings, database)
+    database.close()
+    for one in things:
+        print(f"{one.what}\t{one.run_id}\t{one.size_bytes}\t{one.why}")
+    done = "dropped" if arguments.apply else "would be dropped; --apply does it"
+    print(f"{len(things)} things, {sum(one.size_bytes for one in things):,} bytes {done}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

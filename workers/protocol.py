@@ -1,0 +1,136 @@
+"""The messages between a supervisor and its training process: one request in, then one line of JSON for each message out.
+
+The supervisor starts the process from its own checkout, so both sides always have the same version of these types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+
+class CheckpointRequest(TypedDict):
+    """Where checkpoints are written and how often; `resume_at_most` is the first step that is not recorded."""
+
+    folder: str
+    seconds: float
+    resume_at_most: int
+
+
+class TrainRequest(TypedDict):
+    """One run to train. `spec` holds the fields of a `RunSpec`, `core` the processor to stay on; `profile_steps` 0 traces nothing."""
+
+    core: int | None
+    spec: dict[str, Any]
+    checkpoints: CheckpointRequest
+    silence_seconds: float
+    artifacts: str
+    profile_steps: int
+
+
+class StepValues(TypedDict):
+    """The fields of `training.statistics.StepStats`."""
+
+    step: int
+    loss: float
+    lm_loss: float
+    learning_rate: float
+    grad_norm: float
+    clipped_grad_norm: float
+    param_norm: float
+    update_norm: float
+    tokens: int
+    step_seconds: float
+    data_wait_seconds: float
+    nonfinite_inputs: float
+    layer_grad_norms: list[float]
+    layers: list[list[list[float]]] | None
+    validation_loss: float | None
+    tflops_per_device: float
+
+
+class ManifestMessage(TypedDict):
+    """What the run is trained with; sent once, before the first step."""
+
+    kind: Literal["manifest"]
+    manifest: dict[str, str]
+
+
+class LayersMessage(TypedDict):
+    """The names of the statistics by layer of every later step; sent once."""
+
+    kind: Literal["layers"]
+    layers: list[str]
+    operands: list[str]
+    statistics: list[str]
+
+
+class StepMessage(TypedDict):
+    """One trained step. The first one shows from where the run goes on."""
+
+    kind: Literal["step"]
+    values: StepValues
+
+
+class ProfileMessage(TypedDict):
+    """Speed and memory up to a step (`training.trainer.profiling`)."""
+
+    kind: Literal["profile"]
+    step: int
+    columns: dict[str, float]
+
+
+class ValidationMessage(TypedDict):
+    """A validation loss in nats that came after its step was sent."""
+
+    kind: Literal["validation"]
+    step: int
+    loss: float
+
+
+class NoteMessage(TypedDict):
+    """A sentence for readers of the attempt."""
+
+    kind: Literal["note"]
+    message: str
+
+
+class AliveMessage(TypedDict):
+    """Nothing new, but the process is at work."""
+
+    kind: Literal["alive"]
+
+
+class EndMessage(TypedDict):
+    """The run was trained to its last step."""
+
+    kind: Literal["end"]
+
+
+class ErrorMessage(TypedDict):
+    """The run ended with an error that another attempt would meet again."""
+
+    kind: Literal["error"]
+    code: str
+    message: str
+
+
+class BrokeOffMessage(TypedDict):
+    """The attempt ended with an error that another attempt may not meet."""
+
+    kind: Literal["broke_off"]
+    code: str
+    message: str
+
+
+Message = (
+    ManifestMessage
+    | LayersMessage
+    | StepMessage
+    | ProfileMessage
+    | ValidationMessage
+    | NoteMessage
+    | AliveMessage
+    | EndMessage
+    | ErrorMessage
+    | BrokeOffMessage
+)

@@ -1,0 +1,79 @@
+"""Which run a worker claims next: by priority, then age, within what the worker can train and the job's token allows."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select, tuple_
+from sqlalchemy.orm import Session, aliased, contains_eager
+
+from server.database.tables import Arm, Job, Run, Token, Worker
+
+_ABOVE_ALL = 2**31 - 1  # more than any priority
+
+
+def next_run(session: Session, worker: Worker) -> Run | None:
+    """The run that a worker should claim, its row locked; None when there is none.
+
+    One priority at a time, from the highest: within one, the index gives the rows in order and the first that fits ends the search.
+    """
+    registered: dict[str, Any] = worker.device.get("can_run", {})
+    able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
+    highest, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able)
+    level = session.scalar(highest, {"below": _ABOVE_ALL})
+    while level is not None:
+        run = session.scalars(first, {"level": level}).first()
+        if run is not None:
+            return run
+        level = session.scalar(highest, {"below": level})
+    return None
+
+
+@cache
+def _statements(
+    capability: str, device_class: str, threads: int, able: tuple[tuple[str, ...], ...] | None
+) -> tuple[Select[int], Select[Run]]:
+    """The highest priority `below` another at which runs wait for such a worker, and the first run of a `level` that it can train.
+
+    `able`: (engine, recipe) of what the worker registered that it can train; None where it registered nothing. Cached, because
+    building these statements costs more than running them.
+    """
+    waiting = (Run.state == "queued", Run.capability == capability)
+    fits = [or_(Job.device_class.is_(None), Job.device_class == device_class), or_(Job.threads.is_(None), Job.threads == threads)]
+    if able is not None:
+        fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
+    first = (
+        select(Run)
+        .join(Job, Run.job_id == Job.id)
+        .join(Arm, Run.arm_id == Arm.id)
+        .where(*waiting, Run.priority == bindparam("level"), *fits, _below_its_limit())
+        .options(contains_eager(Run.arm))
+        .order_by(Run.created_at, Run.job_id, Run.position)
+        .limit(1)
+        .with_for_update(of=Run, skip_locked=True)
+    )
+    return select(func.max(Run.priority)).where(*waiting, Run.priority < bindparam("below")), first
+
+
+def _below_its_limit() -> ColumnElement[bool]:
+    """Whether the token under which the job was submitted may have one more run train."""
+    token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
+    other_run, other_job = aliased(Run), aliased(Job)
+    training = (
+        select(func.count())
+        .select_from(other_run)
+        .join(other_job, other_run.job_id == other_job.id)
+        .where(other_run.state == "running", other_job.submitted_by == Job.submitted_by)
+        .scalar_subquery()
+    )
+    return or_(token.is_(None), training < token)
+
+
+def token_allows(session: Session, job: Job) -> bool:
+    """The same under a lock on the token, so that two claims at once can't both take the last place."""
+    if job.submitted_by is None or session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
+        return True
+    token = session.get_one(Token, job.submitted_by, with_for_update=True, populate_existing=True)
+    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == token.id)
+    return token.max_running is None or (session.scalar(count) or 0) < token.max_running
