@@ -11,19 +11,20 @@ NOT_SET = "not set"
 _VARIABLE = "env."
 
 
-def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
-    """Every value of each key over what runs recorded, keys in order.
+def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
+    """Every value of a key over what runs recorded; a run that recorded nothing at all does not count.
 
     A key that a run lacks says nothing about it, but for a variable of the environment (`env.NAME`): where a run recorded what it ran
     on, a variable that is not there was not set, and NVTE_NVFP4_DISABLE_RHT=1 in one arm alone is another recipe.
     """
     recorded = [context for context in contexts if context]
-    values: dict[str, set[str]] = {key: set() for key in sorted({key for context in recorded for key in context})}
-    for key, of_key in values.items():
-        of_key.update(str(context[key]) for context in recorded if key in context)
-        if key.startswith(_VARIABLE) and any(key not in context for context in recorded):
-            of_key.add(NOT_SET)
-    return values
+    values = {str(context[key]) for context in recorded if key in context}
+    return values | ({NOT_SET} if key.startswith(_VARIABLE) and any(key not in context for context in recorded) else set())
+
+
+def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    """The values of every key that any run recorded, keys in order."""
+    return {key: values_of(contexts, key) for key in sorted({key for context in contexts for key in context})}
 
 
 def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
@@ -24,7 +25,6 @@ from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
-_VARIABLE = "env."
 _OF_THE_RUN = ("seed", "replicate")
 
 
@@ -107,10 +107,9 @@ def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) 
 
 
 def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_differ: Sequence[str] = ()) -> list[Difference]:
-    """The differences that would confound a gap, by the judge's rule: a fact that one alone has says nothing, but for a variable."""
-    differences = manifest_differences(baseline, other)
-    both = [one for one in differences if (one.baseline is not None and one.other is not None) or one.key.startswith(_VARIABLE)]
-    return [one for one in both if one.key not in may_differ]
+    """The differences that would confound a gap, by the judge's rule (`parity.judging.context`)."""
+    keys = confounding_keys([baseline, other], may_differ)
+    return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys]
 
 
 def unlike_named(job: Job, manifest: Mapping[str, str]) -> str | None:

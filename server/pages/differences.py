@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from parity.judging.context import confounding_keys, values_by_key, values_of
 from server.documents.job import ArmDocument
-
-_VARIABLE, _NOT_SET = "env.", "not set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +34,20 @@ class Comparison:
 
 
 def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
-    """Compare what the runs of all arms ran on, as the judge does (`parity.context`, and a test holds the two together).
-
-    A fact that only some runs have says nothing, except a variable of the environment: it was not set in the others.
-    """
+    """Compare what the runs of all arms ran on, by the judge's rule (`parity.judging.context`)."""
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
-    keys = sorted({key for manifest in manifests for key in manifest})
-    seen = {key: _values(manifests, key) for key in keys}
+    values = values_by_key(manifests)
     return Comparison(
         differences=[
             Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in may_differ)
-            for key in keys
-            if len(seen[key]) > 1
+            for key in confounding_keys(manifests)
         ],
-        shared={key: min(seen[key]) for key in keys if len(seen[key]) == 1},
+        shared={key: min(values[key]) for key in values if len(values[key]) == 1},
         recorded_runs=len(manifests),
         runs=len(runs),
     )
 
 
 def _of_arm(arm: ArmDocument, key: str) -> str:
-    return ", ".join(sorted(_values([run.manifest for run in arm.runs if run.manifest], key))) or "not recorded"
-
-
-def _values(manifests: Sequence[Mapping[str, str]], key: str) -> set[str]:
-    missing = {_NOT_SET} if key.startswith(_VARIABLE) and any(key not in manifest for manifest in manifests) else set()
-    return {str(manifest[key]) for manifest in manifests if key in manifest} | missing
+    return ", ".join(sorted(values_of([run.manifest or {} for run in arm.runs], key))) or "not recorded"
