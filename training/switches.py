@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 
 from training.rules import SpecError
 
+Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
 BLOCK_SIZES = (16, 32, 64, 128)
 
@@ -98,6 +99,11 @@ def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool
     return found is not None and found.stochastic_rounding
 
 
+def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
+    """How the recipe rounds gradients, as a run records it."""
+    return "stochastic" if rounds_stochastically(recipe, switches) else "nearest"
+
+
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
     """Why Transformer Engine has no such arithmetic, or None where its JAX path has it."""
     found = features(recipe, switches)
@@ -128,10 +134,7 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
 
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
-    """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32".
-
-    The judge reads from it whether an arm rounds stochastically: "no_sr" and "stochastic_rounding" say so.
-    """
+    """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32"."""
     found = features(recipe, switches)
     if found is None or not switches.given():
         return recipe

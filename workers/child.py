@@ -26,7 +26,7 @@ from training.environment.distributed import LauncherError, Processes
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
-from training.switches import Switches
+from training.switches import Switches, rounding
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
             f"devices is {spec.devices}, expected {jax.device_count()}: the launcher started {own.count} processes with so many devices"
         )
     corpus = data.load(spec.data)
-    send({"kind": "manifest", "manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
+    _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "operands": [*OPERANDS], "statistics": [*STATISTICS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.tells else 0)
@@ -122,6 +122,10 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: 
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 
+def _send_manifest(spec: RunSpec, manifest: dict[str, str], send: Send) -> None:
+    send({"kind": "manifest", "manifest": manifest, "rounding": rounding(spec.recipe, spec.switches)})
+
+
 def _processes(own: Processes) -> dict[str, str]:
     """The entry of several processes in a run's manifest: the order of their sums decides bits."""
     return {"processes": str(own.count)} if own.count > 1 else {}
@@ -129,7 +133,7 @@ def _processes(own: Processes) -> dict[str, str]:
 
 def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    send({"kind": "manifest", "manifest": maxtext.manifest(spec) | _processes(own)})
+    _send_manifest(spec, maxtext.manifest(spec) | _processes(own), send)
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from training.switches import Rounding
+
 
 class CheckpointRequest(TypedDict):
     """Where checkpoints are written and how often; `resume_at_most` is the first step that is not recorded."""
@@ -49,10 +51,11 @@ class StepValues(TypedDict):
 
 
 class ManifestMessage(TypedDict):
-    """What the run is trained with; sent once, before the first step."""
+    """What the run is trained with and how it rounds gradients; sent once, before the first step."""
 
     kind: Literal["manifest"]
     manifest: dict[str, str]
+    rounding: Rounding
 
 
 class LayersMessage(TypedDict):

@@ -28,6 +28,7 @@ from server.database.tables import Attempt, Job, Run
 from server.jobs.fingerprint import unlike_named
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
+from training.switches import Rounding
 from workers import lease, trainer
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, Message, TrainRequest
@@ -144,7 +145,7 @@ class Supervisor:
     def _act_on(self, message: Message) -> bool:
         """Act on a message that is not a step; True when it ended the run."""
         if message["kind"] == "manifest":
-            return self._record_manifest(message["manifest"])
+            return self._record_manifest(message["manifest"], message["rounding"])
         if message["kind"] == "layers":
             self._recorder.name_layers(message["layers"], message["operands"], message["statistics"])
         elif message["kind"] == "profile":
@@ -182,9 +183,9 @@ class Supervisor:
                 broken = ("TIME_LIMIT", f"the run trained for longer than the {allowed:.0f} s that were left to it; {remedy}")
             yield broken
 
-    def _record_manifest(self, manifest: Mapping[str, str]) -> bool:
+    def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """Record the manifest; True where that ends the run: an equal run's curve is reused, or it differs from its job's baseline."""
-        if self._retried(partial(self._write_manifest, manifest)):
+        if self._retried(partial(self._write_manifest, manifest, rounding)):
             return True
         with self._database.read() as session:
             difference = unlike_named(session.get_one(Job, self._held.job_id), manifest)
@@ -192,11 +193,11 @@ class Supervisor:
             self._retried(partial(self._write_failed_job, difference))
         return difference is not None
 
-    def _write_manifest(self, manifest: Mapping[str, str]) -> bool:
+    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """True where the run ended with the curve of an equal one."""
         held, fingerprint = self._held, _fingerprint(self._held, manifest)
         with self._database.write() as session:
-            lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint)
+            lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
             session.execute(
                 update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(fingerprint=fingerprint)
             )

@@ -35,6 +35,7 @@ def curve(session: Session, run: Run) -> Curve:
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
+        rounding=run.rounding,
         context={key: str(value) for key, value in (run.manifest or {}).items()},
         notes=[reused_note(run)] if run.source else [],
     )
@@ -43,7 +44,7 @@ def curve(session: Session, run: Run) -> Curve:
 def losses(session: Session, run: Run) -> Curve:
     """The steps and judged losses of one run, without what stands beside them."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss"])
-    return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate)
+    return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate, rounding=run.rounding)
 
 
 def reused_note(run: Run) -> str:
@@ -85,5 +86,12 @@ def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, n
     loss = columns.pop("lm_loss")
     label = f"{run.arm.name} replicate {run.replicate}"
     return curve_from_arrays(
-        steps, loss, columns=_recorded(columns), label=label, seed=run.seed, replicate=run.replicate, recipe=run.arm.stated_recipe
+        steps,
+        loss,
+        columns=_recorded(columns),
+        label=label,
+        seed=run.seed,
+        replicate=run.replicate,
+        recipe=run.arm.stated_recipe,
+        rounding=run.rounding,
     )

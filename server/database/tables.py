@@ -14,7 +14,7 @@ from typing import Any, Literal
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from training.switches import Switches, label
+from training.switches import Rounding, Switches, label
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -102,7 +102,7 @@ class Arm(Base):
 
     @property
     def stated_recipe(self) -> str:
-        """The recipe with its switches, from whose name the judge reads whether the arm rounds stochastically."""
+        """The recipe with its switches."""
         spec = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
         return label(self.recipe, Switches(**spec.get("switches", {})))
 
@@ -130,6 +130,8 @@ class Run(Base):
     lease_expires_at: Mapped[float | None]
     fingerprint: Mapped[str | None] = mapped_column(index=True)
     manifest: Mapped[dict[str, Any] | None]
+    # "stochastic" or "nearest", from the trainer; None where nobody recorded it.
+    rounding: Mapped[Rounding | None] = mapped_column(String(32))
     # The run whose curve this one has, because it would have trained the same again; that one was trained itself.
     reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     planned_steps: Mapped[int]

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.judging.alignment import align, distinct
+from parity.judging.arms import rounding_of
 from parity.judging.criteria import NVFP4, Criteria
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
@@ -221,7 +222,7 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
         return None
     means = together.baseline[:, part].mean(axis=1)
     level = float(means.mean())
-    floor = run_floor(prior_for(row.recipe, None, policy, level), means, [0] * len(means), np.empty(0))
+    floor = run_floor(prior_for(row.recipe, None, policy, level, rounding_of(runs)), means, [0] * len(means), np.empty(0))
     return RunNoise(
         tau_nats=floor.tau,
         tau_rel=floor.tau / level,

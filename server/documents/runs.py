@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from server.curves.buckets import Number, number
 from server.database.clock import time_text
 from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+from training.switches import Rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,8 @@ class ReusedDocument:
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
-    `reused` is set where the run was not trained, because an equal one had been.
+    `rounding` is how its trainer rounded gradients, where that is on record. `reused` is set where the run was not trained, because an
+    equal one had been.
     """
 
     id: str
@@ -64,6 +66,7 @@ class RunDocument:
     worker: str | None
     fingerprint: str | None
     manifest: Mapping[str, str] | None
+    rounding: Rounding | None
     reused: ReusedDocument | None
     started_at: str | None
     finished_at: str | None
@@ -117,6 +120,7 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         worker=attempts[-1].worker if attempts and run.worker_id else None,
         fingerprint=run.fingerprint,
         manifest=run.manifest,
+        rounding=run.rounding,
         reused=_reused(run.source) if run.source else None,
         started_at=time_text(run.started_at),
         finished_at=time_text(run.finished_at),

@@ -78,6 +78,7 @@ def columns_of_reused(source: Run) -> dict[str, Any]:
         "reused_from": source.reused_from or source.id,
         "fingerprint": source.fingerprint,
         "manifest": source.manifest,
+        "rounding": source.rounding,
         "steps_done": source.steps_done,
         "last_loss": source.last_loss,
     }

@@ -73,7 +73,14 @@ def _observed(session: Session, before: Mapping[str, Any], baseline: Run, candid
     seen: Look | None = None
     for step, loss, other_loss in islice(losses, _STEPS_A_LOOK):
         state, next_step = observe(state, loss, other_loss), step + 1
-        seen = look(state, criteria, baseline_recipe=baseline.arm.stated_recipe, candidate_recipe=candidate.arm.stated_recipe)
+        seen = look(
+            state,
+            criteria,
+            baseline_recipe=baseline.arm.stated_recipe,
+            candidate_recipe=candidate.arm.stated_recipe,
+            baseline_rounding=baseline.rounding,
+            candidate_rounding=candidate.rounding,
+        )
         if seen is not None and seen.hopeless:
             break
     hopeless = seen.sentence if seen is not None and seen.hopeless else None
