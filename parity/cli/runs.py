@@ -14,8 +14,9 @@ from parity.cli.exits import EXIT_CODES
 from parity.cli.finished_runs import incomplete, read_finished, send
 from parity.cli.output import UsageError
 from parity.client import spool
-from parity.client.delivery import Delivery, may_pass
+from parity.client.delivery import Delivery
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
 
 app = typer.Typer()
@@ -31,11 +32,11 @@ def resend(
     refused = 0
     for path in _spools(paths):
         try:
-            with spool.held(path) as is_left:
+            with spool.lock(path) as is_left:
                 if not is_left and not (path in map(Path, paths) and spool.is_whole(path)):
                     print(f"parity: {path}: left alone: its process lives, another one sends it, or it is another user's", file=sys.stderr)
                     continue
-                header = spool.header_of(path)
+                header = spool.read_header(path)
                 with Client(server or header["server"], token) as client:
                     delivery = Delivery(path, client)
                     delivery.send_rest()
@@ -43,7 +44,7 @@ def resend(
             raise UsageError(str(error)) from None
         except ClientError as error:
             refused += 1
-            kept = f"{error}; it is kept as it is: send it again later" if may_pass(error) else delivery.set_aside(error)
+            kept = f"{error}; it is kept as it is: send it again later" if may_be_accepted_later(error) else delivery.set_aside(error)
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
@@ -95,7 +96,7 @@ def _spools(paths: list[str]) -> Iterator[Path]:
     for path in map(Path, paths):
         if path.is_dir():
             for folder in sorted({path, *(each.parent for each in path.rglob(f"*{spool.SUFFIX}"))}):
-                yield from spool.spools(folder)
+                yield from spool.list_spools(folder)
         elif not path.exists():
             raise UsageError(f"{path}: there is no such spool; expected a file or folder below parity-spool")
         elif path.suffix == spool.REFUSED:

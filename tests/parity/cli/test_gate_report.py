@@ -10,7 +10,7 @@ from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
 from parity.cli.gate_policy import GatePolicy
 from parity.cli.gate_report import SUMMARY_BYTES, Outcome, age_in_words, fits_a_comment, leaves_with, markdown, write
 
-OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", found="new", reason="new", url="http://x/jobs/j1")
+OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
 
 
 def test_whole_sections_are_left_out(monkeypatch):
