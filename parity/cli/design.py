@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, plain
-from parity.cli.arguments import load_criteria, pairs
 from parity.cli.exits import EXIT_CODES
+from parity.cli.inputs import PolicyOptions, load_criteria, pairs
 from parity.cli.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
@@ -40,7 +40,7 @@ def calibrate_runs(
     """How often is the judge wrong on reruns of one configuration? Run floor, false alarms, coverage, power."""
     columns = pairs(column, "--column")
     curves = [curve for name in runs for curve in read_runs(name, columns=columns)]
-    policy = load_criteria(criteria) if criteria else None
+    policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         found = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
     except ValueError as error:
@@ -83,7 +83,7 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
         )
-        found = plan(design, load_criteria(criteria, margin=margin, profile=profile))
+        found = plan(design, load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile)))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.cli import watching
-from parity.cli.arguments import read_yaml
 from parity.cli.exits import EXIT_CODES, exit_code
 from parity.cli.gate_report import age_in_words
-from parity.cli.output import WIDTH, UsageError, show, write_text
+from parity.cli.inputs import read_yaml
+from parity.cli.output import WIDTH, UsageError, show, write_file
 from parity.client.rest import DEFAULT_URL, Client
 from parity.report.html import render_page
 from parity.wording import count
@@ -130,7 +130,7 @@ def report(
         document = client.job(job)
         if html and document["verdicts"]:
             figures = {verdict["candidate"]["name"]: client.figure(job, verdict["candidate"]["name"]) for verdict in document["verdicts"]}
-            write_text(html, render_page(document, figures, client.page(job)))
+            write_file(html, render_page(document, figures, client.page(job)).encode())
         return _finish(document, as_json=as_json, markdown=markdown)
 
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.arguments import pairs
 from parity.cli.exits import EXIT_CODES
 from parity.cli.finished_runs import incomplete, read_finished, send
+from parity.cli.inputs import pairs
 from parity.cli.output import UsageError
 from parity.client import spool
 from parity.client.delivery import Delivery
