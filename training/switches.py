@@ -85,33 +85,33 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     Raises SpecError where a switch is set on such a recipe.
     """
     given: dict[str, Any] = switches.given()
-    found = _FEATURES.get(recipe)
-    if found is None and given:
+    resolved = _FEATURES.get(recipe)
+    if resolved is None and given:
         name, value = next(iter(given.items()))
         raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
-    return replace(found, **given) if found is not None else None
+    return replace(resolved, **given) if resolved is not None else None
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
     """Whether the recipe rounds gradients at random, so that its run-to-run floor is wider (docs/method.md)."""
-    found = features(recipe, switches)
-    return found is not None and found.stochastic_rounding
+    resolved = features(recipe, switches)
+    return resolved is not None and resolved.stochastic_rounding
 
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
     """Why Transformer Engine has no such arithmetic, or None where its JAX path has it."""
-    found = features(recipe, switches)
-    if found is None:
+    resolved = features(recipe, switches)
+    if resolved is None:
         return None
-    if found.family == "mxfp4":
+    if resolved.family == "mxfp4":
         return "Transformer Engine has no MXFP4 recipe"
-    block = _FEATURES[found.family].block_size
-    if found.block_size != block:
-        return f"Transformer Engine scales {found.family.upper()} in blocks of {block}, not of {found.block_size}"
-    if found.family == "mxfp8":
-        if found != _FEATURES["mxfp8"]:
+    block = _FEATURES[resolved.family].block_size
+    if resolved.block_size != block:
+        return f"Transformer Engine scales {resolved.family.upper()} in blocks of {block}, not of {resolved.block_size}"
+    if resolved.family == "mxfp8":
+        if resolved != _FEATURES["mxfp8"]:
             return "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding nor 2D scales"
-    elif found.rht and found.weight_scaling == "1d":
+    elif resolved.rht and resolved.weight_scaling == "1d":
         return "Transformer Engine refuses 1D weight scales together with the Hadamard rotation"
     return None
 
@@ -132,14 +132,16 @@ def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
 
     The judge reads from it whether an arm rounds stochastically: "no_sr" and "stochastic_rounding" say so.
     """
-    found = features(recipe, switches)
-    if found is None or not switches.given():
+    resolved = features(recipe, switches)
+    if resolved is None or not switches.given():
         return recipe
-    plain = _FEATURES[found.family]
-    parts: list[str] = [found.family]
-    if found.stochastic_rounding != plain.stochastic_rounding:
-        parts.append("stochastic_rounding" if found.stochastic_rounding else "no_sr")
-    if found.rht != plain.rht:
-        parts.append("rht" if found.rht else "no_rht")
-    parts += [f"{name}={getattr(found, name)}" for name in ("weight_scaling", "block_size") if getattr(found, name) != getattr(plain, name)]
+    plain = _FEATURES[resolved.family]
+    parts: list[str] = [resolved.family]
+    if resolved.stochastic_rounding != plain.stochastic_rounding:
+        parts.append("stochastic_rounding" if resolved.stochastic_rounding else "no_sr")
+    if resolved.rht != plain.rht:
+        parts.append("rht" if resolved.rht else "no_rht")
+    parts += [
+        f"{name}={getattr(resolved, name)}" for name in ("weight_scaling", "block_size") if getattr(resolved, name) != getattr(plain, name)
+    ]
     return "+".join(parts)

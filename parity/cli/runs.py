@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from parity.cli.exits import EXIT_CODES
-from parity.cli.finished_runs import incomplete, read_finished, send
+from parity.cli.finished_runs import read_finished_run, send_run, why_incomplete
 from parity.cli.inputs import pairs
 from parity.cli.output import UsageError
 from parity.client import spool
@@ -61,7 +61,7 @@ def import_runs(
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not said."),
+        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not stated."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of these runs, checked against the arm's. Default: not checked.")] = None,
     allow_incomplete: Annotated[
@@ -73,20 +73,20 @@ def import_runs(
     """Record finished runs of a job with engine external. Each must be complete: every step on its stride, from the first to the last."""
     if len(as_run) != len(files):
         raise UsageError(f"{len(files)} files and {len(as_run)} --as-run were given; expected one run for each file, in the same order")
-    known = pairs(context, "--context")
-    curves = [read_finished(file, pairs(column, "--column")) for file in files]
+    facts = pairs(context, "--context")
+    curves = [read_finished_run(file, pairs(column, "--column")) for file in files]
     with Client(server, token) as client:
         for file, run, curve in zip(files, as_run, curves, strict=True):
-            missing = incomplete(curve.completeness, client.run(run)["planned_steps"])
+            missing = why_incomplete(curve.completeness, client.run(run)["planned_steps"])
             if missing and not allow_incomplete:
                 raise UsageError(f"{file}: {missing}; find the rest, or say --allow-incomplete (then the judge will not pass it)")
         for file, run, curve in zip(files, as_run, curves, strict=True):
-            if different := send(client, run, curve, known, recipe):
+            if different := send_run(client, run, curve, facts, recipe):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
-            found = curve.completeness
+            completeness = curve.completeness
             print(
-                f"{run} {file}: {found.count} steps, {found.first} to {found.last}, stride {found.stride}, "
-                f"{found.gaps} gaps, {found.duplicates} steps logged again"
+                f"{run} {file}: {completeness.count} steps, {completeness.first} to {completeness.last}, stride {completeness.stride}, "
+                f"{completeness.gaps} gaps, {completeness.duplicates} steps logged again"
             )
     return EXIT_CODES["pass"]
 

@@ -29,8 +29,8 @@ def read_run(
     wanted = dict(columns or {})
     path, _, run = name.rpartition(NPZ + ":")
     if path or name.endswith(NPZ):
-        values, found = read_npz(path + NPZ if path else name, run if path else None)
-        return dataclasses.replace(_curve(values, name, label or found, replicate, ()), recipe=recipe)
+        values, archived = read_npz(path + NPZ if path else name, run if path else None)
+        return dataclasses.replace(_curve(values, name, label or archived, replicate, ()), recipe=recipe)
     if Path(name).is_file() and (is_event_file(name) or name.endswith(SUFFIX)):
         values, notes = (read_events if is_event_file(name) else read_parquet)(name, wanted)
         return dataclasses.replace(_curve(values, name, label or run_name(name), replicate, notes), recipe=recipe)

@@ -82,9 +82,9 @@ def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     value = row.get(key)
     try:
-        found = float(str(value))
+        number = float(str(value))
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found) or isinstance(value, bool):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, bool):
         raise ReadError(f"{where}: {key} is {value!r}; expected a number")
-    return found
+    return number

@@ -204,9 +204,9 @@ def test_a_second_trainer_takes_over_and_the_first_is_told_once(served, database
             time.sleep(0.1)
         first.finish()
     assert _read(database, run)[1]["lm_loss"].tolist() == [2.0]
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # while it logged, and at its end
-    assert "attempt 2 has taken over" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2  # while it logged, and at its end
+    assert "attempt 2 has taken over" in messages[0]
 
 
 def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_path):

@@ -57,11 +57,11 @@ def _left(folder, run, served, *rows):
 
 @pytest.mark.parametrize("status", [302, 404, 521])
 def test_a_proxy_that_answers_in_the_servers_place_only_delays(served, database, run, tmp_path, monkeypatch, status):
-    request, asked = httpx2.Client.request, []
+    request, paths = httpx2.Client.request, []
 
     def through_a_proxy(self, method, path, **more):
-        asked.append(path)
-        if len(asked) in (1, 3, 4):
+        paths.append(path)
+        if len(paths) in (1, 3, 4):
             return httpx2.Response(status, content=b"<html>back soon", request=httpx2.Request(method, f"{served}{path}"))
         return request(self, method, path, **more)
 
@@ -70,7 +70,7 @@ def test_a_proxy_that_answers_in_the_servers_place_only_delays(served, database,
         for step in range(50):
             logger.log(step=step, loss=1.0)
     assert _read(database, run)[0].tolist() == list(range(50))
-    assert len(asked) > 4
+    assert len(paths) > 4
 
 
 @pytest.mark.parametrize("kind", ["", "too-large"])

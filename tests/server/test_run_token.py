@@ -39,10 +39,10 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
             time.sleep(0.005)  # refused long before the last step is logged
         ended = time.monotonic()
     assert time.monotonic() - ended < 20  # asked once more, and not waited for: nothing can be delivered
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # when it was refused, and at the end
-    assert "this needs worker or submit" in told[0]
-    assert "parity resend" in told[1]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2  # when it was refused, and at the end
+    assert "this needs worker or submit" in messages[0]
+    assert "parity resend" in messages[1]
     (spool,) = (tmp_path / run).glob("*.jsonl")
     assert [json.loads(line).get("step") for line in spool.read_text().splitlines()] == [None, *range(50), None]
     assert _resend(spool, None, served) == 4

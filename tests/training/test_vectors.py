@@ -84,9 +84,9 @@ def test_what_is_no_vector_file_is_refused_with_status_2(content, message, tmp_p
     elif content is not None:
         path.write_bytes(content)
     assert main([str(path)]) == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said)
-    assert said.startswith(str(path))
+    err = capsys.readouterr().err
+    assert re.search(message, err)
+    assert err.startswith(str(path))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -133,8 +133,8 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
 
     if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
         return rounded(g_MN, seed)
-    found: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
-    return found
+    operand: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
+    return operand
 
 
 def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:

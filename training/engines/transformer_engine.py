@@ -109,12 +109,12 @@ def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array)
         if not operand.delayed:
             return {}
         return {"scale": scale[number].reshape(1), "amax_history": jnp.zeros(_HISTORY, jnp.float32)}
-    told: dict[str, Any] = {"use_rht": operand.rotated}
+    options: dict[str, Any] = {"use_rht": operand.rotated}
     if operand.stochastic:
         # Four words of 31 bits a device, as Transformer Engine draws them; its kernel takes both copies of g from one stream.
         words = jnp.stack([random_bits.fold(seed, word) >> 1 for word in range(4)])
-        told["stochastic_rounding_rng_state"] = words.reshape(1, 4)
-    return told
+        options["stochastic_rounding_rng_state"] = words.reshape(1, 4)
+    return options
 
 
 def _nonfinite(x: jax.Array) -> jax.Array:

@@ -54,10 +54,12 @@ def processes(environment: Mapping[str, str]) -> Processes:
     for of_this, of_all in VARIABLES:
         if of_this not in environment or of_all not in environment:
             continue
-        told = environment[of_this], environment[of_all]
-        if not all(value.isdecimal() for value in told) or not int(told[0]) < int(told[1]):
-            raise LauncherError(f"{of_this} is {told[0]!r} and {of_all} is {told[1]!r}, expected a number from 0 and how many there are")
-        return Processes(number=int(told[0]), count=int(told[1]), coordinator=environment.get(COORDINATOR, ""))
+        values = environment[of_this], environment[of_all]
+        if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
+            raise LauncherError(
+                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a number from 0 and how many there are"
+            )
+        return Processes(number=int(values[0]), count=int(values[1]), coordinator=environment.get(COORDINATOR, ""))
     return ALONE
 
 

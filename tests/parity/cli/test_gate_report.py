@@ -57,8 +57,8 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     ],
 )
 def test_the_exit_code_under_a_policy(result, policy, code):
-    found, note = leaves_with(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
-    assert found == code
+    left_with, note = leaves_with(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
+    assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
 
 

@@ -83,10 +83,10 @@ def test_damaged_files_are_a_curve_or_one_line(at: int, damage: bytes) -> None:
         path = Path(folder) / SAMPLE
         path.write_bytes(bytes(whole))
         try:
-            said = str(len(read_run(str(path)).steps))
+            outcome = str(len(read_run(str(path)).steps))
         except ReadError as error:
-            said = str(error)
-    assert "\n" not in said
+            outcome = str(error)
+    assert "\n" not in outcome
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

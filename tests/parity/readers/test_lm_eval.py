@@ -91,13 +91,13 @@ GSM8K = [sample(doc, part, right) for doc in range(4) for part, right in (("stri
 
 
 def test_counts_groups_and_what_is_left_out(tmp_path: Path) -> None:
-    found = read_accuracy(written(tmp_path, results()))
-    assert {task: (result.correct, result.items) for task, result in found.items()} == {
+    accuracy = read_accuracy(written(tmp_path, results()))
+    assert {task: (result.correct, result.items) for task, result in accuracy.items()} == {
         "arc_easy acc_norm, 0 shots": (74, 100),
         "gsm8k exact_match,strict-match, 5 shots": (1, 4),
         "mmlu acc, 5 shots": (164, 301),
     }
-    assert not any(result.by_item for result in found.values())
+    assert not any(result.by_item for result in accuracy.values())
 
 
 def test_samples_beside_the_file_pair_the_items(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ def test_switches_compose_on_any_block_scaled_recipe():
     ],
 )
 def test_what_transformer_engine_has_not_is_said_with_the_reason(recipe, switches, reason):
-    found = not_te_parity(recipe, Switches(**switches))
-    assert found is None if reason is None else reason in found
+    refusal = not_te_parity(recipe, Switches(**switches))
+    assert refusal is None if reason is None else reason in refusal
 
 
 @pytest.mark.parametrize("recipe", ["f32", "bf16", "fp8_current", "fp8_delayed"])

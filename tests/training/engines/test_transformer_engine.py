@@ -35,8 +35,8 @@ def products(linear, recipe, x, w, g, seed, channel):
 def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
     """y, dx, dw as float64 and the report of one linear layer."""
     channel = quiet_channel()._replace(scale=jnp.asarray(scale, jnp.float32))
-    y, dx, dw, told = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), jnp.uint32(seed), channel)
-    return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(told.report)
+    y, dx, dw, pulled = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), jnp.uint32(seed), channel)
+    return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(pulled.report)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_its_layer_computes_what_the_emulation_computes(name, switches, stubbed_
     with transformer_engine.kernels():
         native, report = layer(transformer_engine.linear, recipe, scale=scale)
     ours, expected = layer(emulated.linear, recipe, scale=scale)
-    for found, own in zip(native, ours, strict=True):
+    for product, own in zip(native, ours, strict=True):
         # Two roundings to bfloat16 on either side: TE's own CPU path rounds before and after the scales.
-        assert np.abs(found - own).max() <= 2.0**-7 * np.abs(own).max()
-        assert np.sqrt(np.mean((found - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
+        assert np.abs(product - own).max() <= 2.0**-7 * np.abs(own).max()
+        assert np.sqrt(np.mean((product - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
     if recipe.delayed:
         np.testing.assert_allclose(report, expected)  # the amaxes from which `training.delayed` makes the next scales
 
@@ -88,8 +88,8 @@ def test_the_recipe_is_made_from_the_operands_and_not_from_the_environment(stubb
     stubbed_te(100)
 
     def made(name, switches=NO_SWITCHES):
-        found = transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True))
-        return found.disable_rht, found.disable_stochastic_rounding, found.disable_2d_quantization
+        te_recipe = transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True))
+        return te_recipe.disable_rht, te_recipe.disable_stochastic_rounding, te_recipe.disable_2d_quantization
 
     assert made("nvfp4") == (False, False, False)
     assert made("nvfp4_no_rht") == (True, False, False)
