@@ -27,8 +27,8 @@ from record import POLICY, RESULTS, ROOT, best_of, free_port, process, say, serv
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Run
-from server.jobs import submit as jobs
 from server.jobs.conclude import conclude
+from server.jobs.submit import submit
 
 STEPS = 1_000_000
 # A half, a tenth, and few enough that every step is sent.
@@ -48,7 +48,7 @@ def losses() -> list[np.ndarray]:
 def record_job(database: Database, curves: list[np.ndarray], *, trains: bool = False) -> str:
     """A concluded job with these losses, or one that `trains` still."""
     with database.write() as session:
-        job = jobs.submit(session, spec(STEPS), POLICY)
+        job = submit(session, spec(STEPS), POLICY)
         runs, job_id = [run.id for run in job.runs], job.id
     for run, loss in zip(runs, curves, strict=True):
         with database.write() as session:

@@ -32,7 +32,7 @@ from server.curves import loading
 from server.database import events, store
 from server.database.sessions import Database
 from server.database.tables import Run, Worker
-from server.jobs import submit as jobs
+from server.jobs.submit import submit
 from server.readiness import alembic_config
 from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
@@ -131,7 +131,7 @@ POLICY = criteria_from_mapping({"margin": "1%"})
 def append(address: str, database: Database, token: str, steps: int, posts: int, *, binary: bool) -> float:
     """Points a second through the append route, with a token."""
     with database.write() as session:
-        run = jobs.submit(session, spec(steps * (posts + 1), engine="external"), POLICY).runs[0].id
+        run = submit(session, spec(steps * (posts + 1), engine="external"), POLICY).runs[0].id
     route = f"{address}/api/v1/runs/{run}"
     with httpx2.Client(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
         epoch = http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["epoch"]
@@ -198,7 +198,7 @@ def reading(folder: Path, url: str) -> None:
     count, chunk = 1_000_000, store.SEALED_STEPS
     with service(folder, url) as (address, database, token):
         with database.write() as session:
-            runs = [run.id for run in jobs.submit(session, spec(count), POLICY).runs]
+            runs = [run.id for run in submit(session, spec(count), POLICY).runs]
         rng = np.random.default_rng(0)
         for run in runs:
             with database.write() as session:
@@ -238,7 +238,7 @@ def queue(folder: Path, url: str, kind: str) -> None:
     with service(folder, url) as (address, database, token):
         with database.write() as session:
             for _ in range(10_000):
-                jobs.submit(session, spec(1000), POLICY)
+                submit(session, spec(1000), POLICY)
         with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
             seconds = best_of(7, lambda: http.get("/jobs").raise_for_status())
         say(f"10,000 queued jobs, {kind}: a page of 50", seconds <= 0.05, f"{1000 * seconds:.1f} ms (limit 50)")
@@ -264,7 +264,7 @@ def live(folder: Path, url: str, clients: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with service(folder, url) as (address, database, token):
         with database.write() as session:
-            job = jobs.submit(session, spec(1000), POLICY).id
+            job = submit(session, spec(1000), POLICY).id
 
         def emit() -> None:
             with database.write() as session:
@@ -307,7 +307,7 @@ def cost(url: str) -> None:
         f"{1e6 * telling:.0f} us of a step of {1000 * training:.1f} ms: {share:.2%} (limit 1 %)",
     )
     with database.write() as session:
-        job = jobs.submit(session, demo, POLICY)
+        job = submit(session, demo, POLICY)
         row = job.runs[0]
         row.state, row.epoch, row.lease_expires_at = "running", 1, time.time() + 3600
         session.flush()

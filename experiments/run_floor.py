@@ -4,7 +4,7 @@
     python experiments/run_floor.py table                                # the table of docs/numerics.md
 
 tau, the run floor, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
-weights moved by one part in a million, other random numbers in the rounding (`training.loop`). A verdict on one pair cannot
+weights moved by one part in a million, other random numbers in the rounding (`training.trainer.loop`). A verdict on one pair cannot
 be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
 and the means of 40 equal parts of its curve.
 

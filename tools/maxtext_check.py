@@ -80,7 +80,7 @@ def _job(folder: Path, steps: int) -> dict[str, Any]:
 def _check_keys(content: dict[str, Any]) -> None:
     """Every key of our command is one of MaxText's, whichever source of data it is for."""
     maxtext = installed(os.environ)
-    known = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
+    defaults = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
     job = TypeAdapter(JobSpec).validate_python(content)
     paths = maxtext_command.Paths(folder=Path("run"))
     for source in ("grain", "hf", "tfds"):
@@ -90,7 +90,7 @@ def _check_keys(content: dict[str, Any]) -> None:
         for _, run in JobSpec(**values).runs():
             rest = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
             command = maxtext_command.train_command(run, *rest) + maxtext_command.evaluation_command(run, 1, paths.metrics, *rest)
-            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - known.keys()
+            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
             if unknown:
                 raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")
 

@@ -3,7 +3,7 @@
 What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does anybody else have it?
 
     stochastic_rounding   gradients are rounded at random instead of to the nearest value (both copies, dgrad's and wgrad's)
-    rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.hadamard)
+    rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.arithmetic.hadamard)
     weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and dgrad see two quantizations of it;
                           2d: one scale for a square of block_size x block_size, the same in both
     block_size            how many numbers share a scale
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
-from training.rules import SpecError
+from training.rules import SpecError, check_recipe
 
 WeightScaling = Literal["1d", "2d"]
 BLOCK_SIZES = (16, 32, 64, 128)
@@ -93,7 +93,14 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
-    """Whether the recipe rounds gradients at random, so that its run-to-run floor is wider (docs/method.md)."""
+    """Whether a run of this recipe with these switches, as they stand in its spec, rounds stochastically; its run floor is then wider.
+
+    What is rounded at random are both quantized copies of the output gradient (dgrad's and wgrad's) in every quantized linear layer;
+    activations and weights are rounded to the nearest value under every recipe. The recipe decides for all engines alike.
+
+    Raises SpecError for an unknown recipe, and for a switch that the recipe has not.
+    """
+    check_recipe("recipe", recipe)
     resolved = features(recipe, switches)
     return resolved is not None and resolved.stochastic_rounding
 

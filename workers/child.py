@@ -43,7 +43,7 @@ def main() -> int:
     """Train the run on standard input, or in the argument; exit 0 when its end or its error was told."""
     request = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
     own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
-    if own.tells:
+    if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = _claim_stdout()
     if request["core"] is not None:
@@ -54,7 +54,7 @@ def main() -> int:
 
 def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Processes) -> None:
     def tell(kind: str, values: Mapping[str, Any]) -> None:
-        if own.tells:
+        if own.is_first:
             out.write(json.dumps({"kind": kind, **values}) + "\n")
             out.flush()
         elif kind == "error":
@@ -69,7 +69,7 @@ def _train(spec: RunSpec, request: Mapping[str, Any], out: IO[str], own: Process
     except Exception as error:
         # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
         code, may_pass = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (may_pass and not own.tells):  # the launcher ends the others with one that fails
+        if not isinstance(code, str) or (may_pass and not own.is_first):  # the launcher ends the others with one that fails
             raise
         tell("broke_off" if may_pass else "error", {"code": code, "message": str(error)})
     else:
@@ -99,7 +99,7 @@ def _trained(spec: RunSpec, request: Mapping[str, Any], tell: Tell, own: Process
     corpus = data.load(spec.data)
     tell("manifest", {"manifest": fingerprint.manifest(spec, corpus) | _processes(own)})
     tell("layers", {"layers": layer_names(spec.model.n_layers), "operands": OPERANDS, "statistics": STATISTICS})
-    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.tells else 0)
+    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
     yield from profiling.profiled(
         _steps(spec, corpus, plan, tell, own), tracing, lambda step, values: tell("profile", {"step": step, **values})
     )

@@ -1,4 +1,4 @@
-"""The verbs of named baselines: list, show, promote, control, expire, diff. A server keeps them; `remote` has the verbs of jobs."""
+"""The verbs of named baselines: list, show, promote, control, expire, diff. A server keeps them."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ def _noise_words(noise: Mapping[str, Any] | None) -> str:
     tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
-    known = f"measured as {noise['measured']:.4f} with {count(noise['measured_df'], 'degree')} of freedom"
-    return f"{tau}, {known}, prior {noise['prior_nats']:.4f}"
+    basis = f"measured as {noise['measured']:.4f} with {count(noise['measured_df'], 'degree')} of freedom"
+    return f"{tau}, {basis}, prior {noise['prior_nats']:.4f}"
 
 
 def _called(document: Mapping[str, Any]) -> str:

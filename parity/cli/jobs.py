@@ -1,4 +1,4 @@
-"""The verbs that talk to a server: submit, watch, status, cancel, report. `cli` maps their errors to exit codes."""
+"""The verbs that talk to a server: submit, watch, status, cancel, report. `main` maps their errors to exit codes."""
 
 from __future__ import annotations
 

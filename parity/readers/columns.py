@@ -44,8 +44,8 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
         if column not in names:
             raise ReadError(f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}")
         columns[quantity] = column
-    for quantity, known in KNOWN_NAMES.items():
-        if quantity not in columns and (guess := _first_known(names, known, source)) is not None:
+    for quantity, aliases in KNOWN_NAMES.items():
+        if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
             columns[quantity] = guess
     if columns.get("clipped_grad_norm") == columns.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
         columns.pop("clipped_grad_norm", None)
@@ -64,9 +64,9 @@ def step_number(value: float, where: str) -> float:
     return value
 
 
-def _first_known(names: Sequence[str], known: Iterable[str], source: str) -> str | None:
+def _first_known(names: Sequence[str], aliases: Iterable[str], source: str) -> str | None:
     plain = [(name, _plain(name)) for name in names]
-    for wanted in known:
+    for wanted in aliases:
         hits = [name for name, short in plain if short == wanted]
         if len(hits) > 1:
             raise ReadError(f"{source}: {len(hits)} columns could be {wanted!r}: {_listed(hits)}; name one with --column")

@@ -25,14 +25,14 @@ _FILTERS = ("none", "strict-match")
 _WHOLE = 1e-6  # a share of n items times n may miss the whole number by so much of n
 
 
-def is_harness(document: object) -> bool:
+def is_lm_eval_results(document: object) -> bool:
     """Whether a JSON document is a results file of the harness."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), dict):
         return False
     return any(name in document for name in ("n-shot", "configs", "n-samples", "lm_eval_version"))
 
 
-def read_harness(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
+def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
     """Results by task of a results file; raises ReadError where there is none that counts right answers, or files disagree."""
     leaves: dict[str, tuple[str, TaskResult]] = {}
     for task, metrics in document["results"].items():

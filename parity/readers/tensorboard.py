@@ -25,12 +25,12 @@ _CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 _LENGTHS = {0: 0, 1: 8, 5: 4}
 
 
-def is_event_file(name: str) -> bool:
+def is_tensorboard_file(name: str) -> bool:
     """Whether a path is a TensorBoard event file, by its name."""
     return "tfevents" in Path(name).name
 
 
-def read_events(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+def read_tensorboard(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
     """Columns by quantity (T,), and notes; tags are columns, rows are the loss's records in file order (a restart repeats steps)."""
     try:
         data = Path(path).read_bytes()

@@ -20,7 +20,7 @@ from parity.client.run import RunError
 from server.database import store
 from server.database.tables import Attempt
 from server.database.tables import Run as RunRow
-from server.jobs import submit as jobs
+from server.jobs.submit import submit
 from training.spec import Arm
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -33,7 +33,7 @@ def run(database, make_job):
     """The id of a run that awaits its trainer."""
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+        return submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
 
 
 def _read(database, run, kind="train"):

@@ -16,7 +16,7 @@ from parity.client.delivery import Delivery
 from parity.client.rest import Client, ClientError
 from server.database import store
 from server.database.tables import Run as RunRow
-from server.jobs import submit as jobs
+from server.jobs.submit import submit
 from training.spec import Arm
 
 FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
@@ -32,7 +32,7 @@ def run(database, make_job):
     """The id of a run that awaits its trainer."""
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+        return submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
 
 
 def _read(database, run, kind="train"):

@@ -9,7 +9,7 @@ import pytest
 import parity
 from parity.cli import main as cli
 from server.database import store
-from server.jobs import submit as jobs
+from server.jobs.submit import submit
 from server.web import auth
 from training.spec import Arm
 
@@ -29,7 +29,7 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     caplog.set_level(logging.WARNING, "parity")
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        run = jobs.submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+        run = submit(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
         _, viewing = auth.create_token(session, "reads", ["view"], None)
         _, right = auth.create_token(session, "trains", ["worker"], None)
     with parity.Run(run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=60) as logger:

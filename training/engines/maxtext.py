@@ -106,7 +106,7 @@ def train(
             f"the launcher started {place.processes.count} processes"
         )
     paths.folder.mkdir(parents=True, exist_ok=True)
-    if not place.processes.tells:
+    if not place.processes.is_first:
         _take_part(spec, maxtext, paths, environment)
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)

@@ -5,7 +5,7 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
-of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.markov`, whose entropy is known).
+of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
 There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
 stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
 

@@ -28,12 +28,10 @@ from training.engines import transformer_engine
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
 from training.switches import NO_SWITCHES
-from training.trainer import data as data_module
-from training.trainer import model as model_module
 from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
-from training.trainer.data import Corpus
-from training.trainer.model import Decoder
+from training.trainer.data import Corpus, batches, validation_batches
+from training.trainer.model import Decoder, decoder, initial_parameters
 from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page wants news twice a second
@@ -89,11 +87,11 @@ class Run:
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
             pieces = replace(spec.data, batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices))
-            self._held_out = jnp.asarray(data_module.validation_batches(corpus, pieces))  # what fits in training fits here
+            self._held_out = jnp.asarray(validation_batches(corpus, pieces))  # what fits in training fits here
 
     def _initial_state(self) -> State:
         spec = self._spec
-        parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
+        parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
         length = delayed_scaling.HISTORY_LENGTH if self._model.quantized.delayed else 0
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
@@ -103,7 +101,7 @@ class Run:
         """The model of the run, or that of the steps after its switch to bf16."""
         spec = self._spec
         bf16_all = late and spec.bf16_scope == "all"
-        return model_module.decoder(
+        return decoder(
             spec.model,
             "bf16" if bf16_all else spec.recipe,
             spec.layer_policy,
@@ -183,7 +181,7 @@ class Run:
         """The tokens of a block on the device: cut here, so that the corpus may be larger than its memory."""
         data = self._spec.data
         tokens = np.zeros((self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
-        tokens[:count] = data_module.batches(self._corpus.train, data, self._data_seed, first, count)
+        tokens[:count] = batches(self._corpus.train, data, self._data_seed, first, count)
         placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
         return placed
 

@@ -26,9 +26,8 @@ from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.layer_statistics import gradient_norms, quiet_statistics
 from training.arithmetic.linear import quiet_channel
 from training.statistics import PROJECTIONS
-from training.trainer import model as model_module
 from training.trainer import optimizer
-from training.trainer.model import Decoder
+from training.trainer.model import Decoder, loss_and_lm_loss
 
 _AXIS = "data"  # the mesh has one: the devices share a batch
 _mean, _sum, _largest = (partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax))
@@ -186,7 +185,7 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
 def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
     layers = state.scales.scale.shape[:2]
     channels = quiet_channel(*layers)._replace(scale=state.scales.scale)
-    value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
+    value_and_grad = jax.value_and_grad(loss_and_lm_loss, argnums=(1, 4), has_aux=True)
     (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
     return _Gradients(loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics)
 
@@ -197,6 +196,6 @@ def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Arr
     channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return model_module.loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))

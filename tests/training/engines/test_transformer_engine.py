@@ -60,7 +60,7 @@ def test_its_layer_computes_what_the_emulation_computes(name, switches, stubbed_
         assert np.abs(product - own).max() <= 2.0**-7 * np.abs(own).max()
         assert np.sqrt(np.mean((product - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
     if recipe.delayed:
-        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.delayed` makes the next scales
+        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.arithmetic.delayed_scaling` makes the next scales
 
 
 def test_rounding_follows_the_seed_and_what_is_not_finite_is_counted(stubbed_te):

@@ -37,8 +37,8 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
 from test_checkpoint import SPEC, corpus
-from training.checkpoint import Checkpointing
-from training.loop import train
+from training.trainer.checkpoint import Checkpointing
+from training.trainer.loop import train
 recipe, folder, recorded, pause = sys.argv[2:]
 plan = Checkpointing(folder=Path(folder), every_seconds=None, every_steps=3, resume_at_most=int(recorded))
 for step in train(replace(SPEC, recipe=recipe), corpus(), checkpointing=plan):

@@ -169,7 +169,7 @@ def test_a_run_is_cancelled_by_not_pulling():
 def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     sick = model.initial_parameters(SPEC.model, 0, 0)
     sick["blocks"][0]["gate"][0, :3] = np.nan
-    monkeypatch.setattr(model, "initial_parameters", lambda *_: sick)
+    monkeypatch.setattr(run, "initial_parameters", lambda *_: sick)
     steps = train(SPEC, CORPUS)
     first = next(steps)
     assert math.isnan(first.loss)
