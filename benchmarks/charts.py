@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
-from record import POLICY, RESULTS, ROOT, best_of, free_port, process, say, service, spec, wait_for
+from record import POLICY, RESULTS, ROOT, best_of, free_port, process, report, service, spec, wait_for
 
 from server.database import store
 from server.database.sessions import Database
@@ -155,19 +155,19 @@ def main() -> int:
                 views = [view(browser, address, token, job) for _ in range(VIEWS)]
                 browser.close()
             received, first = max(size for size, _ in views), min(ms for _, ms in views)
-            say("one view of the job page, all of its charts", received <= BYTES, f"{received / 1000:.0f} kB (limit {BYTES // 1000})")
-            say("first chart after the first data", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
+            report("one view of the job page, all of its charts", received <= BYTES, f"{received / 1000:.0f} kB (limit {BYTES // 1000})")
+            report("first chart after the first data", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
             with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
                 ours, live = zooms(http, job), zooms(http, training)
         for by_range, which in ((ours, ""), (live, ", while it trains")):
             for words, seconds in by_range.items():
                 what = f"zoom of 2 x 1,000,000 steps to {words}{which}"
-                say(what, 1000 * seconds <= ZOOM_MS, f"{1000 * seconds:.0f} ms (limit {ZOOM_MS})")
+                report(what, 1000 * seconds <= ZOOM_MS, f"{1000 * seconds:.0f} ms (limit {ZOOM_MS})")
         if options.peers:
             with mlflow(options.peers, folder, curves) as read:
                 for words, seconds in ours.items():
                     peer = read(ZOOMS[words])
-                    say(
+                    report(
                         f"the same zoom in MLflow's charts, {words}",
                         peer > seconds,
                         f"{1000 * peer:.0f} ms, {peer / seconds:.1f} x ours (limit 1)",

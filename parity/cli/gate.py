@@ -123,7 +123,7 @@ def _check_plain(file: str, content: Mapping[str, Any]) -> None:
 
 def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
     """The verdict, after a second look where a fail is narrow and the policy wants one."""
-    outcome = _ask(client, question, policy, progress)
+    outcome = _verdict_for(client, question, policy, progress)
     narrow = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail" and is_narrow(verdict)]
     fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
@@ -131,7 +131,7 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
     named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
     larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
-    second = _ask(client, larger, policy, progress)
+    second = _verdict_for(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
     return dataclasses.replace(second, confirms=outcome.job)
@@ -153,7 +153,7 @@ def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *
     return larger
 
 
-def _ask(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
+def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
     """Have a question answered, however long it takes; what stops it becomes an outcome too."""
     outcome = Outcome(result="infrastructure", revision=question.revision)
     try:

@@ -189,7 +189,7 @@ def test_going_back_to_a_checkpoint_is_a_new_attempt(served, database, run, tmp_
     assert _state(database, run)[:2] == ("finished", 3)
 
 
-def test_a_second_trainer_takes_over_and_the_first_is_told_once(served, database, run, tmp_path, caplog):
+def test_a_second_trainer_takes_over_and_the_first_complains_once(served, database, run, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "parity")
     first = parity.Run(run, server=served, folder=tmp_path / "a", **FAST)
     first.log(step=0, loss=1.0)
@@ -220,7 +220,7 @@ def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_p
     assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
 
 
-def test_mistakes_are_told_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
+def test_mistakes_are_logged_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "parity")
     bad = [
         {"step": 0},

@@ -28,7 +28,7 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
         ("fp8_cs/dw", "worst_ulp"),
     ],
 )
-def test_one_wrong_value_is_found(te_vectors, tmp_path, capsys, key, column):
+def test_one_wrong_value_is_detected(te_vectors, tmp_path, capsys, key, column):
     case = key.split("/")[0]
     wrong = {
         name: value for name, value in te_vectors.items() if name.split("/")[0] == case or (name in ("x", "w", "g") and case == "fp8_cs")

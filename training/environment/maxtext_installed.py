@@ -21,7 +21,7 @@ _VERSION = re.compile(r"0\.2\.(\d+)")
 _SECONDS = 60.0
 _PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformer_engine", "transformer-engine-jax")
 _NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
-_ASK = f"""
+_QUERY = f"""
 import importlib.metadata, importlib.util, json, pathlib, platform
 found = {{"python": platform.python_version()}}
 for name in {_PACKAGES!r}:
@@ -48,11 +48,11 @@ def installed(environment: Mapping[str, str]) -> Installed:
     python = environment.get(VARIABLE, "")
     if not python:
         raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
-    return _ask(python)
+    return _query(python)
 
 
 def versions_beside(python: str) -> dict[str, str]:
-    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough to ask every few seconds."""
+    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough for every few seconds."""
     libraries = Path(python).parent.parent / "lib"
     versions = {}
     for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
@@ -63,10 +63,10 @@ def versions_beside(python: str) -> dict[str, str]:
 
 
 @functools.cache
-def _ask(python: str) -> Installed:
+def _query(python: str) -> Installed:
     try:
         answer = subprocess.run(
-            [python, "-c", _ASK], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+            [python, "-c", _QUERY], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
         )
         versions, base_yml = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

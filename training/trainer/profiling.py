@@ -8,7 +8,7 @@
     data_wait_share       the host's time for the tokens over the step time, from what every step says; it overlaps with the device's work
 
 The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without one they are
-NaN. A trace costs time and touches no bit: steps of a traced run say what they say without.
+NaN. A trace costs time and touches no bit: steps of a traced run report what they report without.
 
 The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
 collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was told last: the device is up to a
@@ -60,11 +60,11 @@ class Tracing:
     steps: int = 0
 
 
-Say = Callable[[int, Mapping[str, float]], None]
+Report = Callable[[int, Mapping[str, float]], None]
 
 
-def profiled(steps: Iterable[StepStats], plan: Tracing, say: Say) -> Iterator[StepStats]:
-    """The steps as they are; `say` hears the last step and COLUMNS when the trace has ended, and at the end of the run."""
+def profiled(steps: Iterable[StepStats], plan: Tracing, report: Report) -> Iterator[StepStats]:
+    """The steps as they are; `report` is called with the last step and COLUMNS when the trace has ended, and at the end of the run."""
     compiled = _Compiled()
     trace = _Trace(plan)
     last, shares = -1, dict.fromkeys(COLUMNS[2:], math.nan)
@@ -74,10 +74,10 @@ def profiled(steps: Iterable[StepStats], plan: Tracing, say: Say) -> Iterator[St
             finished = trace.follow(stats)
             if finished is not None:
                 shares = finished
-                say(last, compiled.so_far() | shares)
+                report(last, compiled.so_far() | shares)
             yield stats
         if last >= 0:
-            say(last, compiled.so_far() | (shares if trace.done else trace.stop(shares)))
+            report(last, compiled.so_far() | (shares if trace.done else trace.stop(shares)))
     finally:
         trace.abandon()
         compiled.forget()

@@ -112,10 +112,10 @@ def test_bad_usage_is_one_line_and_exit_code_2(case: str, tmp_path: Path, files:
     (tmp_path / "broken.yaml").write_text("criteria: {margin: [")
     (tmp_path / "empty.yaml").write_text("job: 1\n")
     places = {**files, "folder": str(tmp_path), "broken": str(tmp_path / "broken.yaml"), "empty": str(tmp_path / "empty.yaml")}
-    arguments, says = BAD[case]
+    arguments, message = BAD[case]
     code, out, err = run("compare", *(argument.format(**places) for argument in arguments))
     assert code == EXIT_CODES["usage"]
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
     assert out == ""
 
@@ -178,9 +178,9 @@ def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, 
     code, out, _ = run("compare", *arms, *runs, "--seeds", "0,1")
     entry = json.loads(out)["verdicts"][0]
     assert (code, entry["se_parts"]["seeds"]) == (0, 2)
-    for wrong, says in (("0", "names 1, a has 2 runs"), ("0,x", "expected whole numbers")):
+    for wrong, message in (("0", "names 1, a has 2 runs"), ("0,x", "expected whole numbers")):
         code, _, err = run("compare", *arms, *runs, "--seeds", wrong)
-        assert (code, says in err) == (2, True)
+        assert (code, message in err) == (2, True)
 
 
 def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -> None:

@@ -25,7 +25,7 @@ def test_calibrate(data: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("calibrate", "{data}/nanogpt_reruns.npz:rerun1"), "expected at least 2 reruns"),
         (("calibrate", "{data}/nanogpt_reruns.npz", "--margin", "0.1"), "relative margins"),
@@ -34,10 +34,10 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--level", "3"), "Missing option"),
     ],
 )
-def test_bad_usage_of_studies(arguments: tuple[str, ...], says: str, data: Path, run: Run) -> None:
+def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Path, run: Run) -> None:
     code, out, err = run(*(argument.format(data=data) for argument in arguments))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert says in err
+    assert message in err
 
 
 def test_plan(run: Run) -> None:

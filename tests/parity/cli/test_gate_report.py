@@ -24,7 +24,7 @@ def test_whole_sections_are_left_out(monkeypatch):
     assert "tail" in text
 
 
-def test_a_summary_that_is_full_is_told_and_not_cut(tmp_path, monkeypatch):
+def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
     full = tmp_path / "summary"
     full.write_bytes(b"x" * SUMMARY_BYTES)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))

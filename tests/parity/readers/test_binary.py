@@ -55,7 +55,7 @@ def test_a_file_that_is_still_written_gives_what_is_whole(data: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "reason"),
     [
         (b"", "no scalar"),
         (b"step,loss\n1,2\n" * 10, "expected a TensorBoard event file"),
@@ -64,10 +64,10 @@ def test_a_file_that_is_still_written_gives_what_is_whole(data: Path, tmp_path: 
         (event(1, 2.0).replace(b"loss", b"lass"), "no loss column"),
     ],
 )
-def test_files_that_are_none(content: bytes, says: str, tmp_path: Path) -> None:
+def test_files_that_are_none(content: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=says) as caught:
+    with pytest.raises(ReadError, match=reason) as caught:
         read_run(str(path))
     assert "\n" not in str(caught.value)
 

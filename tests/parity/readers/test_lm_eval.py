@@ -124,7 +124,7 @@ def test_a_group_of_unlike_tasks_is_not_pooled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "samples", "says"),
+    ("change", "samples", "message"),
     [
         ({"results": {"wikitext": {"word_perplexity,none": 12.1}}}, None, "no task with exact_match, acc_norm"),
         ({"n-samples": {}}, None, "task arc_easy: no n-samples and no samples file"),
@@ -136,10 +136,10 @@ def test_a_group_of_unlike_tasks_is_not_pooled(tmp_path: Path) -> None:
         ({}, [{"doc": {}}], "expected an object with a doc_id"),
     ],
 )
-def test_bad_files_are_one_line(change: dict[str, Any], samples: list[dict[str, Any]] | None, says: str, tmp_path: Path) -> None:
+def test_bad_files_are_one_line(change: dict[str, Any], samples: list[dict[str, Any]] | None, message: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError) as error:
         read_accuracy(written(tmp_path, results() | change, samples))
-    assert says in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

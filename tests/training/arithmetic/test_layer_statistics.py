@@ -80,7 +80,7 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
     assert np.isnan(named(sick)["amax"])
 
 
-def test_a_layer_says_its_statistics_when_asked_and_zeros_when_not():
+def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
     recipe = linear_recipe("nvfp4", fast_bf16=True)
     x, w, g = (
         jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))

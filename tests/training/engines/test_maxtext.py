@@ -50,7 +50,7 @@ def together(job):
     return next(job(devices=2, maxtext=options, candidates=(Arm(recipe="fp8_current"),)).runs())[1]
 
 
-def test_a_run_is_told_in_full_while_it_trains(train):
+def test_a_run_is_reported_in_full_while_it_trains(train):
     steps, notes, error = train(PLAY_SPEED="0.05")
     assert error is None
     assert notes == []
@@ -98,14 +98,14 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
         ("parameters hang", "MAXTEXT_HUNG", "wrote nothing for 2 s while it made the parameters of step 0 and was killed", True),
     ],
 )
-def test_parameters_of_step_0_that_are_not_made_are_told(train, fault, code, message, transient):
+def test_parameters_of_step_0_that_are_not_made_are_an_error(train, fault, code, message, transient):
     steps, _, error = train(silence_seconds=2.0 if transient else 60.0, PLAY_FAULT=fault)
     assert steps == []
     assert (error.code, error.transient) == (code, transient)
     assert message in str(error)
 
 
-def test_a_diverged_run_is_told_up_to_its_nan(train):
+def test_a_diverged_run_is_reported_up_to_its_nan(train):
     steps, _, error = train(PLAY_FAULT="diverges:40")
     assert (error.code, error.step) == ("DIVERGED", 40)
     assert [step.lm_loss for step in steps[:40]] == LOSSES[:40]
@@ -120,7 +120,7 @@ def test_a_hanging_process_is_killed_and_named(train):
     assert "completed step: 9," in str(error)
 
 
-def test_a_hanging_evaluation_is_killed_and_the_training_stays_told(train, evaluated):
+def test_a_hanging_evaluation_is_killed_and_the_training_stays_reported(train, evaluated):
     steps, _, error = train(changed=evaluated, silence_seconds=5.0, PLAY_FAULT="evaluation hangs")
     assert [step.lm_loss for step in steps] == LOSSES
     assert (error.code, error.transient) == ("MAXTEXT_HUNG", False)
@@ -139,7 +139,7 @@ def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(evalua
     assert heard == [40, 80]
 
 
-def test_of_several_processes_one_tells_and_the_others_take_part(together, environment, tmp_path):
+def test_of_several_processes_one_reports_and_the_others_take_part(together, environment, tmp_path):
     by_process = [list(maxtext.train(together, _part(tmp_path, number), environment=environment)) for number in range(2)]
     assert [len(steps) for steps in by_process] == [85, 0]
     logs = [(tmp_path / name).read_text() for name in ("maxtext.log", "maxtext-1.log")]

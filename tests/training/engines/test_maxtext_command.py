@@ -98,7 +98,7 @@ def test_every_te_recipe_has_its_name(job, paths):
         ({"engine": "emulated", "data": Data()}, "maxtext is 'set', expected nothing under engine emulated"),
     ],
 )
-def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
+def test_options_that_maxtext_has_not_are_refused(job, changes, message):
     def make():
         values = dict(changes)
         if "maxtext" in values:

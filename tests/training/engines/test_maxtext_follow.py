@@ -50,7 +50,7 @@ def written(tmp_path):
     return Written(tmp_path)
 
 
-def test_a_record_becomes_what_our_own_engine_tells(written):
+def test_a_record_becomes_what_our_own_engine_reports(written):
     written.step(0)
     (stats,) = written.follower.steps()
     record = json.loads(RECORDS[0])
@@ -77,7 +77,7 @@ def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(looks=st.sets(st.integers(0, 84)))
-def test_every_step_is_told_once_whenever_one_looks(tmp_path_factory, looks):
+def test_every_step_is_yielded_once_whenever_one_looks(tmp_path_factory, looks):
     written = Written(tmp_path_factory.mktemp("run"))
     steps = []
     for step in range(85):
@@ -132,7 +132,7 @@ def test_the_real_file_that_evaluations_emptied_misses_its_first_hundred_steps(t
     assert written.follower.gaps == [range(100)]
 
 
-def test_nan_is_data_and_its_step_is_told(tmp_path):
+def test_nan_is_data_and_its_step_is_yielded(tmp_path):
     written = Written(tmp_path)
     written.write(written.log, (DATA / "maxtext_nan_abort.log").read_text())
     written.write(written.metrics, (DATA / "maxtext_nan_abort.jsonl").read_text())

@@ -156,12 +156,12 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
 
 
 @pytest.mark.parametrize(
-    ("sm", "recipe", "says"), [(89, "mxfp8", "9.9 or higher"), (90, "nvfp4", "10.0 or higher"), (80, "fp8_current", "8.9")]
+    ("sm", "recipe", "message"), [(89, "mxfp8", "9.9 or higher"), (90, "nvfp4", "10.0 or higher"), (80, "fp8_current", "8.9")]
 )
-def test_transformer_engines_own_test_of_a_recipe_is_asked(sm, recipe, says, stubbed_te):
+def test_transformer_engines_own_test_of_a_recipe_decides(sm, recipe, message, stubbed_te):
     ok, reason = stubbed_te(sm).can_run(recipe, {})
     assert not ok
-    assert says in reason
+    assert message in reason
 
 
 def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
@@ -173,7 +173,7 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"devices": 2}, "devices is 2, expected 1 under engine transformer_engine"),
         ({"schedule": Schedule(statistics_every=5)}, r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine"),
@@ -181,8 +181,8 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
         ({"candidates": (Arm(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
     ],
 )
-def test_what_it_can_not_do_is_refused_with_the_reason(changes, says):
-    with pytest.raises(SpecError, match=says):
+def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):
+    with pytest.raises(SpecError, match=message):
         replace(JOB, **changes)
     layered = replace(JOB, model=Model(n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True)
     assert layered.candidates[0].bf16_from_step == 5
