@@ -208,9 +208,9 @@ def a10(quick: bool) -> Iterator[Line]:
             state = early_stop(STEPS)
             for left, right in zip(base.loss[: STEPS // 2], cand.loss[: STEPS // 2] + gap * LEVEL, strict=True):
                 state = observe(state, float(left), float(right))
-                found = look(state, POLICY["1.0%"])
-                if found is not None and found.hopeless:
-                    stops.append(found.step)
+                status = look(state, POLICY["1.0%"])
+                if status is not None and status.hopeless:
+                    stops.append(status.step)
                     break
         rate = len(stops) / (len(runs) * (len(runs) - 1))
         median = f", median step {int(np.median(stops))}" if stops else ""
@@ -221,7 +221,7 @@ def a10(quick: bool) -> Iterator[Line]:
 def a11(quick: bool) -> Iterator[Line]:
     """Token tax on a known law: bias and spread."""
     for n, tax in itertools.product((2000, 10_000), (0.0, 0.05, 0.15, 0.36)):
-        found = []
+        estimates = []
         for seed in range(10 if quick else 40):
             rng = np.random.default_rng((110, seed))
             t = np.arange(1.0, n + 1.0)
@@ -230,9 +230,9 @@ def a11(quick: bool) -> Iterator[Line]:
             law = fit_law(np.arange(n), base)
             window = np.arange(int(0.8 * n), n)
             gap = float((cand - base)[window].mean())
-            found.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
-        bias, sd = float(np.mean(found)) - tax, float(np.std(found))
-        value = f"{100 * np.mean(found):.1f} +- {100 * sd:.1f} %"
+            estimates.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
+        bias, sd = float(np.mean(estimates)) - tax, float(np.std(estimates))
+        value = f"{100 * np.mean(estimates):.1f} +- {100 * sd:.1f} %"
         yield Line(what=f"n={n} true tax {share(tax)}", value=value, mark="bias <= 2, sd <= 4 points", ok=abs(bias) <= 0.02 and sd <= 0.04)
 
 
@@ -255,7 +255,7 @@ def a12(quick: bool) -> Iterator[Line]:
                 hits += covers(verdict, gap)
                 wrong[factor] += (factor <= 0.5 and verdict.verdict == "fail") or (factor >= 1.0 and verdict.verdict == "pass")
         power = ", ".join(
-            f"{factor:g}x P{100 * found['pass'] / count:.0f} F{100 * found['fail'] / count:.0f}" for factor, found in states.items()
+            f"{factor:g}x P{100 * counts['pass'] / count:.0f} F{100 * counts['fail'] / count:.0f}" for factor, counts in states.items()
         )
         coverage, worst = hits / (4 * count), max(wrong.values()) / count
         held = tau_b == 0.0028

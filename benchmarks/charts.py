@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
-from record import POLICY, RESULTS, ROOT, best_of, free_port, process, say, service, spec, wait_for
+from record import POLICY, RESULTS, ROOT, best_of, free_port, process, report, service, spec, wait_for
 
 from server.database import store
 from server.database.sessions import Database
@@ -99,18 +99,18 @@ def _see_all(page: Page) -> None:
 
 def zooms(http: httpx2.Client, job: str) -> dict[str, float]:
     """Seconds until a zoom's answer is here, for each range; the slower of the gap's and the losses'."""
-    found = {}
+    seconds = {}
     for words, (first, last) in ZOOMS.items():
-        asked = {"from": first, "to": last}
+        query = {"from": first, "to": last}
 
-        def gap(asked: dict[str, int] = asked) -> None:
-            http.get(f"/jobs/{job}/gap", params={**asked, "bins": 146}).raise_for_status()
+        def gap(query: dict[str, int] = query) -> None:
+            http.get(f"/jobs/{job}/gap", params={**query, "bins": 146}).raise_for_status()
 
-        def overlay(asked: dict[str, int] = asked) -> None:
-            http.get(f"/jobs/{job}/overlay", params={**asked, "points": 2000}).raise_for_status()
+        def overlay(query: dict[str, int] = query) -> None:
+            http.get(f"/jobs/{job}/overlay", params={**query, "points": 2000}).raise_for_status()
 
-        found[words] = max(best_of(20, gap), best_of(20, overlay))
-    return found
+        seconds[words] = max(best_of(20, gap), best_of(20, overlay))
+    return seconds
 
 
 @contextlib.contextmanager
@@ -123,14 +123,14 @@ def mlflow(python: str, folder: Path, curves: list[np.ndarray]) -> Iterator[Call
         address = f"http://127.0.0.1:{port}"
         wait_for(f"{address}/health")
         fill = [python, str(ROOT / "benchmarks" / "record_peers.py"), "mlflow-fill", address, str(folder / "mlflow.db"), str(file)]
-        told = subprocess.run(fill, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
-        runs = json.loads(told.stdout.splitlines()[-1])
+        filled = subprocess.run(fill, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
+        runs = json.loads(filled.stdout.splitlines()[-1])
         url = f"{address}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
 
         def read(steps: tuple[int, int]) -> float:
-            asked = {"run_ids": runs, "metric_key": "lm_loss", "start_step": steps[0], "end_step": steps[1], "max_results": 2000}
+            query = {"run_ids": runs, "metric_key": "lm_loss", "start_step": steps[0], "end_step": steps[1], "max_results": 2000}
             with httpx2.Client(trust_env=False, timeout=120) as http:
-                return best_of(3, lambda: http.get(url, params=asked).raise_for_status())
+                return best_of(3, lambda: http.get(url, params=query).raise_for_status())
 
         yield read
 
@@ -139,7 +139,7 @@ def main() -> int:
     """Measure; 0 when every limit was kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="a Python that has MLflow")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
@@ -155,19 +155,19 @@ def main() -> int:
                 views = [view(browser, address, token, job) for _ in range(VIEWS)]
                 browser.close()
             received, first = max(size for size, _ in views), min(ms for _, ms in views)
-            say("one view of the job page, all of its charts", received <= BYTES, f"{received / 1000:.0f} kB (limit {BYTES // 1000})")
-            say("first chart after the first data", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
+            report("one view of the job page, all of its charts", received <= BYTES, f"{received / 1000:.0f} kB (limit {BYTES // 1000})")
+            report("first chart after the first data", first <= FIRST_CHART_MS, f"{first:.0f} ms (limit {FIRST_CHART_MS})")
             with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
                 ours, live = zooms(http, job), zooms(http, training)
-        for found, which in ((ours, ""), (live, ", while it trains")):
-            for words, seconds in found.items():
+        for by_range, which in ((ours, ""), (live, ", while it trains")):
+            for words, seconds in by_range.items():
                 what = f"zoom of 2 x 1,000,000 steps to {words}{which}"
-                say(what, 1000 * seconds <= ZOOM_MS, f"{1000 * seconds:.0f} ms (limit {ZOOM_MS})")
-        if asked.peers:
-            with mlflow(asked.peers, folder, curves) as read:
+                report(what, 1000 * seconds <= ZOOM_MS, f"{1000 * seconds:.0f} ms (limit {ZOOM_MS})")
+        if options.peers:
+            with mlflow(options.peers, folder, curves) as read:
                 for words, seconds in ours.items():
                     peer = read(ZOOMS[words])
-                    say(
+                    report(
                         f"the same zoom in MLflow's charts, {words}",
                         peer > seconds,
                         f"{1000 * peer:.0f} ms, {peer / seconds:.1f} x ours (limit 1)",

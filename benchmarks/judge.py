@@ -23,12 +23,12 @@ POLICY = criteria_from_mapping({"profile": "nvfp4"})
 
 def best_of(times: int, work: Callable[[], object]) -> float:
     """Least wall time of several calls, seconds."""
-    found = []
+    seconds = []
     for _ in range(times):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def pair(n: int) -> tuple[Curve, Curve]:

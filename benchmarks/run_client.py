@@ -22,24 +22,24 @@ VALUES = {f"value_{index}": 0.1 * index for index in range(10)} | {"loss": 2.5, 
 
 def tight_us(log: Callable[[int], object]) -> float:
     """Least mean time of a call among batches of 100, microseconds of the calling thread."""
-    found = []
+    times = []
     for batch in range(STEPS, 2 * STEPS, 100):
         began = time.thread_time()
         for step in range(batch, batch + 100):
             log(step)
-        found.append(1e4 * (time.thread_time() - began))
-    return min(found)
+        times.append(1e4 * (time.thread_time() - began))
+    return min(times)
 
 
 def median_us(log: Callable[[int], object]) -> tuple[float, float]:
     """Median and 99th percentile of a call, microseconds of the calling thread, in a loop whose steps take about 2 ms of a device."""
-    found = []
+    times = []
     for step in range(STEPS):
         time.sleep(STEP_SECONDS)
         began = time.thread_time()
         log(step)
-        found.append(1e6 * (time.thread_time() - began))
-    return statistics.median(found), statistics.quantiles(found, n=100)[98]
+        times.append(1e6 * (time.thread_time() - began))
+    return statistics.median(times), statistics.quantiles(times, n=100)[98]
 
 
 def main() -> int:

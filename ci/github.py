@@ -84,20 +84,20 @@ def check_body(gate: dict[str, Any] | None, code: str, text: str) -> dict[str, A
 
 def put_comment(github: GitHub, number: int, name: str, gate: dict[str, Any], text: str) -> Any:
     """One comment a gate and pull request, found again by a mark that a reader does not see; left alone where only ages have changed."""
-    mark, said = f"<!-- parity gate: {name.replace('--', '-')} -->", f"<!-- {digest(gate)} -->"
-    body = {"body": fitting(f"{mark}{said}\n{text}", COMMENT_CHARACTERS)}
+    mark, digest_mark = f"<!-- parity gate: {name.replace('--', '-')} -->", f"<!-- {digest(gate)} -->"
+    body = {"body": fitting(f"{mark}{digest_mark}\n{text}", COMMENT_CHARACTERS)}
     comments = f"{github.repository}/issues/{number}/comments"
     mine = author(github)
     for page in range(1, _PAGES + 1):
-        found = github.call("GET", f"{comments}?per_page={_PER_PAGE}&page={page}")
-        for comment in found:
+        on_page = github.call("GET", f"{comments}?per_page={_PER_PAGE}&page={page}")
+        for comment in on_page:
             # Anybody can write the mark; another person's comment is never written into.
             own = comment["user"]["login"] == mine if mine else comment["user"]["type"] == "Bot"
             if own and comment["body"].startswith(mark):
-                if comment["body"].startswith(mark + said):
+                if comment["body"].startswith(mark + digest_mark):
                     return comment
                 return github.call("PATCH", f"{github.repository}/issues/comments/{comment['id']}", body)
-        if len(found) < _PER_PAGE:
+        if len(on_page) < _PER_PAGE:
             break
     return github.call("POST", comments, body)
 
@@ -128,13 +128,13 @@ def fitting(text: str, characters: int) -> str:
 def event() -> dict[str, Any]:
     """What set the workflow off."""
     path = os.environ.get("GITHUB_EVENT_PATH")
-    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8")) if path and Path(path).exists() else {}
-    return found
+    payload: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8")) if path and Path(path).exists() else {}
+    return payload
 
 
-def head_sha(found: dict[str, Any]) -> str:
+def head_sha(payload: dict[str, Any]) -> str:
     """The commit that a check belongs to: of a pull request its own head, which is not the merge that is checked out."""
-    return str(found.get("pull_request", {}).get("head", {}).get("sha") or os.environ["GITHUB_SHA"])
+    return str(payload.get("pull_request", {}).get("head", {}).get("sha") or os.environ["GITHUB_SHA"])
 
 
 def attempted(what: str, act: Any) -> Any:

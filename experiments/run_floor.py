@@ -4,7 +4,7 @@
     python experiments/run_floor.py table                                # the table of docs/numerics.md
 
 tau, the run floor, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
-weights moved by one part in a million, other random numbers in the rounding (`training.loop`). A verdict on one pair cannot
+weights moved by one part in a million, other random numbers in the rounding (`training.trainer.loop`). A verdict on one pair cannot
 be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
 and the means of 40 equal parts of its curve.
 
@@ -143,12 +143,12 @@ def tau(late_means: list[float]) -> tuple[float, float, float]:
     return deviation, low, high
 
 
-def table(found: list[Record]) -> Iterator[str]:
+def table(rows: list[Record]) -> Iterator[str]:
     """Lines of Markdown: a row for every cell whose replicates are complete."""
     yield "| parameters | steps | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | gap nvfp4 - fp8 | tau of the gap |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for cell in CELLS:
-        arms = [{r.replicate: r for r in found if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
+        arms = [{r.replicate: r for r in rows if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
         if any(len(arm) < REPLICATES for arm in arms):
             continue
         baseline = arms[0]
@@ -169,9 +169,9 @@ def main() -> int:
     parser.add_argument(
         "cell", nargs="?", choices=[cell.name for cell in CELLS], help="run this cell alone, so that each core can have its own"
     )
-    asked = parser.parse_args()
-    if asked.what == "run":
-        run([cell for cell in CELLS if asked.cell in {None, cell.name}])
+    options = parser.parse_args()
+    if options.what == "run":
+        run([cell for cell in CELLS if options.cell in {None, cell.name}])
     else:
         sys.stdout.write("\n".join(table(list(records()))) + "\n")
     return 0

@@ -82,10 +82,10 @@ def unpacked(pairs: Array) -> Array:
     return np.stack([pairs & 0x0F, pairs >> 4], axis=-1).reshape(len(pairs), -1).astype(np.uint8)
 
 
-def vectors(engine: Engine, say: Callable[[str], object] = sys.stderr.write) -> dict[str, Array]:
-    """Everything of a vector file that the engine can make; `say` hears what it can't."""
+def vectors(engine: Engine, note: Callable[[str], object] = sys.stderr.write) -> dict[str, Array]:
+    """Everything of a vector file that the engine can make; `note` is called with what it can't."""
     arrays: dict[str, Array] = {}
-    able = [name for name in (*FORMATS, *LAYERS) if not _refused(engine, name, say)]
+    able = [name for name in (*FORMATS, *LAYERS) if not _refused(engine, name, note)]
     for case, x in inputs().items():
         arrays[f"{case}/x"] = x
         for name in FORMATS:
@@ -101,10 +101,10 @@ def vectors(engine: Engine, say: Callable[[str], object] = sys.stderr.write) -> 
     return arrays
 
 
-def _refused(engine: Engine, name: str, say: Callable[[str], object]) -> bool:
+def _refused(engine: Engine, name: str, note: Callable[[str], object]) -> bool:
     reason = engine.refusal(name)
     if reason is not None:
-        say(f"{name} is left out: {reason}\n")
+        note(f"{name} is left out: {reason}\n")
     return reason is not None
 
 

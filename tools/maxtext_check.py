@@ -79,8 +79,8 @@ def _job(folder: Path, steps: int) -> dict[str, Any]:
 
 def _check_keys(content: dict[str, Any]) -> None:
     """Every key of our command is one of MaxText's, whichever source of data it is for."""
-    found = installed(os.environ)
-    known = yaml.safe_load(Path(found.base_yml).read_text(encoding="utf-8"))
+    maxtext = installed(os.environ)
+    defaults = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
     job = TypeAdapter(JobSpec).validate_python(content)
     paths = maxtext_command.Paths(folder=Path("run"))
     for source in ("grain", "hf", "tfds"):
@@ -88,11 +88,11 @@ def _check_keys(content: dict[str, Any]) -> None:
         schedule = replace(job.schedule, validation_every=0)  # which the others can't do; what it adds is grain's
         values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():
-            told = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
-            command = maxtext_command.train_command(run, *told) + maxtext_command.evaluation_command(run, 1, paths.metrics, *told)
-            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - known.keys()
+            rest = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
+            command = maxtext_command.train_command(run, *rest) + maxtext_command.evaluation_command(run, 1, paths.metrics, *rest)
+            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
             if unknown:
-                raise CheckError(f"MaxText {found.versions['maxtext']} has no {', '.join(sorted(unknown))}")
+                raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")
 
 
 def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> None:
@@ -101,9 +101,9 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
         runs = session.get_one(Job, job_id).runs
         curves, manifests = {}, []
         for run in runs:
-            told, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
-            if run.state != "finished" or told.tolist() != list(range(steps)):
-                raise CheckError(f"run {run.arm.name} {run.replicate} is {run.state} with {len(told)} of {steps} steps: {run.message}")
+            recorded, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
+            if run.state != "finished" or recorded.tolist() != list(range(steps)):
+                raise CheckError(f"run {run.arm.name} {run.replicate} is {run.state} with {len(recorded)} of {steps} steps: {run.message}")
             at, held_out = store.read(session, run.id, "validation", ["loss"])
             if at.tolist() != [evaluated] or not held_out["loss"][0] < columns["lm_loss"][0]:
                 raise CheckError(f"run {run.arm.name} {run.replicate} has held-out losses {held_out['loss']} after {at}, expected one")

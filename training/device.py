@@ -75,13 +75,13 @@ def instruction_set(flags: frozenset[str]) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide bits; read from metadata, nothing is imported."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            by_name[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            by_name[name] = "not installed"
+    return by_name
 
 
 def usable_threads() -> int:
@@ -93,12 +93,12 @@ def usable_threads() -> int:
 
 def usable_memory_bytes() -> int:
     """The machine's memory, or what the container that this process runs in may take of it."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _MEMORY_LIMITS:
         limit = path.read_text().strip() if path.exists() else "max"
         if limit.isdecimal():
-            found.append(int(limit))
-    return min(found)
+            limits.append(int(limit))
+    return min(limits)
 
 
 def describe() -> Device:
@@ -106,7 +106,7 @@ def describe() -> Device:
     import jax  # noqa: PLC0415 - only here, so that flags and versions can be read without it
 
     first = jax.devices()[0]
-    found = instruction_set(cpu_flags())
+    instructions = instruction_set(cpu_flags())
     sm = None
     memory = usable_memory_bytes()
     if first.platform == "gpu":
@@ -114,7 +114,7 @@ def describe() -> Device:
         memory = int((first.memory_stats() or {}).get("bytes_limit", memory))
         device_class = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
     else:
-        device_class = ":".join(part for part in (first.platform, platform.machine(), found) if part)
+        device_class = ":".join(part for part in (first.platform, platform.machine(), instructions) if part)
     return Device(
         platform=first.platform,
         device_kind=first.device_kind,
@@ -124,7 +124,7 @@ def describe() -> Device:
         cpu_count=os.cpu_count() or 1,
         threads=usable_threads(),
         versions=versions(),
-        fast_bf16=first.platform != "cpu" or found in _FAST_BF16,
+        fast_bf16=first.platform != "cpu" or instructions in _FAST_BF16,
     )
 
 
@@ -159,10 +159,10 @@ def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
 
 def _maxtext_is_there() -> tuple[bool, str]:
     try:
-        found = installed(os.environ)
+        maxtext = installed(os.environ)
     except MaxTextError as error:
         return False, str(error)
-    return True, f"MaxText {found.versions['maxtext']} with jax {found.versions.get('jax', 'not installed')} of {found.python}"
+    return True, f"MaxText {maxtext.versions['maxtext']} with jax {maxtext.versions.get('jax', 'not installed')} of {maxtext.python}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -175,20 +175,24 @@ def main(arguments: list[str] | None = None) -> int:
         engine: {recipe: can_run(engine, recipe, device) for recipe in RECIPES} for engine in _ENGINES
     }
     if options.json:
-        can = {f"{engine}/{recipe}": {"ok": ok, "reason": reason} for engine, told in runs.items() for recipe, (ok, reason) in told.items()}
+        can = {
+            f"{engine}/{recipe}": {"ok": ok, "reason": reason}
+            for engine, answers in runs.items()
+            for recipe, (ok, reason) in answers.items()
+        }
         sys.stdout.write(json.dumps({**asdict(device), "can_run": can}) + "\n")
         return 0
     for name, value in asdict(device).items():
         sys.stdout.write(f"{name:14} {value}\n")
-    for engine, told in runs.items():
-        sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(told)))
+    for engine, answers in runs.items():
+        sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(answers)))
     return 0
 
 
-def _in_words(told: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
+def _in_words(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
     """A line for each reason, what can be run first."""
-    for ok, reason in sorted(dict.fromkeys(told.values()), key=lambda answer: not answer[0]):
-        recipes = ", ".join(recipe for recipe, answer in told.items() if answer == (ok, reason))
+    for ok, reason in sorted(dict.fromkeys(answers.values()), key=lambda answer: not answer[0]):
+        recipes = ", ".join(recipe for recipe, answer in answers.items() if answer == (ok, reason))
         yield f"  {'yes' if ok else 'no':3} {recipes}: {reason}\n"
 
 

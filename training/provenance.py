@@ -22,12 +22,12 @@ _NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
     """The trainer's part of a run's manifest, for a training process with that environment. Imports no jax."""
-    found = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
-    found |= {f"version.{name}": version for name, version in device.versions().items()}
-    found |= {f"version.{name}": version for name, version in transformer_engine_installed.versions().items()}
+    facts = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
+    facts |= {f"version.{name}": version for name, version in device.versions().items()}
+    facts |= {f"version.{name}": version for name, version in transformer_engine_installed.versions().items()}
     if python := environment.get(VARIABLE):
-        found |= {f"version.maxtext-python.{name}": version for name, version in versions_beside(python).items()}
-    return found | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}
+        facts |= {f"version.maxtext-python.{name}": version for name, version in versions_beside(python).items()}
+    return facts | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}
 
 
 def source_digest() -> str:

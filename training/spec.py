@@ -313,8 +313,8 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     check_engine(spec.engine, arm.recipe, arm.switches)
     if spec.engine == "maxtext":
         quantization("arm.recipe", arm.recipe, spec.maxtext)
-    found = features(arm.recipe, arm.switches)
-    rules.check_shapes(spec.engine, arm.recipe, found.block_size if found else 1, _contracting_sizes(spec))
+    parts = features(arm.recipe, arm.switches)
+    rules.check_shapes(spec.engine, arm.recipe, parts.block_size if parts else 1, _contracting_sizes(spec))
     if arm.bf16_from_step is not None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":

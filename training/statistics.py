@@ -26,7 +26,7 @@ class StepStats:
     trainer of the user's own counts by its own formula (10^12 operations a second and device), NaN where none does.
 
     By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on steps that were watched
-    (`schedule.statistics_every`) layers (layers, operands, statistics) of `training.layer_statistics`, NaN for an operand that
+    (`schedule.statistics_every`) layers (layers, operands, statistics) of `training.arithmetic.layer_statistics`, NaN for an operand that
     is not quantized.
     """
 

@@ -3,7 +3,7 @@
 What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does anybody else have it?
 
     stochastic_rounding   gradients are rounded at random instead of to the nearest value (both copies, dgrad's and wgrad's)
-    rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.hadamard)
+    rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.arithmetic.hadamard)
     weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and dgrad see two quantizations of it;
                           2d: one scale for a square of block_size x block_size, the same in both
     block_size            how many numbers share a scale
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
-from training.rules import SpecError
+from training.rules import SpecError, check_recipe
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
@@ -86,17 +86,24 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     Raises SpecError where a switch is set on such a recipe.
     """
     given: dict[str, Any] = switches.given()
-    found = _FEATURES.get(recipe)
-    if found is None and given:
+    resolved = _FEATURES.get(recipe)
+    if resolved is None and given:
         name, value = next(iter(given.items()))
         raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
-    return replace(found, **given) if found is not None else None
+    return replace(resolved, **given) if resolved is not None else None
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
-    """Whether the recipe rounds gradients at random, so that its run-to-run floor is wider (docs/method.md)."""
-    found = features(recipe, switches)
-    return found is not None and found.stochastic_rounding
+    """Whether a run of this recipe with these switches, as they stand in its spec, rounds stochastically; its run floor is then wider.
+
+    What is rounded at random are both quantized copies of the output gradient (dgrad's and wgrad's) in every quantized linear layer;
+    activations and weights are rounded to the nearest value under every recipe. The recipe decides for all engines alike.
+
+    Raises SpecError for an unknown recipe, and for a switch that the recipe has not.
+    """
+    check_recipe("recipe", recipe)
+    resolved = features(recipe, switches)
+    return resolved is not None and resolved.stochastic_rounding
 
 
 def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
@@ -106,18 +113,18 @@ def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
     """Why Transformer Engine has no such arithmetic, or None where its JAX path has it."""
-    found = features(recipe, switches)
-    if found is None:
+    resolved = features(recipe, switches)
+    if resolved is None:
         return None
-    if found.family == "mxfp4":
+    if resolved.family == "mxfp4":
         return "Transformer Engine has no MXFP4 recipe"
-    block = _FEATURES[found.family].block_size
-    if found.block_size != block:
-        return f"Transformer Engine scales {found.family.upper()} in blocks of {block}, not of {found.block_size}"
-    if found.family == "mxfp8":
-        if found != _FEATURES["mxfp8"]:
+    block = _FEATURES[resolved.family].block_size
+    if resolved.block_size != block:
+        return f"Transformer Engine scales {resolved.family.upper()} in blocks of {block}, not of {resolved.block_size}"
+    if resolved.family == "mxfp8":
+        if resolved != _FEATURES["mxfp8"]:
             return "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding nor 2D scales"
-    elif found.rht and found.weight_scaling == "1d":
+    elif resolved.rht and resolved.weight_scaling == "1d":
         return "Transformer Engine refuses 1D weight scales together with the Hadamard rotation"
     return None
 
@@ -135,14 +142,16 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
     """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32"."""
-    found = features(recipe, switches)
-    if found is None or not switches.given():
+    resolved = features(recipe, switches)
+    if resolved is None or not switches.given():
         return recipe
-    plain = _FEATURES[found.family]
-    parts: list[str] = [found.family]
-    if found.stochastic_rounding != plain.stochastic_rounding:
-        parts.append("stochastic_rounding" if found.stochastic_rounding else "no_sr")
-    if found.rht != plain.rht:
-        parts.append("rht" if found.rht else "no_rht")
-    parts += [f"{name}={getattr(found, name)}" for name in ("weight_scaling", "block_size") if getattr(found, name) != getattr(plain, name)]
+    plain = _FEATURES[resolved.family]
+    parts: list[str] = [resolved.family]
+    if resolved.stochastic_rounding != plain.stochastic_rounding:
+        parts.append("stochastic_rounding" if resolved.stochastic_rounding else "no_sr")
+    if resolved.rht != plain.rht:
+        parts.append("rht" if resolved.rht else "no_rht")
+    parts += [
+        f"{name}={getattr(resolved, name)}" for name in ("weight_scaling", "block_size") if getattr(resolved, name) != getattr(plain, name)
+    ]
     return "+".join(parts)

@@ -117,8 +117,8 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
     if codes.shape[1] % 2 and their_codes.shape[1] == codes.shape[1] - 1:
         codes = codes[:, :-1]  # codes lie in pairs of one byte: of an odd number the last may be missing
     if codes.shape != their_codes.shape or scales.shape != theirs.shape:
-        found = f"codes {their_codes.shape} and scales {theirs.shape}"
-        raise VectorFileError(f"{prefix} has {found}, expected codes {codes.shape} and scales {scales.shape}")
+        shapes = f"codes {their_codes.shape} and scales {theirs.shape}"
+        raise VectorFileError(f"{prefix} has {shapes}, expected codes {codes.shape} and scales {scales.shape}")
     off, wrong = scales != theirs, codes != their_codes
     tie, excused = np.zeros_like(off), np.zeros_like(wrong)
     if quantizer.scaling == "nvfp4" and np.any(off):
@@ -262,17 +262,17 @@ def main(arguments: list[str] | None = None) -> int:
     rows: list[Comparison] = []
     for path in parser.parse_args(arguments).files:
         try:
-            found = list(compare(_arrays(path)))
+            comparisons = list(compare(_arrays(path)))
         except KeyError as missing:
             sys.stderr.write(f"{path} has no {missing.args[0]}, expected it beside what is compared with it\n")
             return 2
         except (ValueError, TypeError) as error:
             sys.stderr.write(f"{path}: {error}\n")
             return 2
-        if not found:
+        if not comparisons:
             sys.stderr.write(f"{path} holds no case that this program knows; expected keys such as <case>/nvfp4_1d/row_codes\n")
             return 2
-        rows += found
+        rows += comparisons
     sys.stdout.write(f"{'case and format':44} {'codes':>8} {'differ':>7} {'scales':>7} {'differ':>7} {'granted':>8} {'worst ulp':>10}\n")
     for row in rows:
         dense = f"{row.worst_ulp:10.2f}" if row.allowed_ulp else " " * 10

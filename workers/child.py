@@ -41,7 +41,7 @@ def main() -> int:
     """Train the run on standard input, or in the argument; exit 0 once its end or its error was sent."""
     request: TrainRequest = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
     own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
-    if own.tells:
+    if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = _claim_stdout()
     if request["core"] is not None:
@@ -52,7 +52,7 @@ def main() -> int:
 
 def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:
     def send(message: Message) -> None:
-        if own.tells:
+        if own.is_first:
             out.write(json.dumps(message) + "\n")
             out.flush()
         elif message["kind"] == "error":
@@ -67,7 +67,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
     except Exception as error:
         # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
         code, may_pass = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (may_pass and not own.tells):  # the launcher ends the others with one that fails
+        if not isinstance(code, str) or (may_pass and not own.is_first):  # the launcher ends the others with one that fails
             raise
         if may_pass:
             send({"kind": "broke_off", "code": code, "message": str(error)})
@@ -101,7 +101,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "operands": [*OPERANDS], "statistics": [*STATISTICS]})
-    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.tells else 0)
+    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
     yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
 
 

@@ -1,4 +1,4 @@
-"""The verbs of named baselines: list, show, promote, control, expire, diff. A server keeps them; `remote` has the verbs of jobs."""
+"""The verbs of named baselines: list, show, promote, control, expire, diff. A server keeps them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def index(
 ) -> int:
     """The fifty versions that were promoted last."""
     with Client(server, token) as client:
-        found = client.baselines(name)["items"]
+        versions = client.baselines(name)["items"]
     if as_json:
-        print(json.dumps(found, indent=1, sort_keys=True))
+        print(json.dumps(versions, indent=1, sort_keys=True))
         return 0
     console = _console()
-    if not found:
+    if not versions:
         console.print("no baseline yet; `parity baseline promote NAME JOB --reason TEXT` makes one of a finished job")
         return 0
     rows = [
@@ -57,7 +57,7 @@ def index(
             one["promoted_by"],
             "expired" if one["expired"] else (one["expires_at"] or "never")[:10],
         )
-        for one in found
+        for one in versions
     ]
     _print_table(console, ("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
     return 0
@@ -133,20 +133,20 @@ def diff(
     """What differs in specification and environment. Exit code 0 where nothing does, 1 where something does."""
     name, version = _parsed(which)
     with Client(server, token) as client:
-        found = client.baseline_diff(name, version or client.baseline(name)["version"], other)
-    differs = found["specification"] or found["environment"]
+        difference = client.baseline_diff(name, version or client.baseline(name)["version"], other)
+    differs = difference["specification"] or difference["environment"]
     if as_json:
-        print(json.dumps(found, indent=1, sort_keys=True))
+        print(json.dumps(difference, indent=1, sort_keys=True))
     else:
         console = _console()
         for part in ("specification", "environment"):
-            if found[part]:
-                rows = [(one["key"], *(value or "not stated" for value in (one["baseline"], one["other"]))) for one in found[part]]
-                _print_table(console, (part, found["baseline"], found["other"]), rows)
-        if not found["told"]:
-            console.print(f"no run of {found['other']} has begun, so its environment is not known yet")
+            if difference[part]:
+                rows = [(one["key"], *(value or "not stated" for value in (one["baseline"], one["other"]))) for one in difference[part]]
+                _print_table(console, (part, difference["baseline"], difference["other"]), rows)
+        if not difference["told"]:
+            console.print(f"no run of {difference['other']} has begun, so its environment is not known yet")
         elif not differs:
-            console.print(f"nothing differs between {found['baseline']} and {found['other']}")
+            console.print(f"nothing differs between {difference['baseline']} and {difference['other']}")
     return EXIT_CODES["fail"] if differs else EXIT_CODES["pass"]
 
 
@@ -180,8 +180,8 @@ def _noise_words(noise: Mapping[str, Any] | None) -> str:
     tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
-    known = f"measured as {noise['measured']:.4f} with {count(noise['measured_df'], 'degree')} of freedom"
-    return f"{tau}, {known}, prior {noise['prior_nats']:.4f}"
+    basis = f"measured as {noise['measured']:.4f} with {count(noise['measured_df'], 'degree')} of freedom"
+    return f"{tau}, {basis}, prior {noise['prior_nats']:.4f}"
 
 
 def _called(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The verbs that study the judge itself: `calibrate` on reruns of one configuration, `plan` before any GPU is spent."""
+"""The verbs for the design of an experiment: `plan` before any GPU is spent, `calibrate` on reruns of one configuration."""
 
 import math
 import sys
@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, plain
-from parity.cli.arguments import load_criteria, pairs
 from parity.cli.exits import EXIT_CODES
+from parity.cli.inputs import PolicyOptions, load_criteria, pairs
 from parity.cli.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
@@ -40,15 +40,15 @@ def calibrate_runs(
     """How often is the judge wrong on reruns of one configuration? Run floor, false alarms, coverage, power."""
     columns = pairs(column, "--column")
     curves = [curve for name in runs for curve in read_runs(name, columns=columns)]
-    policy = load_criteria(criteria) if criteria else None
+    policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
-        found = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
+        calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
-        sys.stdout.write(canonical_json({"schema": CALIBRATION_SCHEMA, "engine_version": ENGINE_VERSION, **plain(found)}))
+        sys.stdout.write(canonical_json({"schema": CALIBRATION_SCHEMA, "engine_version": ENGINE_VERSION, **plain(calibration)}))
     else:
-        Console(width=80, highlight=False).print(_calibration_text(found))
+        Console(width=80, highlight=False).print(_calibration_text(calibration))
     return EXIT_CODES["pass"]
 
 
@@ -83,14 +83,14 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
         )
-        found = plan(design, load_criteria(criteria, margin=margin, profile=profile))
+        outlook = plan(design, load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile)))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
-        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": ENGINE_VERSION, **plain(found)}))
+        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": ENGINE_VERSION, **plain(outlook)}))
     else:
-        Console(width=80, highlight=False).print(_plan_text(found))
-    return EXIT_CODES["pass"] if found.decides else EXIT_CODES["inconclusive"]
+        Console(width=80, highlight=False).print(_plan_text(outlook))
+    return EXIT_CODES["pass"] if outlook.decides else EXIT_CODES["inconclusive"]
 
 
 def _margins(texts: Sequence[str] | None) -> tuple[float, ...]:
@@ -100,18 +100,19 @@ def _margins(texts: Sequence[str] | None) -> tuple[float, ...]:
     return tuple(amount.value for amount in amounts) or DEFAULT_MARGINS
 
 
-def _calibration_text(found: Calibration) -> Group:
-    tau = found.tau
+def _calibration_text(result: Calibration) -> Group:
+    tau = result.tau
     ends = f"{tau.lo:.4f} to {tau.hi:.4f}" if math.isfinite(tau.hi) else "unknown"
     head = (
-        f"{found.runs} runs, {found.pairs} ordered pairs, loss {found.level:.3f}. Run floor {tau.value:.4f} nats (95 % interval {ends}), "
-        f"{percent(tau.rel)} of the loss. The interval covers 0 in {percent(found.covers_zero, 3)} of the pairs; "
-        f"without the between-run term {percent(found.naive_rejects, 3)} would be called different."
+        f"{result.runs} runs, {result.pairs} ordered pairs, loss {result.level:.3f}. "
+        f"Run floor {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. "
+        f"The interval covers 0 in {percent(result.covers_zero, 3)} of the pairs; "
+        f"without the between-run term {percent(result.naive_rejects, 3)} would be called different."
     )
-    codes = ", ".join(f"{code} {count}" for code, count in found.codes.items())
-    head += f" What decided at {percent(found.margins[0]['margin_rel'])}: {codes}."
-    rows: list[Mapping[str, Any]] = [{"gap_in_margins": 0.0, **entry} for entry in found.margins]
-    rows += found.injected
+    codes = ", ".join(f"{code} {count}" for code, count in result.codes.items())
+    head += f" What decided at {percent(result.margins[0]['margin_rel'])}: {codes}."
+    rows: list[Mapping[str, Any]] = [{"gap_in_margins": 0.0, **entry} for entry in result.margins]
+    rows += result.injected
     table = _table("margin", "true gap", "pass", "inconclusive", "fail")
     for row in sorted(rows, key=lambda row: (-row["margin_rel"], row["gap_in_margins"])):
         shares = [f"{100 * row[state]:.0f} %" for state in ("pass", "inconclusive", "fail")]
@@ -119,13 +120,13 @@ def _calibration_text(found: Calibration) -> Group:
     return Group(Text(head), Text(""), table)
 
 
-def _plan_text(found: Plan) -> Group:
+def _plan_text(outlook: Plan) -> Group:
     table = _table("true gap, nats", "in margins", "pass", "inconclusive", "fail")
-    for power in found.power:
+    for power in outlook.power:
         chances = [f"{100 * value:.0f} %" for value in (power.pass_chance, power.inconclusive_chance, power.fail_chance)]
         table.add_row(f"{power.gap:+.4f}", f"{power.gap_in_margins:g}", *chances)
-    hours = f" As given it takes {device_hours(found.gpu_hours)}." if found.gpu_hours is not None else ""
-    return Group(Text(found.advice + hours), Text(""), table, Text(""), Text(found.note, style="dim"))
+    hours = f" As given it takes {device_hours(outlook.gpu_hours)}." if outlook.gpu_hours is not None else ""
+    return Group(Text(outlook.advice + hours), Text(""), table, Text(""), Text(outlook.note, style="dim"))
 
 
 def _table(*names: str) -> Table:

@@ -18,7 +18,7 @@ _STEPS_AT_ONCE = 20_000
 _VALIDATION = "validation_loss"
 
 
-def read_finished(path: str, columns: Mapping[str, str]) -> Curve:
+def read_finished_run(path: str, columns: Mapping[str, str]) -> Curve:
     """The run in a file, or in a folder of TensorBoard's event files (of a run that was resumed, the later file wins)."""
     if not Path(path).is_dir():
         return read_run(path, columns=columns)
@@ -47,21 +47,22 @@ def read_finished(path: str, columns: Mapping[str, str]) -> Curve:
     )
 
 
-def incomplete(found: Completeness, planned_steps: int) -> str | None:
+def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     """Why a curve is not the whole of a run that was planned to take so many steps, or None."""
-    if found.first is None or found.last is None or found.stride is None:
-        return f"it has {found.count} steps, expected two at least"
-    if found.gaps:
-        expected = (found.last - found.first) // found.stride + 1
-        return f"{expected - found.count} of {expected} steps are missing between step {found.first} and {found.last}, in {found.gaps} gaps"
-    if found.first > found.stride:
-        return f"it begins at step {found.first}, expected the beginning: 0 to {found.stride}"
-    if found.last + found.stride < planned_steps:
-        return f"it ends at step {found.last}, but the job plans {planned_steps}"
+    first, last, stride = curve.first, curve.last, curve.stride
+    if first is None or last is None or stride is None:
+        return f"it has {curve.count} steps, expected two at least"
+    if curve.gaps:
+        expected = (last - first) // stride + 1
+        return f"{expected - curve.count} of {expected} steps are missing between step {first} and {last}, in {curve.gaps} gaps"
+    if first > stride:
+        return f"it begins at step {first}, expected the beginning: 0 to {stride}"
+    if last + stride < planned_steps:
+        return f"it ends at step {last}, but the job plans {planned_steps}"
     return None
 
 
-def send(client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None) -> str | None:
+def send_run(client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None) -> str | None:
     """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
     epoch = client.attach(run_id, context, recipe)["epoch"]
     names, table = _table(curve)

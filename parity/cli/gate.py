@@ -29,12 +29,13 @@ from parity.cli.gate_report import Outcome, Result
 from parity.cli.jobs import Reuse, Server, Token, baseline_of, job_file
 from parity.cli.output import UsageError
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.retry import Pauses, is_transient, retry
 
 app = typer.Typer()
 
-# That long a server may be away when it is asked; while a job is watched, `watching` has a patience of its own.
+# For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
-_AGAIN_SECONDS = 2.0
+_PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 _RESULTS: Mapping[int, Result] = {0: "pass", 1: "fail", 3: "inconclusive"}
 
 
@@ -105,9 +106,9 @@ def gate(
         outcome = _outcome(client, question, policy, progress)
     print(outcome.line)
     code, note = gate_report.leaves_with(outcome, policy)
-    said = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
-    said += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
-    for line in said:
+    lines = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
+    lines += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
+    for line in lines:
         if line:
             progress.print(line, soft_wrap=True)
     return code
@@ -122,7 +123,7 @@ def _check_plain(file: str, content: Mapping[str, Any]) -> None:
 
 def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
     """The verdict, after a second look where a fail is narrow and the policy wants one."""
-    outcome = _ask(client, question, policy, progress)
+    outcome = _verdict_for(client, question, policy, progress)
     narrow = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail" and is_narrow(verdict)]
     fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
@@ -130,7 +131,7 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
     named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
     larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
-    second = _ask(client, larger, policy, progress)
+    second = _verdict_for(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
     return dataclasses.replace(second, confirms=outcome.job)
@@ -152,64 +153,70 @@ def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *
     return larger
 
 
-def _ask(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
+def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
     """Have a question answered, however long it takes; what stops it becomes an outcome too."""
     outcome = Outcome(result="infrastructure", revision=question.revision)
     try:
         with _stoppable():
-            found = _submitted(client, question, policy, progress)
-            job = found["job"]
+            answer = _submit(client, question, policy, progress)
+            job = answer["job"]
             url = client.page(job["id"])
             outcome = dataclasses.replace(
                 outcome,
-                found=found["found"],
-                reason=found["reason"],
-                age_seconds=found["age_seconds"],
-                expires_at=found["expires_at"],
+                source=answer["found"],
+                reason=answer["reason"],
+                age_seconds=answer["age_seconds"],
+                expires_at=answer["expires_at"],
                 job=job["id"],
                 url=url,
                 config_hash=job["config_hash"],
             )
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
-                job = _waited_for(client, job["id"], question.deadline, progress)
+                job = _wait_for(client, job["id"], question.deadline, progress)
             return _ended(outcome, job)
     except KeyboardInterrupt:
-        known = f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
-        return dataclasses.replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {known}")
+        remedy = (
+            f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
+        )
+        return dataclasses.replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
     except watching.WatchTimeoutError as error:
         return dataclasses.replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
     except (UnreachableError, ClientError) as error:
-        if not watching.may_pass(error):
+        if not is_transient(error):
             raise
         return dataclasses.replace(outcome, trouble=str(error))
 
 
-def _submitted(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> dict[str, Any]:
-    """The server's answer; asked again for a while where none comes, under one key."""
-    key, began, told = uuid.uuid4().hex, time.monotonic(), False
-    while True:
-        try:
-            return client.gate(
-                question.job,
-                question.criteria,
-                revision=question.revision,
-                max_age_days=policy.max_age_days,
-                fresh=question.fresh,
-                key=key,
-                baseline=question.baseline,
-            )
-        except (UnreachableError, ClientError) as error:
-            if not watching.may_pass(error) or time.monotonic() - began > _PATIENCE_SECONDS:
-                raise
-            if not told:
-                progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
-            told = True
-            pause = watching.pause_after(error, _AGAIN_SECONDS)
-        time.sleep(pause)
+def _submit(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> dict[str, Any]:
+    """The server's answer to the question; sent again for a while where none comes, under one key."""
+    key = uuid.uuid4().hex
+    errors: list[Exception] = []
+
+    def note_first(error: Exception) -> None:
+        if not errors:
+            progress.print(f"asking again for {_PATIENCE_SECONDS:g} s: {error}", soft_wrap=True)
+        errors.append(error)
+
+    return retry(
+        lambda: client.gate(
+            question.job,
+            question.criteria,
+            revision=question.revision,
+            max_age_days=policy.max_age_days,
+            fresh=question.fresh,
+            key=key,
+            baseline=question.baseline,
+        ),
+        pauses=_PAUSES,
+        may_pass=is_transient,
+        wait=time.sleep,
+        on_error=note_first,
+        patience_seconds=_PATIENCE_SECONDS,
+    )
 
 
-def _waited_for(client: Client, job_id: str, deadline: float | None, progress: Console) -> dict[str, Any]:
+def _wait_for(client: Client, job_id: str, deadline: float | None, progress: Console) -> dict[str, Any]:
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     return watching.follow(client, job_id, progress, left)
 

@@ -45,13 +45,13 @@ class GatePolicy:
 
 def gate_policy_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GatePolicy:
     """Read a `gate:` part with closed keys, flags (where not None) over it; CriteriaError says path, value and what was expected."""
-    known = [item.name for item in dataclasses.fields(GatePolicy)]
+    names = [item.name for item in dataclasses.fields(GatePolicy)]
     mapping = {} if mapping is None else mapping
     if not isinstance(mapping, Mapping):
-        raise CriteriaError("gate", mapping, "a mapping of " + ", ".join(known))
+        raise CriteriaError("gate", mapping, "a mapping of " + ", ".join(names))
     for key, value in mapping.items():
-        if key not in known:
-            raise CriteriaError(f"gate.{key}", value, "no such key; known keys: " + ", ".join(known))
+        if key not in names:
+            raise CriteriaError(f"gate.{key}", value, "no such key; known keys: " + ", ".join(names))
     values: dict[str, Any] = {**mapping, **{name: value for name, value in (flags or {}).items() if value is not None}}
     return GatePolicy(**values)
 

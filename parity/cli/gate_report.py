@@ -16,6 +16,8 @@ from parity.canonical_json import canonical_json
 from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_policy import GatePolicy
 from parity.cli.output import UsageError
+from parity.judging.document_types import VerdictDocument
+from parity.judging.states import WORST_FIRST
 from parity.report.junit import render_junit
 from parity.report.text import escaped, headline, markdown_sections
 from parity.version import ENGINE_VERSION
@@ -23,7 +25,6 @@ from parity.version import ENGINE_VERSION
 SCHEMA = "parity.gate/1"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
-_WORST_FIRST = ("fail", "inconclusive", "pass")
 
 Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
 
@@ -32,16 +33,16 @@ Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
 class Outcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 
-    `found` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
+    `source` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
     the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone. `reused` says whose curves the
     baseline has, where it was not trained.
     """
 
     result: Result
     revision: str
-    verdicts: Sequence[Mapping[str, Any]] = ()
+    verdicts: Sequence[VerdictDocument] = ()
     trouble: str | None = None
-    found: str | None = None
+    source: str | None = None
     reason: str | None = None
     age_seconds: float | None = None
     expires_at: str | None = None
@@ -55,16 +56,16 @@ class Outcome:
     @property
     def line(self) -> str:
         """The outcome in one line: the worst verdict's headline, or why there is none."""
-        if self.trouble is not None:
-            return f"NO VERDICT ({self.result}): {' '.join(self.trouble.split())}"
+        if self.trouble is not None or self.worst is None:
+            return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
         others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
-        return " ".join(f"{headline(self.worst or {})}{several}".split())
+        return " ".join(f"{headline(self.worst)}{several}".split())
 
     @property
-    def worst(self) -> Mapping[str, Any] | None:
+    def worst(self) -> VerdictDocument | None:
         """The verdict that decides, or None."""
-        return min(self.verdicts, key=lambda one: _WORST_FIRST.index(one["verdict"]), default=None)
+        return min(self.verdicts, key=lambda document: WORST_FIRST.index(document["verdict"]), default=None)
 
 
 def leaves_with(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
@@ -88,31 +89,31 @@ def age_in_words(seconds: float) -> str:
 def reused_words(job: Mapping[str, Any]) -> str | None:
     """Which runs of a job's baseline were not trained, because equal ones had been, and how old those are; None where all were."""
     arm = job["arms"][0]
-    found = [run["reused"] for run in arm["runs"] if run["reused"]]
-    if not found:
+    reused = [run["reused"] for run in arm["runs"] if run["reused"]]
+    if not reused:
         return None
     named = f" of {job['baseline']['name']} version {job['baseline']['version']}" if job["baseline"] else ""
-    oldest = max((one["age_seconds"] or 0.0 for one in found), default=0.0)
-    return f"baseline {arm['name']}: {len(found)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
+    oldest = max((one["age_seconds"] or 0.0 for one in reused), default=0.0)
+    return f"baseline {arm['name']}: {len(reused)} of {len(arm['runs'])} curves{named} reused, trained {age_in_words(oldest)} ago"
 
 
 def origin(outcome: Outcome) -> str:
     """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
     if outcome.job is None:
         return "no job"
-    if outcome.found == "concluded" and outcome.age_seconds is not None:
-        said = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
-    elif outcome.found == "running":
-        said = f"job {outcome.job} was asked for already"
+    if outcome.source == "concluded" and outcome.age_seconds is not None:
+        sentence = f"cached: job {outcome.job} concluded {age_in_words(outcome.age_seconds)} ago and is served until {outcome.expires_at}"
+    elif outcome.source == "running":
+        sentence = f"job {outcome.job} was asked for already"
     else:
-        said = f"new job {outcome.job}: {outcome.reason}"
+        sentence = f"new job {outcome.job}: {outcome.reason}"
     if outcome.reused:
-        said += f"; {outcome.reused}"
+        sentence += f"; {outcome.reused}"
     if outcome.confirms:
-        said += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
+        sentence += f"; with one more replicate an arm it looks again at job {outcome.confirms}, whose fail was narrow"
     if outcome.unconfirmed:
-        said += f"; its fail is narrow and stands unconfirmed: {outcome.unconfirmed}"
-    return said
+        sentence += f"; its fail is narrow and stands unconfirmed: {outcome.unconfirmed}"
+    return sentence
 
 
 def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
         "note": note,
         "headline": outcome.line,
         "trouble": outcome.trouble,
-        "cached": outcome.found == "concluded",
+        "cached": outcome.source == "concluded",
         "origin": origin(outcome),
         "age_seconds": outcome.age_seconds,
         "expires_at": outcome.expires_at,
@@ -206,18 +207,18 @@ def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
 
 def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
     """One line each, whatever a server or a file put into it: a line break would be another output."""
-    worst = outcome.worst or {}
-    gap, margin = worst.get("gap") or {}, worst.get("margin") or {}
+    worst = outcome.worst
+    gap, margin = (worst["gap"], worst["margin"]) if worst else (None, None)
     values = {
         "verdict": outcome.result,
         "exit_code": leaves_with(outcome, policy)[0],
         "headline": outcome.line,
-        "candidate": (worst.get("candidate") or {}).get("name"),
-        "gap_nats": gap.get("mean"),
-        "ci_low": gap.get("lo"),
-        "ci_high": gap.get("hi"),
-        "margin_nats": margin.get("nats"),
-        "cached": "true" if outcome.found == "concluded" else "false",
+        "candidate": worst and worst["candidate"]["name"],
+        "gap_nats": gap and gap["mean"],
+        "ci_low": gap and gap["lo"],
+        "ci_high": gap and gap["hi"],
+        "margin_nats": margin and margin["nats"],
+        "cached": "true" if outcome.source == "concluded" else "false",
         "job": outcome.job,
         "url": outcome.url,
     }

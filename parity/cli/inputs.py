@@ -1,12 +1,17 @@
-"""Arms as the command line states them: files, names, recipes, what they ran on, seeds; and what must not be compared at all."""
+"""What the command line's options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
 
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from parity.cli.output import UsageError
 from parity.judging.advice import LayerSnr
+from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.run_floor import rounds_stochastically
 from parity.readers import read_run, run_name
@@ -16,30 +21,94 @@ from parity.readers.units import other_unit
 Arm = tuple[str, list[Curve]]
 
 
-def read_arms(
-    runs: Sequence[str],
-    more_baseline: Sequence[str],
-    more_candidate: Sequence[str],
-    columns: Mapping[str, str],
-    recipes: Mapping[str, str],
-    contexts: Sequence[str] = (),
-    seeds: str | None = None,
-) -> list[Arm]:
-    """Arms in order, baseline first, as the options of `compare` state them; raises UsageError or ReadError."""
-    if len(runs) < 2:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOptions:
+    """The policy as options state it: a file with `criteria:`, and flags over it."""
+
+    file: str | None
+    margin: str | None = None
+    profile: str | None = None
+    gates: Sequence[str] = ()
+    accuracy_margin: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmOptions:
+    """The arms of a comparison as options state them.
+
+    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE, `columns` names by quantity,
+    `recipes` recipes by arm, `contexts` NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, separated by commas.
+    """
+
+    runs: Sequence[str]
+    baseline_runs: Sequence[str]
+    candidate_runs: Sequence[str]
+    columns: Mapping[str, str]
+    recipes: Mapping[str, str]
+    contexts: Sequence[str]
+    seeds: str | None
+
+
+def load_criteria(options: PolicyOptions) -> Criteria:
+    """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
+    mapping = dict(_read_policy(options.file)) if options.file else {}
+    if options.gates:
+        mapping["gates"] = list(dict.fromkeys([LOSS, *options.gates]))
+    if options.accuracy_margin is not None:
+        mapping["accuracy_margin_points"] = options.accuracy_margin
+    if options.margin is not None or options.profile is not None:
+        mapping["margin"], mapping["profile"] = options.margin, options.profile
+    if not mapping.get("margin") and not mapping.get("profile"):
+        mapping["profile"] = NVFP4
+    return criteria_from_mapping(mapping)
+
+
+def read_yaml(path: str) -> object:
+    """What a YAML file holds; UsageError names the file and what is wrong with it."""
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: can't be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no YAML ({error})") from None
+
+
+def _read_policy(path: str) -> Mapping[str, Any]:
+    document = read_yaml(path)
+    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
+        raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
+    criteria: dict[str, Any] = document["criteria"]
+    return criteria
+
+
+def pairs(items: Sequence[str] | None, flag: str) -> dict[str, str]:
+    """NAME=VALUE items as a dict."""
+    values = {}
+    for item in items or []:
+        key, mark, value = item.partition("=")
+        if not mark or not key or not value:
+            raise UsageError(f"{flag} {item!r}; expected NAME=VALUE")
+        values[key] = value
+    return values
+
+
+def read_arms(options: ArmOptions) -> list[Arm]:
+    """Arms in order, baseline first; raises UsageError or ReadError."""
+    if len(options.runs) < 2:
         raise UsageError("only one arm was given; expected a baseline and at least one candidate")
-    if sum(file == "-" for file in [*runs, *more_baseline, *more_candidate]) > 1:
+    if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
-    files = _named(runs)
-    stated = _contexts(contexts)
-    for name in [*recipes, *stated, *(name for name, _ in map(_split_run, more_candidate))]:
-        if name not in [known for known, _ in files]:
-            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(known for known, _ in files)}")
+    files = _named(options.runs)
+    names = [name for name, _ in files]
+    contexts = _contexts(options.contexts)
+    for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
+        if name not in names:
+            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(names)}")
     grouped = {name: [file] for name, file in files}
-    grouped[files[0][0]] += more_baseline
-    for name, file in map(_split_run, more_candidate):
+    grouped[names[0]] += options.baseline_runs
+    for name, file in map(_split_run, options.candidate_runs):
         grouped[name].append(file)
-    return [(name, _read_arm(name, paths, columns, recipes.get(name), stated.get(name, {}), seeds)) for name, paths in grouped.items()]
+    return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
 def hint_at_recipes(arms: Sequence[Arm]) -> None:
@@ -66,16 +135,14 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
                 )
 
 
-def _read_arm(
-    name: str, files: list[str], columns: Mapping[str, str], recipe: str | None, context: Mapping[str, str], seeds: str | None
-) -> list[Curve]:
-    own = _seeds(seeds, len(files), name)
-    return [
-        dataclasses.replace(
-            read_run(file, columns=columns, replicate=own[:number].count(own[number]), recipe=recipe), seed=own[number], context=context
-        )
-        for number, file in enumerate(files)
-    ]
+def _read_arm(name: str, files: Sequence[str], options: ArmOptions, context: Mapping[str, str]) -> list[Curve]:
+    seeds = _seeds(options.seeds, len(files), name)
+    runs = []
+    for number, (file, seed) in enumerate(zip(files, seeds, strict=True)):
+        replicate = seeds[:number].count(seed)
+        run = read_run(file, columns=options.columns, replicate=replicate, recipe=options.recipes.get(name))
+        runs.append(dataclasses.replace(run, seed=seed, context=context))
+    return runs
 
 
 def _seeds(text: str | None, runs: int, name: str) -> list[int]:
@@ -93,28 +160,28 @@ def _seeds(text: str | None, runs: int, name: str) -> list[int]:
 
 def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
     """NAME:KEY=VALUE items by arm."""
-    found: dict[str, dict[str, str]] = {}
+    contexts: dict[str, dict[str, str]] = {}
     for item in items:
         left, mark, value = item.partition("=")
         name, colon, key = left.rpartition(":")
         if not (mark and colon and name and key and value):
             raise UsageError(f"--context {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
-        found.setdefault(name, {})[key] = value
-    return found
+        contexts.setdefault(name, {})[key] = value
+    return contexts
 
 
 def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
     """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two stems are equal."""
     split = [_optional_name(run) for run in runs]
     stems = [name or run_name(file) for name, file in split]
-    found = []
+    named = []
     for (name, file), stem in zip(split, stems, strict=True):
         unique = stem if name or stems.count(stem) == 1 else f"{Path(file).parent.name}/{stem}"
-        found.append((unique, file))
-    names = [name for name, _ in found]
+        named.append((unique, file))
+    names = [name for name, _ in named]
     if len(set(names)) == len(names):
-        return found
-    return [(f"{name} ({number})" if names.count(name) > 1 else name, file) for number, (name, file) in enumerate(found, 1)]
+        return named
+    return [(f"{name} ({number})" if names.count(name) > 1 else name, file) for number, (name, file) in enumerate(named, 1)]
 
 
 def _optional_name(run: str) -> tuple[str | None, str]:
@@ -131,12 +198,12 @@ def _split_run(text: str) -> tuple[str, str]:
 
 def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:
     """SNR by candidate; a file without a name belongs to the only candidate."""
-    found: dict[str, LayerSnr] = {}
+    by_candidate: dict[str, LayerSnr] = {}
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
             raise UsageError(f"--layer-snr {file}; there are several candidates, expected NAME=FILE with one of {', '.join(candidates)}")
         arm = name or candidates[0]
         if arm not in candidates:
             raise UsageError(f"--layer-snr {arm}=...: there is no candidate {arm!r}; the candidates are {', '.join(candidates)}")
-        found[arm] = read_layer_snr(file)
-    return found
+        by_candidate[arm] = read_layer_snr(file)
+    return by_candidate

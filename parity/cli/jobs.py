@@ -1,23 +1,23 @@
-"""The verbs that talk to a server: submit, watch, status, cancel, report. `cli` maps their errors to exit codes."""
+"""The verbs that talk to a server: submit, watch, status, cancel, report. `main` maps their errors to exit codes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from parity.cli import watching
-from parity.cli.arguments import read_yaml
 from parity.cli.exits import EXIT_CODES, exit_code
 from parity.cli.gate_report import age_in_words
-from parity.cli.output import WIDTH, UsageError, show, write_text
+from parity.cli.inputs import read_yaml
+from parity.cli.output import WIDTH, UsageError, show, write_file
 from parity.client.rest import DEFAULT_URL, Client
-from parity.report.html import render_page
+from parity.report.html import ConcludedJob, render_page
 from parity.wording import count
 
 app = typer.Typer()
@@ -130,7 +130,7 @@ def report(
         document = client.job(job)
         if html and document["verdicts"]:
             figures = {verdict["candidate"]["name"]: client.figure(job, verdict["candidate"]["name"]) for verdict in document["verdicts"]}
-            write_text(html, render_page(document, figures, client.page(job)))
+            write_file(html, render_page(cast(ConcludedJob, document), figures, client.page(job)).encode())
         return _finish(document, as_json=as_json, markdown=markdown)
 
 
@@ -138,16 +138,16 @@ def report(
 def doctor(server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
     """What the server's workers are and what each can train, with the reason where it can't. Exit code 4 when none is alive."""
     with Client(server, token) as client:
-        found = client.workers()
-    alive = [worker for worker in found if worker["live"]]
+        workers = client.workers()
+    alive = [worker for worker in workers if worker["live"]]
     if as_json:
-        print(json.dumps(found, indent=1, sort_keys=True))
+        print(json.dumps(workers, indent=1, sort_keys=True))
         return 0 if alive else EXIT_CODES["infrastructure"]
     console = Console(width=WIDTH, highlight=False, markup=False)
     for worker in alive:
         _describe(console, worker)
-    silent = len(found) - len(alive)
-    console.print(f"{len(alive)} alive, {silent} registered earlier and silent now" if found else "no worker ever registered; start one")
+    silent = len(workers) - len(alive)
+    console.print(f"{len(alive)} alive, {silent} registered earlier and silent now" if workers else "no worker ever registered; start one")
     return 0 if alive else EXIT_CODES["infrastructure"]
 
 
@@ -160,11 +160,11 @@ def _describe(console: Console, worker: Mapping[str, Any]) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
     console.print(f"{worker['name']}: {worker['capability']}, {worker['slots']} slots; {', '.join(machine)}")
     console.print(f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}", soft_wrap=True)
-    told = device.get("can_run", {})
-    able = [name for name, can in told.items() if can["ok"]]
+    can_run = device.get("can_run", {})
+    able = [name for name, can in can_run.items() if can["ok"]]
     console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)
     reasons: dict[str, list[str]] = {}
-    for name, can in told.items():
+    for name, can in can_run.items():
         if not can["ok"]:
             reasons.setdefault(can["reason"], []).append(name)
     for reason, names in reasons.items():
@@ -241,8 +241,8 @@ def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
 
 def baseline_of(content: Mapping[str, Any], reuse: bool | None) -> dict[str, Any] | None:
     """The file's `baseline:`, with the flag over it; None where neither says anything."""
-    asked = dict(content.get("baseline") or {})
-    return asked | ({} if reuse is None else {"reuse": reuse}) or None
+    baseline = dict(content.get("baseline") or {})
+    return baseline | ({} if reuse is None else {"reuse": reuse}) or None
 
 
 def job_file(path: str) -> Mapping[str, Any]:

@@ -1,23 +1,23 @@
-"""What every verb prints: verdicts to stdout in the form asked for, and the error that asks the caller for a change."""
+"""What every verb prints: verdicts to stdout as text, JSON or Markdown, reports to files, and the error for a wrong call."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from parity.judging.document_types import VerdictDocument
 from parity.report.text import render_json, render_markdown, render_text
 
 WIDTH = 80
 
 
 class UsageError(Exception):
-    """What the caller has to change, in one line."""
+    """The call is wrong: what the caller has to change, in one line."""
 
 
-def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: bool) -> None:
-    """Print verdict documents to stdout in the form asked for."""
+def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool) -> None:
+    """Print verdict documents to stdout as text, canonical JSON or Markdown."""
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other; expected one of them")
     if as_json or markdown:
@@ -26,9 +26,9 @@ def show(documents: Sequence[Mapping[str, Any]], *, as_json: bool, markdown: boo
         Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
 
 
-def write_text(path: str, text: str) -> None:
+def write_file(path: str, data: bytes) -> None:
     """Write a report to a file; UsageError where that can't be done."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_bytes(data)
     except OSError as error:
         raise UsageError(f"{path}: can't be written ({error.strerror})") from None

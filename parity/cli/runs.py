@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.arguments import pairs
 from parity.cli.exits import EXIT_CODES
-from parity.cli.finished_runs import incomplete, read_finished, send
+from parity.cli.finished_runs import read_finished_run, send_run, why_incomplete
+from parity.cli.inputs import pairs
 from parity.cli.output import UsageError
 from parity.client import spool
-from parity.client.delivery import Delivery, may_pass
+from parity.client.delivery import Delivery
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
 
 app = typer.Typer()
@@ -31,11 +32,11 @@ def resend(
     refused = 0
     for path in _spools(paths):
         try:
-            with spool.held(path) as is_left:
+            with spool.lock(path) as is_left:
                 if not is_left and not (path in map(Path, paths) and spool.is_whole(path)):
                     print(f"parity: {path}: left alone: its process lives, another one sends it, or it is another user's", file=sys.stderr)
                     continue
-                header = spool.header_of(path)
+                header = spool.read_header(path)
                 with Client(server or header["server"], token) as client:
                     delivery = Delivery(path, client)
                     delivery.send_rest()
@@ -43,7 +44,7 @@ def resend(
             raise UsageError(str(error)) from None
         except ClientError as error:
             refused += 1
-            kept = f"{error}; it is kept as it is: send it again later" if may_pass(error) else delivery.set_aside(error)
+            kept = f"{error}; it is kept as it is: send it again later" if may_be_accepted_later(error) else delivery.set_aside(error)
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
@@ -60,7 +61,7 @@ def import_runs(
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not said."),
+        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not stated."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of these runs, checked against the arm's. Default: not checked.")] = None,
     allow_incomplete: Annotated[
@@ -72,20 +73,20 @@ def import_runs(
     """Record finished runs of a job with engine external. Each must be complete: every step on its stride, from the first to the last."""
     if len(as_run) != len(files):
         raise UsageError(f"{len(files)} files and {len(as_run)} --as-run were given; expected one run for each file, in the same order")
-    known = pairs(context, "--context")
-    curves = [read_finished(file, pairs(column, "--column")) for file in files]
+    facts = pairs(context, "--context")
+    curves = [read_finished_run(file, pairs(column, "--column")) for file in files]
     with Client(server, token) as client:
         for file, run, curve in zip(files, as_run, curves, strict=True):
-            missing = incomplete(curve.completeness, client.run(run)["planned_steps"])
+            missing = why_incomplete(curve.completeness, client.run(run)["planned_steps"])
             if missing and not allow_incomplete:
                 raise UsageError(f"{file}: {missing}; find the rest, or say --allow-incomplete (then the judge will not pass it)")
         for file, run, curve in zip(files, as_run, curves, strict=True):
-            if different := send(client, run, curve, known, recipe):
+            if different := send_run(client, run, curve, facts, recipe):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
-            found = curve.completeness
+            completeness = curve.completeness
             print(
-                f"{run} {file}: {found.count} steps, {found.first} to {found.last}, stride {found.stride}, "
-                f"{found.gaps} gaps, {found.duplicates} steps logged again"
+                f"{run} {file}: {completeness.count} steps, {completeness.first} to {completeness.last}, stride {completeness.stride}, "
+                f"{completeness.gaps} gaps, {completeness.duplicates} steps logged again"
             )
     return EXIT_CODES["pass"]
 
@@ -95,7 +96,7 @@ def _spools(paths: list[str]) -> Iterator[Path]:
     for path in map(Path, paths):
         if path.is_dir():
             for folder in sorted({path, *(each.parent for each in path.rglob(f"*{spool.SUFFIX}"))}):
-                yield from spool.spools(folder)
+                yield from spool.list_spools(folder)
         elif not path.exists():
             raise UsageError(f"{path}: there is no such spool; expected a file or folder below parity-spool")
         elif path.suffix == spool.REFUSED:

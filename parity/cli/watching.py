@@ -13,13 +13,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.retry import Pauses, is_transient, retry
 
 ENDED = frozenset({"concluded", "failed", "cancelled"})
 _PERIOD_SECONDS = 1.0
 _LINE_SECONDS = 30.0
-# The server may restart under a watcher: that long it is asked again before the watcher gives up.
+# The server may restart under a watcher, which tries for that long before it gives up.
 _PATIENCE_SECONDS = 60.0
-_LONGEST_PAUSE_SECONDS = 60.0
+PAUSES = Pauses(first_seconds=_PERIOD_SECONDS, longest_seconds=_PERIOD_SECONDS, longest_retry_after_seconds=60.0)
 _GAP_BINS = 20
 
 
@@ -45,36 +46,30 @@ def follow(
 
 
 def _documents(client: Client, job_id: str, timeout_seconds: float | None, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
-    """The job about once a second, the last one ended."""
-    began = answered = time.monotonic()
-    while True:
+    """The job about once a second, the last one ended. Raises WatchTimeoutError where it had not ended in time."""
+    limit = math.inf if timeout_seconds is None else timeout_seconds
+    began = time.monotonic()
+
+    def wait(seconds: float) -> None:
+        left = began + limit - time.monotonic()
+        if left <= 0.0:
+            raise WatchTimeoutError(f"job {job_id} had not ended after {limit:g} s; it goes on: `parity watch {job_id}`")
+        time.sleep(min(seconds, left))
         check()
-        pause = _PERIOD_SECONDS
-        try:
-            document = client.job(job_id)
-            answered = time.monotonic()
-        except (UnreachableError, ClientError) as error:
-            if not may_pass(error) or time.monotonic() - answered > _PATIENCE_SECONDS:
-                raise
-            pause = pause_after(error, _PERIOD_SECONDS)
-        else:
-            yield document
-            if document["status"] in ENDED:
-                return
-        if timeout_seconds is not None and time.monotonic() - began >= timeout_seconds:
-            raise WatchTimeoutError(f"job {job_id} had not ended after {timeout_seconds:g} s; it goes on: `parity watch {job_id}`")
-        left = math.inf if timeout_seconds is None else began + timeout_seconds - time.monotonic()
-        time.sleep(max(0.0, min(pause, left)))
 
-
-def pause_after(error: Exception, seconds: float) -> float:
-    """How long to wait before asking again: so many seconds, or longer where the server said so, but a minute at most."""
-    return max(seconds, min(getattr(error, "retry_after", None) or 0.0, _LONGEST_PAUSE_SECONDS))
-
-
-def may_pass(error: Exception) -> bool:
-    """Whether asking again may help: no answer, too many requests, or a server that is in trouble itself."""
-    return not isinstance(error, ClientError) or error.status >= 500 or error.status == 429
+    check()
+    while True:
+        document = retry(
+            lambda: client.job(job_id),
+            pauses=PAUSES,
+            may_pass=is_transient,
+            wait=wait,
+            patience_seconds=_PATIENCE_SECONDS,
+        )
+        yield document
+        if document["status"] in ENDED:
+            return
+        wait(_PERIOD_SECONDS)
 
 
 def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
@@ -123,18 +118,18 @@ def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
 
 def _gaps(client: Client, document: Mapping[str, Any]) -> dict[str, float]:
     """Candidate -> gap over the last twentieth of the steps that it shares with the baseline, where there are any."""
-    found = {}
+    gaps = {}
     for arm in document["arms"]:
         if arm["role"] == "candidate" and arm["steps_done"]:
             try:
                 mean = client.gap(document["id"], arm["name"], _GAP_BINS)["mean"]
             except (UnreachableError, ClientError) as error:
-                if not may_pass(error):
+                if not is_transient(error):
                     raise
                 continue
             if mean and isinstance(mean[-1], float):
-                found[arm["name"]] = mean[-1]
-    return found
+                gaps[arm["name"]] = mean[-1]
+    return gaps
 
 
 def _loss(value: float | str | None) -> str:

@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 
-# Asked of the installed distributions: nothing is imported, and no device is touched, for this.
+# Versions come from the installed distributions' metadata: nothing is imported, and no device is touched.
 _DISTRIBUTIONS = (
     "flax",
     "jax",
@@ -29,7 +29,7 @@ _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPIL
 _GIT_SECONDS = 5.0
 
 
-def surroundings() -> dict[str, str]:
+def describe_environment() -> dict[str, str]:
     """Versions, environment and revision of this process, flat; takes up to some seconds where git is slow."""
     facts = {"version.python": platform.python_version(), "machine": platform.machine()}
     for name in _DISTRIBUTIONS:
@@ -51,7 +51,7 @@ def _decides_bits(name: str) -> bool:
 
 def _git(*words: str) -> str:
     try:
-        told = subprocess.run(["git", *words], check=True, capture_output=True, text=True, timeout=_GIT_SECONDS)  # noqa: S607 (the user's own git)
+        git = subprocess.run(["git", *words], check=True, capture_output=True, text=True, timeout=_GIT_SECONDS)  # noqa: S607 (the user's own git)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return told.stdout.strip()
+    return git.stdout.strip()

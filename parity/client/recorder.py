@@ -11,12 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from parity.client import spool
-from parity.client.delivery import WRONG_TOKEN, Delivery, patiently
-from parity.client.environment import surroundings
+from parity.client.delivery import Delivery
+from parity.client.environment import describe_environment
 from parity.client.rest import Client, ClientError
+from parity.client.retry import WRONG_TOKEN, Pauses, may_be_accepted_later, retry
 from parity.client.spool import Spool, SpoolError
 
 _MOST_ROWS = 200_000  # that wait for a disk which takes nothing; more are dropped, and the server tells the gap
@@ -24,13 +25,21 @@ _ROWS_AT_ONCE = 10_000
 _SPOOL_SECONDS = 0.02
 _DISK_SECONDS = 1.0
 _NO_NUMBERS = frozenset({"end", "message", "step"})
+PAUSES = Pauses(first_seconds=0.5, longest_seconds=60.0, spread=0.5)
 _WENT_BACK = {"end": "broke_off", "message": "training went back to an earlier step"}
 
 Complain = Callable[[str, str], None]
 
 
+class _StoppedError(Exception):
+    """Nobody waits for the server any more."""
+
+
 class Recorder:
-    """Rows of one process on their way; `complain(about, problem)` is told what goes wrong, `problem` is the last that matters."""
+    """Rows of one process on their way to the server.
+
+    `complain(about, problem)` is called with what goes wrong; `problem` is the last that matters.
+    """
 
     def __init__(
         self,
@@ -55,7 +64,7 @@ class Recorder:
         self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
         self._refused = threading.Event()  # nobody will ever want what follows
         self._is_wrong_token = False
-        self._locked_out = threading.Event()  # asked once more at the end of the run, the server did not take the token
+        self._locked_out = threading.Event()  # the server refused the token once more, at the end of the run
         self.folder = self._writable(folder)
         self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
         for thread in self._threads:
@@ -77,7 +86,7 @@ class Recorder:
     def end(self, outcome: str, message: str | None, seconds: float) -> bool:
         """Say how the run ended and wait, at most so long, until the server knows; whether it does.
 
-        A server that does not take the token is asked once more and then not waited for: what is logged is in the spool.
+        A server that refuses the token is tried once more and then not waited for: what is logged is in the spool.
         """
         self._rows.append({"end": outcome, "message": message})
         deadline = time.monotonic() + seconds
@@ -100,7 +109,7 @@ class Recorder:
         return threading.current_thread() in self._threads
 
     def _write_spool(self) -> None:
-        about = {**self._about, "manifest": {**self._surroundings(), **self._manifest}}
+        about = {**self._about, "manifest": {**self._environment(), **self._manifest}}
         while not self._spooled.is_set() and not self._refused.is_set():
             try:
                 if self._spool is None:
@@ -116,9 +125,9 @@ class Recorder:
                 self._give_up(f"recording broke off: {error!r}")
             time.sleep(_SPOOL_SECONDS)
 
-    def _surroundings(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         try:
-            return surroundings()
+            return describe_environment()
         except Exception as error:  # noqa: BLE001 (a broken package or repository of the user's costs its facts, not the record)
             self._complain("manifest", f"versions and revision are not recorded: {error!r}")
             return {}
@@ -148,8 +157,8 @@ class Recorder:
         """First what earlier processes left, then this one's spools in turn."""
         try:
             with Client(self._about["server"], self._token) as client:
-                for path in spool.spools(self.folder):
-                    with spool.held(path) as is_left:
+                for path in spool.list_spools(self.folder):
+                    with spool.lock(path) as is_left:
                         if is_left:
                             self._send_leftover(Delivery(path, client))
                 while not self._over.is_set():
@@ -164,7 +173,7 @@ class Recorder:
 
     def _send_leftover(self, left: Delivery) -> None:
         try:
-            self._deliver(left, "send_rest")
+            self._deliver(left, left.send_rest)
         except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
             self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
         if left.unreadable:
@@ -172,19 +181,24 @@ class Recorder:
 
     def _follow(self, delivery: Delivery) -> None:
         """Send one of our spools while it is written, until its end."""
-        going = self._deliver(delivery, "attach")
+        going = self._deliver(delivery, delivery.attach)
         while going and delivery.path.exists():
-            going = self._deliver(delivery, "send_all")
+            going = self._deliver(delivery, delivery.send_all)
             if delivery.path.exists():
-                self._closing.wait(self._flush_seconds) if not self._closing.is_set() else time.sleep(_SPOOL_SECONDS)
+                if self._closing.is_set():
+                    time.sleep(_SPOOL_SECONDS)
+                else:
+                    self._closing.wait(self._flush_seconds)
         if going:
             self._unsent.popleft().close()
 
-    def _deliver(self, delivery: Delivery, what: Literal["attach", "send_all", "send_rest"]) -> bool:
-        """Do it until it works; False where the server refuses for good, or when nobody waits any more."""
+    def _deliver(self, delivery: Delivery, send: Callable[[], None]) -> bool:
+        """Repeat a step of the delivery until it works; False where the server refuses for good, or when nobody waits any more."""
         is_ours = any(delivery.path == own.path for own in self._unsent)
         try:
-            return patiently(getattr(delivery, what), self._pause, self._put_off)
+            retry(send, pauses=PAUSES, may_pass=may_be_accepted_later, wait=self._wait, on_error=self._note_error)
+        except _StoppedError:
+            return False
         except FileNotFoundError:
             if is_ours:
                 raise
@@ -197,25 +211,28 @@ class Recorder:
             else:
                 self._complain(str(delivery.path), refusal)
             return False
+        return True
 
     def _give_up(self, problem: str) -> None:
         self.problem = problem
         self._complain("send", problem)
         self._over.set()
 
-    def _put_off(self, error: Exception) -> None:
-        """Tell why it was not sent, and note an answer to the last question: that this token will not do."""
+    def _note_error(self, error: Exception) -> None:
+        """Report why nothing was sent, and remember whether the token was the reason."""
         self._complain("network", f"{error}; what is logged is kept and sent again")
         self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
         if self._is_wrong_token and self._closing.is_set():
             self._locked_out.set()
 
-    def _pause(self, seconds: float) -> bool:
-        """Wait before the next try; True where there is none. With a wrong token the end of the run is the next try."""
+    def _wait(self, seconds: float) -> None:
+        """Wait before the next try; with a wrong token no longer than to the end of the run. Raises _StoppedError where there is none."""
         if self._is_wrong_token and not self._closing.is_set():
             self._closing.wait(seconds)
-            return self._over.is_set()
-        return self._over.wait(seconds)
+        else:
+            self._over.wait(seconds)
+        if self._over.is_set():
+            raise _StoppedError
 
     def _writable(self, folder: Path) -> Path:
         try:

@@ -78,10 +78,10 @@ class Client:
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
-        asked = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
-        asked |= {"baseline": baseline} if baseline else {}
+        question = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
+        question |= {"baseline": baseline} if baseline else {}
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(asked, allow_nan=False), headers=headers)
+        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
         return document
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class Client:
 
     def workers(self) -> list[dict[str, Any]]:
         """Every worker that registered, newest first."""
-        found: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
-        return found
+        workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
+        return workers
 
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
@@ -121,7 +121,7 @@ class Client:
 
     def baseline(self, name: str, version: int | None = None) -> dict[str, Any]:
         """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
-        document: dict[str, Any] = self._call("GET", _baseline(name, version))
+        document: dict[str, Any] = self._call("GET", _baseline_path(name, version))
         return document
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> dict[str, Any]:
@@ -133,17 +133,17 @@ class Client:
     def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> dict[str, Any]:
         """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
         body = {"runs_of": runs_of, "reason": reason}
-        document: dict[str, Any] = self._call("POST", f"{_baseline(name, version)}/controls", json=body)
+        document: dict[str, Any] = self._call("POST", f"{_baseline_path(name, version)}/controls", json=body)
         return document
 
     def expire(self, name: str, version: int, reason: str) -> dict[str, Any]:
         """End a version of a baseline: no later job may name it."""
-        document: dict[str, Any] = self._call("POST", f"{_baseline(name, version)}:expire", json={"reason": reason})
+        document: dict[str, Any] = self._call("POST", f"{_baseline_path(name, version)}:expire", json={"reason": reason})
         return document
 
     def baseline_diff(self, name: str, version: int, other: str) -> dict[str, Any]:
         """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a job (its id)."""
-        document: dict[str, Any] = self._call("GET", f"{_baseline(name, version)}/diff", params={"other": other})
+        document: dict[str, Any] = self._call("GET", f"{_baseline_path(name, version)}/diff", params={"other": other})
         return document
 
     def gap(self, job_id: str, candidate: str, bins: int) -> dict[str, Any]:
@@ -215,10 +215,10 @@ class Client:
             return answer
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
         detail = problem.get("detail") or _unexplained(answer)
-        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _seconds(answer))
+        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer))
 
 
-def _baseline(name: str, version: int | None) -> str:
+def _baseline_path(name: str, version: int | None) -> str:
     own = f"/api/v1/baselines/{quote(name, safe='')}"
     return own if version is None else f"{own}/versions/{version}"
 
@@ -228,9 +228,9 @@ def _sendable(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "?")
 
 
-def _seconds(answer: httpx2.Response) -> float | None:
-    said = answer.headers.get("retry-after", "")
-    return float(said) if said.isdigit() else None
+def _retry_after(answer: httpx2.Response) -> float | None:
+    seconds = answer.headers.get("retry-after", "")
+    return float(seconds) if seconds.isdigit() else None
 
 
 def _unexplained(answer: httpx2.Response) -> str:

@@ -47,7 +47,7 @@ class Run:
             environment variables that decide bits and the git revision are recorded by themselves.
         folder: where spools are kept; default PARITY_SPOOL, else `parity-spool` in the working directory.
         strict: raise RunError instead of logging what goes wrong.
-        flush_seconds: how often the server is told.
+        flush_seconds: how often steps are sent to the server.
         finish_seconds: how long the end waits for the server.
 
     Make it in one process of a run (rank 0): a later one takes over, and the server refuses the earlier.
@@ -69,8 +69,8 @@ class Run:
         self.run = str(run or os.environ.get("PARITY_RUN", ""))
         self._strict = strict
         self._finish_seconds = finish_seconds
-        self._told: set[str] = set()
-        self._known: dict[tuple[str, ...], bool] = {}
+        self._complaints: set[str] = set()
+        self._trains: dict[tuple[str, ...], bool] = {}
         self._last_step = -1
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
@@ -144,9 +144,9 @@ class Run:
             raise RunError(f"expected a step from 0 to {2**53}")
         row = {name: value if type(value) is float else _number(value) for name, value in values.items() if value is not None}
         names = tuple(row)
-        trains = self._known.get(names)
+        trains = self._trains.get(names)
         if trains is None:
-            trains = self._known[names] = _check_names(names)
+            trains = self._trains[names] = _check_names(names)
         if trains:
             if step <= self._last_step:
                 if step == self._last_step:
@@ -175,8 +175,8 @@ class Run:
         recorder = self._recorder
         if self._strict and about in ("run", "log", "finish") and (recorder is None or not recorder.is_own_thread()):
             raise RunError(problem)
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._complaints:
+            self._complaints.add(about)
             _log.warning("%s", problem)
 
 

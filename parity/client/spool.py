@@ -41,12 +41,12 @@ class Progress:
     offset: int = 0
 
     @classmethod
-    def of(cls, spool: Path) -> Progress:
-        """What was remembered of a spool; nothing where nothing was."""
+    def load(cls, spool: Path) -> Progress:
+        """The progress that was saved for a spool; none where nothing was."""
         path = spool.with_suffix(".sent")
         try:
-            said = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path=path, epoch=said["epoch"], offset=int(said["offset"]))
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            return cls(path=path, epoch=saved["epoch"], offset=int(saved["offset"]))
         except (OSError, ValueError, KeyError, TypeError):
             return cls(path=path)
 
@@ -102,7 +102,7 @@ class Spool:
         os.close(self._file)
 
 
-def header_of(path: Path) -> dict[str, Any]:
+def read_header(path: Path) -> dict[str, Any]:
     """The first line of a spool. SpoolError where the file holds none."""
     try:
         with path.open("rb") as file:
@@ -125,21 +125,21 @@ def read_part(path: Path, offset: int, most_rows: int) -> Part:
                 break
             offset += len(line)
             try:
-                found = json.loads(line)
+                row = json.loads(line)
             except ValueError:
-                found = None
-            if not isinstance(found, dict):
+                row = None
+            if not isinstance(row, dict):
                 unreadable += 1
                 continue
-            if "end" in found:
-                end = found
+            if "end" in row:
+                end = row
                 break
-            if "step" in found:
-                rows.append(found)
+            if "step" in row:
+                rows.append(row)
     return Part(rows=rows, end=end, offset=offset, unreadable=unreadable)
 
 
-def spools(folder: Path) -> list[Path]:
+def list_spools(folder: Path) -> list[Path]:
     """The spools in a folder, oldest first, those of live processes too."""
     return sorted(folder.glob(f"*{SUFFIX}"))
 
@@ -155,9 +155,9 @@ def is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[bool]:
+def lock(path: Path) -> Iterator[bool]:
     """Keep a spool to ourselves while it is sent; False where its writer lives, or another process sends it or has sent it."""
-    file = _locked(path)
+    file = _open_locked(path)
     if file is None:
         yield False
         return
@@ -171,7 +171,7 @@ def remove(path: Path) -> None:
     path.with_suffix(".sent").unlink(missing_ok=True)
 
 
-def known_epoch(folder: Path) -> int:
+def last_epoch(folder: Path) -> int:
     """The newest attempt of the run that was made from this folder; 0 before the first."""
     try:
         return int((folder / "epoch").read_text(encoding="utf-8"))
@@ -179,9 +179,9 @@ def known_epoch(folder: Path) -> int:
         return 0
 
 
-def know_epoch(folder: Path, epoch: int) -> None:
+def remember_epoch(folder: Path, epoch: int) -> None:
     """Remember an attempt that was made from this folder."""
-    if epoch > known_epoch(folder):
+    if epoch > last_epoch(folder):
         write_whole(folder / "epoch", str(epoch))
 
 
@@ -192,7 +192,7 @@ def write_whole(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def _locked(path: Path) -> BinaryIO | None:
+def _open_locked(path: Path) -> BinaryIO | None:
     """The file, locked for as long as it is open; None where that can't be had."""
     try:
         file = path.open("r+b")  # not to write: some file systems lock nothing that is open for reading only

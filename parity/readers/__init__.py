@@ -11,7 +11,7 @@ from parity.readers.npz import read_npz, run_names
 from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
-from parity.readers.tensorboard import is_event_file, read_events
+from parity.readers.tensorboard import is_tensorboard_file, read_tensorboard
 from parity.readers.units import unit_change
 
 __all__ = ["ReadError", "read_run", "read_runs", "run_name"]
@@ -29,10 +29,10 @@ def read_run(
     wanted = dict(columns or {})
     path, _, run = name.rpartition(NPZ + ":")
     if path or name.endswith(NPZ):
-        values, found = read_npz(path + NPZ if path else name, run if path else None)
-        return dataclasses.replace(_curve(values, name, label or found, replicate, ()), recipe=recipe)
-    if Path(name).is_file() and (is_event_file(name) or name.endswith(SUFFIX)):
-        values, notes = (read_events if is_event_file(name) else read_parquet)(name, wanted)
+        values, archived = read_npz(path + NPZ if path else name, run if path else None)
+        return dataclasses.replace(_curve(values, name, label or archived, replicate, ()), recipe=recipe)
+    if Path(name).is_file() and (is_tensorboard_file(name) or name.endswith(SUFFIX)):
+        values, notes = (read_tensorboard if is_tensorboard_file(name) else read_parquet)(name, wanted)
         return dataclasses.replace(_curve(values, name, label or run_name(name), replicate, notes), recipe=recipe)
     text = read_text(name)
     is_json = text.lstrip()[:1] == "{"

@@ -3,7 +3,7 @@
 CSV, results:  task,correct         one row an item, correct is 1/0 or true/false; an `item` column names the item (else the order does)
 CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with the number of correct items
 JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
-               or results_*.json of lm-evaluation-harness (`parity.readers.harness`)
+               or results_*.json of lm-evaluation-harness (`parity.readers.lm_eval`)
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.judging.secondary.evaluations import TaskResult
-from parity.readers.lm_eval import is_harness, read_harness
+from parity.readers.lm_eval import is_lm_eval_results, read_lm_eval
 from parity.readers.rows import json_of, rows_of
 from parity.readers.source import ReadError, read_text
 
@@ -21,8 +21,8 @@ _TRUTH = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false
 def read_accuracy(name: str) -> dict[str, TaskResult]:
     """Results by task from a CSV or JSON file; raises ReadError with the file, the row and what was expected."""
     text = read_text(name)
-    if text.lstrip()[:1] == "{" and is_harness(document := json_of(text, name)):
-        return read_harness(document, name)
+    if text.lstrip()[:1] == "{" and is_lm_eval_results(document := json_of(text, name)):
+        return read_lm_eval(document, name)
     grouped: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for number, row in rows_of(text, name, _from_mapping):
         task = row.get("task")
@@ -82,9 +82,9 @@ def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     value = row.get(key)
     try:
-        found = float(str(value))
+        number = float(str(value))
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found) or isinstance(value, bool):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, bool):
         raise ReadError(f"{where}: {key} is {value!r}; expected a number")
-    return found
+    return number

@@ -39,20 +39,20 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
 
 def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -> dict[str, str]:
     """Map each quantity to its column: as `wanted` says, else by known names; raises ReadError where step or loss can't be found."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for quantity, column in wanted.items():
         if column not in names:
             raise ReadError(f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}")
-        found[quantity] = column
-    for quantity, known in KNOWN_NAMES.items():
-        if quantity not in found and (guess := _first_known(names, known, source)) is not None:
-            found[quantity] = guess
-    if found.get("clipped_grad_norm") == found.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
-        found.pop("clipped_grad_norm", None)
+        columns[quantity] = column
+    for quantity, aliases in KNOWN_NAMES.items():
+        if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
+            columns[quantity] = guess
+    if columns.get("clipped_grad_norm") == columns.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
+        columns.pop("clipped_grad_norm", None)
     for quantity in (STEP, LOSS):
-        if quantity not in found:
+        if quantity not in columns:
             raise ReadError(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
-    return found
+    return columns
 
 
 def step_number(value: float, where: str) -> float:
@@ -64,9 +64,9 @@ def step_number(value: float, where: str) -> float:
     return value
 
 
-def _first_known(names: Sequence[str], known: Iterable[str], source: str) -> str | None:
+def _first_known(names: Sequence[str], aliases: Iterable[str], source: str) -> str | None:
     plain = [(name, _plain(name)) for name in names]
-    for wanted in known:
+    for wanted in aliases:
         hits = [name for name, short in plain if short == wanted]
         if len(hits) > 1:
             raise ReadError(f"{source}: {len(hits)} columns could be {wanted!r}: {_listed(hits)}; name one with --column")

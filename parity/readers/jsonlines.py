@@ -21,12 +21,12 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str]) -> tuple[
     """Columns by quantity (T,), and notes; records without a training loss are left out and counted."""
     records = _records(text, source)
     names = sorted({key for _, record in records for key in record})
-    found = find_columns(names, wanted, source)
-    loss_name = found[LOSS]
+    columns = find_columns(names, wanted, source)
+    loss_name = columns[LOSS]
     training = [(number, record) for number, record in records if loss_name in record]
     values = {
         quantity: np.array([_value(record, name, quantity, source, number) for number, record in training])
-        for quantity, name in found.items()
+        for quantity, name in columns.items()
     }
     return values, _notes(records, training, values[STEP], loss_name)
 

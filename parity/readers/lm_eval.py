@@ -25,19 +25,19 @@ _FILTERS = ("none", "strict-match")
 _WHOLE = 1e-6  # a share of n items times n may miss the whole number by so much of n
 
 
-def is_harness(document: object) -> bool:
+def is_lm_eval_results(document: object) -> bool:
     """Whether a JSON document is a results file of the harness."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), dict):
         return False
     return any(name in document for name in ("n-shot", "configs", "n-samples", "lm_eval_version"))
 
 
-def read_harness(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
+def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
     """Results by task of a results file; raises ReadError where there is none that counts right answers, or files disagree."""
     leaves: dict[str, tuple[str, TaskResult]] = {}
-    for task, told in document["results"].items():
-        if not _is_group(document, task) and (found := _leaf(document, task, told, name)) is not None:
-            leaves[task] = found
+    for task, metrics in document["results"].items():
+        if not _is_group(document, task) and (leaf := _leaf(document, task, metrics, name)) is not None:
+            leaves[task] = leaf
     if not leaves:
         raise ReadError(f"{name}: no task with {', '.join(_METRICS)}; expected results of lm-evaluation-harness that count right answers")
     results: dict[str, TaskResult] = {}
@@ -53,25 +53,25 @@ def _is_group(document: Mapping[str, Any], task: str) -> bool:
     return bool(document.get("group_subtasks", {}).get(task)) or task in document.get("groups", {})
 
 
-def _leaf(document: Mapping[str, Any], task: str, told: Mapping[str, Any], name: str) -> tuple[str, TaskResult] | None:
+def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], name: str) -> tuple[str, TaskResult] | None:
     """The metric that counts and its result; None for a task that counts no right answers."""
-    metric = next(_preferred(told), None)
+    metric = next(_preferred(metrics), None)
     if metric is None:
         return None
     samples = _samples(document, task, name)
     items = _items(document, task, name) if samples is None else None
-    share = float(told[metric])
+    share = float(metrics[metric])
     if samples is not None:
         by_item = _by_item(samples, metric, f"{name}, task {task}")
         if by_item is None:
             return None
-        found = TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
-        if abs(found.correct / found.items - share) > _WHOLE:
+        result = TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
+        if abs(result.correct / result.items - share) > _WHOLE:
             raise ReadError(
-                f"{name}, task {task}: {metric} is {share:g}, and its samples have {found.correct} right of {found.items}; "
+                f"{name}, task {task}: {metric} is {share:g}, and its samples have {result.correct} right of {result.items}; "
                 "expected both to agree"
             )
-        return metric, found
+        return metric, result
     if items is None:
         raise ReadError(
             f"{name}, task {task}: no n-samples and no samples file; log the samples (--log_samples) or use lm_eval 0.4.3 or later"
@@ -80,13 +80,13 @@ def _leaf(document: Mapping[str, Any], task: str, told: Mapping[str, Any], name:
     return (metric, TaskResult(correct=correct, items=items)) if abs(share * items - correct) <= _WHOLE * items else None
 
 
-def _preferred(told: Mapping[str, Any]) -> Iterator[str]:
+def _preferred(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The keys that hold a share of right answers, the one that counts first."""
     for metric in _METRICS:
-        filters = [key.partition(",")[2] for key in told if key.partition(",")[0] == metric]
+        filters = [key.partition(",")[2] for key in metrics if key.partition(",")[0] == metric]
         for part in sorted(filters, key=lambda each: _FILTERS.index(each) if each in _FILTERS else len(_FILTERS)):
             key = f"{metric},{part}" if part else metric
-            value = told.get(key)
+            value = metrics.get(key)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= 1:
                 yield key
 
@@ -128,7 +128,7 @@ def _json(line: str, where: str) -> Any:
 def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | None:
     """Right or wrong by item; None where the metric is no right or wrong."""
     metric, _, part = key.partition(",")
-    found: dict[str, bool] = {}
+    by_item: dict[str, bool] = {}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or "doc_id" not in row:
             raise ReadError(f"{where}, sample {number}: {str(row)[:80]!r}; expected an object with a doc_id")
@@ -140,14 +140,14 @@ def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | Non
         if not isinstance(value, (int, float)):
             raise ReadError(f"{where}, sample {number}: {metric} is {value!r}; expected 0 or 1")
         item = "-".join(str(row[name])[:12] for name in ("doc_id", "doc_hash", "prompt_hash") if name in row)
-        if item in found:
+        if item in by_item:
             raise ReadError(
                 f"{where}, sample {number}: item {item!r} is there twice; expected each item once (a file that two runs wrote to?)"
             )
-        found[item] = bool(value)
-    if not found:
+        by_item[item] = bool(value)
+    if not by_item:
         raise ReadError(f"{where}: no sample with filter {part!r}; expected one an item")
-    return found
+    return by_item
 
 
 def _pools(document: Mapping[str, Any], leaves: Mapping[str, tuple[str, TaskResult]]) -> Iterator[tuple[str, list[str]]]:

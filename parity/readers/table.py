@@ -23,8 +23,8 @@ def read_table(text: str, source: str, wanted: Mapping[str, str]) -> tuple[dict[
         columns = _columns_without_header(names, wanted, source)
         body, first_line = text[start:], text.count("\n", 0, start) + 1
     else:
-        found = find_columns(names, wanted, source)
-        columns = {quantity: names.index(name) for quantity, name in found.items()}
+        by_quantity = find_columns(names, wanted, source)
+        columns = {quantity: names.index(name) for quantity, name in by_quantity.items()}
         body, first_line = text[start + len(first) + 1 :].lstrip("\r\n"), text.count("\n", 0, start) + 2
     if not body.strip():
         raise ReadError(f"{source}: there is a header but no row; expected one row a training step")
@@ -78,8 +78,8 @@ def _cell(cells: list[str], index: int, quantity: str, where: str) -> float:
             raise
         if not required:
             return float("nan")
-        found = repr(text[:40]) if text else "nothing"
-        raise ReadError(f"{where}: {found} in the {quantity} column; expected a number (nan and inf are allowed)") from None
+        shown = repr(text[:40]) if text else "nothing"
+        raise ReadError(f"{where}: {shown} in the {quantity} column; expected a number (nan and inf are allowed)") from None
 
 
 def _columns_without_header(cells: list[str], wanted: Mapping[str, str], source: str) -> dict[str, int]:

@@ -25,12 +25,12 @@ _CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 _LENGTHS = {0: 0, 1: 8, 5: 4}
 
 
-def is_event_file(name: str) -> bool:
+def is_tensorboard_file(name: str) -> bool:
     """Whether a path is a TensorBoard event file, by its name."""
     return "tfevents" in Path(name).name
 
 
-def read_events(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+def read_tensorboard(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
     """Columns by quantity (T,), and notes; tags are columns, rows are the loss's records in file order (a restart repeats steps)."""
     try:
         data = Path(path).read_bytes()
@@ -44,14 +44,14 @@ def read_events(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatAr
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise ReadError(f"{path}: no scalar in the event file; expected a training loss")
-    found = find_columns([STEP, *sorted(scalars)], {key: value for key, value in wanted.items() if key != STEP}, path)
-    series = scalars[found[LOSS]]
+    tags = find_columns([STEP, *sorted(scalars)], {key: value for key, value in wanted.items() if key != STEP}, path)
+    series = scalars[tags[LOSS]]
     columns = {STEP: np.array([step for step, _ in series], dtype=np.float64), LOSS: np.array([value for _, value in series])}
-    for quantity, tag in found.items():
+    for quantity, tag in tags.items():
         if quantity not in columns:
             by_step = dict(scalars[tag])
             columns[quantity] = np.array([by_step.get(step, float("nan")) for step, _ in series])
-    return columns, (f"loss read from {found[LOSS]!r}", *notes)
+    return columns, (f"loss read from {tags[LOSS]!r}", *notes)
 
 
 def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:
@@ -78,7 +78,7 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
             if field == _EVENT_STEP and isinstance(value, int):
                 step = value - (1 << 64) if value >> 63 else value
             elif field == _EVENT_SUMMARY and isinstance(value, bytes):
-                values += [found for inner, item in _fields(value) if inner == _SUMMARY_VALUE and (found := _scalar(item))]
+                values += [scalar for inner, item in _fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise ReadError(f"{path}: a record is no Event message ({type(error).__name__}); expected a TensorBoard event file") from None
     return step, values

@@ -34,14 +34,14 @@ def test_tau_is_the_deviation_over_replicates_with_its_chi_squared_interval():
 
 def test_a_row_for_every_cell_whose_replicates_are_complete():
     cell = CELLS[1]
-    found = [record(cell, recipe, r, 1.5 + 0.01 * i + 0.001 * r * (1 + i)) for i, recipe in enumerate(RECIPES) for r in range(4)]
-    (row,) = list(table(found))[2:]
+    kept = [record(cell, recipe, r, 1.5 + 0.01 * i + 0.001 * r * (1 + i)) for i, recipe in enumerate(RECIPES) for r in range(4)]
+    (row,) = list(table(kept))[2:]
     assert row.startswith("| 1.09 M | 1500 | 1.502 | -0.250 | 0.0013 (")
     assert "| +0.0115 | 0.0013 |" in row
-    assert list(table(found[:-1]))[2:] == []
+    assert list(table(kept[:-1]))[2:] == []
 
 
 def test_the_record_that_is_kept_can_be_read():
-    found = list(records())
-    assert len({(one.cell, one.recipe, one.replicate) for one in found}) == len(found) >= 32
-    assert all(len(one.part_means) == PARTS and np.isfinite(one.late_mean) for one in found)
+    kept = list(records())
+    assert len({(one.cell, one.recipe, one.replicate) for one in kept}) == len(kept) >= 32
+    assert all(len(one.part_means) == PARTS and np.isfinite(one.late_mean) for one in kept)

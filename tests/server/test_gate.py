@@ -1,5 +1,6 @@
 """`parity gate` against a real server: cached and new verdicts, every exit code, the reports, GitHub's files, and being stopped."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -118,7 +119,7 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
 
 def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(gate, "_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "_PAUSES", dataclasses.replace(gate._PAUSES, first_seconds=0.05))
     junit = tmp_path / "gate.xml"
     junit.write_text("of yesterday")
     code, out, err = _gate(capsys, asks(request_body), "--server", "http://127.0.0.1:9", "--junit", str(junit))

@@ -1,5 +1,6 @@
 """parity.Run against a real server, over a real socket: outages, kills and second trainers included."""
 
+import dataclasses
 import json
 import logging
 import math
@@ -85,10 +86,10 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
 
 def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     """The server is away at first and breaks off twice in the middle; even an answer that was lost is no loss."""
-    from parity.client import delivery
+    from parity.client import recorder
     from parity.client.rest import ClientError, UnreachableError
 
-    monkeypatch.setattr(delivery, "_FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
     append, attach, calls = Client.append, Client.attach, []
 
     def flaky(call):
@@ -188,7 +189,7 @@ def test_going_back_to_a_checkpoint_is_a_new_attempt(served, database, run, tmp_
     assert _state(database, run)[:2] == ("finished", 3)
 
 
-def test_a_second_trainer_takes_over_and_the_first_is_told_once(served, database, run, tmp_path, caplog):
+def test_a_second_trainer_takes_over_and_the_first_complains_once(served, database, run, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "parity")
     first = parity.Run(run, server=served, folder=tmp_path / "a", **FAST)
     first.log(step=0, loss=1.0)
@@ -219,7 +220,7 @@ def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_p
     assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
 
 
-def test_mistakes_are_told_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
+def test_mistakes_are_logged_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "parity")
     bad = [
         {"step": 0},
@@ -255,7 +256,7 @@ class _Broken:
 
 
 def test_a_value_that_cannot_be_read_never_reaches_the_training(served, database, run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("parity.client.recorder.surroundings", lambda: 1 / 0)
+    monkeypatch.setattr("parity.client.recorder.describe_environment", lambda: 1 / 0)
     (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
         for step, loss in enumerate((1.0, _Broken(), 10**400, {}, 2.0)):

@@ -1,5 +1,6 @@
 """parity.Run where something between it and its server is wrong: proxies, other processes, what an earlier process left."""
 
+import dataclasses
 import json
 import logging
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 import parity
 from parity.cli import main as cli
-from parity.client import delivery, spool
+from parity.client import recorder, spool
 from parity.client.delivery import Delivery
 from parity.client.rest import Client, ClientError
 from server.database import store
@@ -23,7 +24,7 @@ FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(delivery, "_FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_the_spool_of_a_live_process_is_left_to_it(served, database, run, tmp_pa
         while not len(_read(database, run)[0]):
             time.sleep(0.02)
         with pytest.raises(SystemExit) as ended:
-            cli.main(["resend", *map(str, spool.spools(tmp_path / run)), "--server", served])
+            cli.main(["resend", *map(str, spool.list_spools(tmp_path / run)), "--server", served])
         logger.log(step=1, loss=1.0)
     assert ended.value.code == 0
     assert "left alone: its process lives" in capsys.readouterr().err
@@ -163,7 +164,7 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
         return answer
 
     def send_as_a_trainer():
-        with spool.held(path) as is_left, Client(served) as client:
+        with spool.lock(path) as is_left, Client(served) as client:
             assert is_left
             Delivery(path, client).send_rest()
 
@@ -186,7 +187,7 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
 def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run, tmp_path, stale):
     """Its process ended between the server's answer and its note of the attempt; also where the server has given that attempt up since."""
     path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(20)))
-    spool.know_epoch(path.parent, 0)
+    spool.remember_epoch(path.parent, 0)
     with Client(served) as client:
         assert client.attach(run, {}, key=path.stem)["epoch"] == 1
         assert client.attach(run, {}, key=path.stem)["epoch"] == 1
@@ -200,7 +201,7 @@ def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run,
 
 def test_a_leftover_does_not_fence_who_attached_after_it(served, database, run, tmp_path):
     path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0})
-    spool.know_epoch(path.parent, 0)
+    spool.remember_epoch(path.parent, 0)
     with Client(served) as client:
         client.attach(run, {}, key=path.stem)
         client.attach(run, {}, key="another")

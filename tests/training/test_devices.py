@@ -11,9 +11,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from training.checkpoint import Checkpointing
-from training.data import Corpus
-from training.loop import train
+from training.trainer.checkpoint import Checkpointing
+from training.trainer.data import Corpus
+from training.trainer.loop import train
 from training.spec import Data, Model, RunSpec, Schedule
 
 tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)

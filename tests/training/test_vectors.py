@@ -28,7 +28,7 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
         ("fp8_cs/dw", "worst_ulp"),
     ],
 )
-def test_one_wrong_value_is_found(te_vectors, tmp_path, capsys, key, column):
+def test_one_wrong_value_is_detected(te_vectors, tmp_path, capsys, key, column):
     case = key.split("/")[0]
     wrong = {
         name: value for name, value in te_vectors.items() if name.split("/")[0] == case or (name in ("x", "w", "g") and case == "fp8_cs")
@@ -84,9 +84,9 @@ def test_what_is_no_vector_file_is_refused_with_status_2(content, message, tmp_p
     elif content is not None:
         path.write_bytes(content)
     assert main([str(path)]) == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said)
-    assert said.startswith(str(path))
+    err = capsys.readouterr().err
+    assert re.search(message, err)
+    assert err.startswith(str(path))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -52,6 +52,6 @@ def update(scales: Scales, amax: jax.Array, formats: tuple[Format, ...] = FORMAT
         return scales
     history = scales.history.at[..., 0].set(amax)
     largest_seen = amax if most_recent else jnp.max(history, axis=-1)
-    known = (largest_seen > 0) & jnp.isfinite(largest_seen)
+    usable = (largest_seen > 0) & jnp.isfinite(largest_seen)
     fresh = jnp.stack([tensor_scale(largest_seen[..., i], fmt) for i, fmt in enumerate(formats)], axis=-1)
-    return Scales(jnp.where(known, fresh, scales.scale), jnp.roll(history, -1, axis=-1).at[..., 0].set(np.float32(0)))
+    return Scales(jnp.where(usable, fresh, scales.scale), jnp.roll(history, -1, axis=-1).at[..., 0].set(np.float32(0)))

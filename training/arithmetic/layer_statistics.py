@@ -14,7 +14,7 @@ wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
     nonfinite                how many values are NaN or infinite
 
-How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.linear), zeros of shape
+How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear), zeros of shape
 (layers..., 3, 9), is this table for every layer. Watched steps are a program of their own: a condition inside the one program
 kept XLA from fusing the quantizers with their neighbours, and cost every step, watched or not, some 15 % (decision 22).
 Which steps are watched is a function of their number alone, so a run that goes on from a checkpoint repeats its bits.

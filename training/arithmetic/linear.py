@@ -40,7 +40,7 @@ class Channel(NamedTuple):
 
     scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9): zeros
     that change nothing; their gradients are what the layer has to say. The report: amax of x, w and g (0 where one is not
-    quantized) and how many of their values are NaN or infinite. The statistics: `training.layer_statistics`, zeros unless the
+    quantized) and how many of their values are NaN or infinite. The statistics: `training.arithmetic.layer_statistics`, zeros unless the
     recipe is watched.
     """
 
@@ -133,8 +133,8 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
 
     if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
         return rounded(g_MN, seed)
-    found: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
-    return found
+    operand: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
+    return operand
 
 
 def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:

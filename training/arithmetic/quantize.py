@@ -97,7 +97,7 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     """Quantized x, ready for a matrix product.
 
     x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic;
-    scale: float32 scalar, needed where scaling is delayed (`training.delayed`).
+    scale: float32 scalar, needed where scaling is delayed (`training.arithmetic.delayed_scaling`).
     """
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)

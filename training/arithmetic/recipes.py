@@ -18,7 +18,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
 `nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
 its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`rules.NOT_TE_PARITY`).
 
-`fp8_delayed` scales by the amaxes of earlier steps (`training.delayed`), `fp8_current` by the tensor's own.
+`fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`), `fp8_current` by the tensor's own.
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
 quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
 
@@ -89,9 +89,9 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     """The recipe of that name with its switches. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
     products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
     plain = LinearRecipe(name=name, products=products)
-    found = features(name, switches)
-    if found is not None:
-        return _blocks(plain, found)
+    parts = features(name, switches)
+    if parts is not None:
+        return _blocks(plain, parts)
     if name == "f32":
         return replace(plain, activations="float32", products="float32")
     if name == "bf16":
@@ -111,16 +111,16 @@ def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantize
     return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
 
 
-def _blocks(plain: LinearRecipe, found: Features) -> LinearRecipe:
-    data = replace(_BLOCKS[found.family], block=found.block_size)
-    weight = replace(data, two_dimensional=found.weight_scaling == "2d")
-    gradient = replace(data, stochastic=found.stochastic_rounding)
+def _blocks(plain: LinearRecipe, parts: Features) -> LinearRecipe:
+    data = replace(_BLOCKS[parts.family], block=parts.block_size)
+    weight = replace(data, two_dimensional=parts.weight_scaling == "2d")
+    gradient = replace(data, stochastic=parts.stochastic_rounding)
     return replace(
         plain,
         fprop_x=data,
         fprop_w=weight,
         dgrad_g=gradient,
         dgrad_w=weight,
-        wgrad_x=replace(data, rotated=found.rht),
-        wgrad_g=replace(gradient, rotated=found.rht),
+        wgrad_x=replace(data, rotated=parts.rht),
+        wgrad_g=replace(gradient, rotated=parts.rht),
     )

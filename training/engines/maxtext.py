@@ -64,9 +64,9 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
     The commands of a job's runs have `maxtext.command_sha256` in common; `maxtext.arm.RECIPE` is what this arm has of its own.
     Raises NotInstalledError, WrongVersionError and DataMissingError.
     """
-    found = installed(environment)
+    maxtext = installed(environment)
     common = maxtext_command.shared(spec)
-    facts = provenance.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in found.versions.items()}
+    facts = provenance.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in maxtext.versions.items()}
     facts |= {
         "data_digest": data_digest(spec),
         "device_class": _device_class(spec),
@@ -97,7 +97,7 @@ def train(
     and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
     whose loss is not finite.
     """
-    found = installed(environment)
+    maxtext = installed(environment)
     paths = maxtext_command.Paths(folder=place.folder, part=place.processes.number)
     environment = meeting_place(environment, place.processes)
     if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
@@ -106,16 +106,16 @@ def train(
             f"the launcher started {place.processes.count} processes"
         )
     paths.folder.mkdir(parents=True, exist_ok=True)
-    if not place.processes.tells:
-        _take_part(spec, found, paths, environment)
+    if not place.processes.is_first:
+        _take_part(spec, maxtext, paths, environment)
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
     put_back(paths)
     first = _forget_newer_checkpoints(spec, paths, place.resume_at_most)
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
-        _write_first_parameters(spec, found, paths, patience, environment)
+        _write_first_parameters(spec, maxtext, paths, patience, environment)
     paths.metrics.unlink(missing_ok=True)
-    command = maxtext_command.train_command(spec, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)
     plan = Plan(first=first, steps=spec.schedule.steps, tokens_per_step=spec.data.tokens_per_step)
     with running(command, paths.folder, paths.log, environment) as process:
         log = Log(paths.log, sys.stderr)
@@ -125,7 +125,7 @@ def train(
         profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
     if spec.schedule.validation_every:
-        for step, loss in evaluations(spec, found, paths, environment, patience):
+        for step, loss in evaluations(spec, maxtext, paths, environment, patience):
             validated(step, loss)
 
 
@@ -152,11 +152,11 @@ def data_digest(spec: RunSpec) -> str:
     return digest.hexdigest()
 
 
-def _take_part(spec: RunSpec, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
+def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
     """Run the same processes as the one that tells; it follows them for all. A failure ends this process, and the launcher the others."""
-    steps = [maxtext_command.train_command(spec, found.python, found.base_yml, paths, environment)]
+    steps = [maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)]
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
-        steps.insert(0, maxtext_command.first_parameters_command(spec, found.python, found.base_yml, paths, environment))
+        steps.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
     for command in steps:
         with running(command, paths.folder, paths.log, environment) as process:
             process.wait()
@@ -206,11 +206,11 @@ def _after(follower: Follower, plan: Plan) -> str:
 
 
 def _write_first_parameters(
-    spec: RunSpec, found: Installed, paths: maxtext_command.Paths, patience: Patience, environment: Mapping[str, str]
+    spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, patience: Patience, environment: Mapping[str, str]
 ) -> None:
     """Let MaxText write the checkpoint that every run of the seed begins with."""
     shutil.rmtree(paths.folder / "step0", ignore_errors=True)
-    command = maxtext_command.first_parameters_command(spec, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment)
     doing = "made the parameters of step 0"
     log = run_to_its_end(command, paths.folder / "step0.log", environment, patience, doing, transient=True)
     if not paths.first_parameters.exists():
@@ -244,9 +244,9 @@ def _device_class(spec: RunSpec) -> str:
     if spec.maxtext.hardware == "cpu":
         flag = device.instruction_set(device.cpu_flags())
         return ":".join(part for part in ("cpu", platform.machine(), flag) if part)
-    asked = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        told = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         raise CrashedError(f"nvidia-smi does not say which GPU this is: {error}; maxtext.hardware is {spec.maxtext.hardware}") from None
-    return f"gpu:sm{told.stdout.split()[0].replace('.', '')}"
+    return f"gpu:sm{answer.stdout.split()[0].replace('.', '')}"

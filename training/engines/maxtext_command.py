@@ -98,8 +98,8 @@ def shared(spec: RunSpec) -> str:
 
 def own(spec: RunSpec) -> str:
     """What this arm's command has of its own, in words."""
-    told = _arm(spec) | {"first_parameters": "loaded" if loads_parameters(spec) else "drawn"}
-    return " ".join(f"{name}={value}" for name, value in told.items())
+    facts = _arm(spec) | {"first_parameters": "loaded" if loads_parameters(spec) else "drawn"}
+    return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def digest(text: str) -> str:
@@ -109,7 +109,7 @@ def digest(text: str) -> str:
 
 def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
     """The arguments of the training process."""
-    told = settings(spec) | {
+    values = settings(spec) | {
         "run_name": "run",
         "metrics_file": "" if paths.part else str(paths.metrics),  # every process that is given one writes to it
         "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
@@ -119,12 +119,12 @@ def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, envir
         "save_checkpoint_on_completion": False,
         "max_num_checkpoints_to_keep": _checkpoints_kept(spec),
     }
-    return _arguments(told, python, base_yml, paths, environment)
+    return _arguments(values, python, base_yml, paths, environment)
 
 
 def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
     """The arguments of the process that writes the parameters at step 0 of a seed: one step at learning rate 0."""
-    told = settings(replace(spec, replicate=0, recipe="bf16")) | {
+    values = settings(replace(spec, replicate=0, recipe="bf16")) | {
         QUANTIZATION: _DELAYED[spec.maxtext.implementation],
         "steps": 1,
         "learning_rate": 0.0,
@@ -134,14 +134,14 @@ def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: P
         "save_checkpoint_on_start": True,
         "async_checkpointing": False,
     }
-    return _arguments(told, python, base_yml, paths, environment)
+    return _arguments(values, python, base_yml, paths, environment)
 
 
 def evaluation_command(
     spec: RunSpec, step: int, metrics: Path, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]
 ) -> list[str]:
     """The arguments of the process that evaluates the state after `step`: it goes on for a step at learning rate 0."""
-    told = settings(spec) | {
+    values = settings(spec) | {
         "run_name": "evaluation",
         "steps": step + 2,
         "learning_rate": 0.0,
@@ -157,7 +157,7 @@ def evaluation_command(
         "grain_eval_files": spec.maxtext.eval_path,
         "grain_worker_count_eval": spec.maxtext.grain_worker_count,
     }
-    return _arguments(told, python, base_yml, paths, environment)
+    return _arguments(values, python, base_yml, paths, environment)
 
 
 def _checkpoints_kept(spec: RunSpec) -> int:
@@ -256,8 +256,8 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
     }
 
 
-def _arguments(told: Mapping[str, Value], python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
-    placed = {**told, "base_output_directory": str(paths.folder)}
+def _arguments(values: Mapping[str, Value], python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    placed = {**values, "base_output_directory": str(paths.folder)}
     if cache := environment.get("JAX_COMPILATION_CACHE_DIR"):
         placed["jax_cache_dir"] = cache
     # MaxText reads `key=` as null and refuses it; what is empty here is empty in base.yml too.

@@ -30,13 +30,13 @@ from training.spec import RunSpec
 
 
 def evaluations(
-    spec: RunSpec, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
+    spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
 ) -> Iterator[tuple[int, float]]:
     """(step, mean loss in nats a token) of every checkpoint of a run that has ended; raises a MaxTextError where a process breaks."""
     for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
-            yield step, _evaluated(spec, step, found, paths, environment, patience)
+            yield step, _evaluated(spec, step, maxtext, paths, environment, patience)
             done = paths.folder / "evaluated"  # renamed first: a half-deleted checkpoint must not be put back
             shutil.rmtree(done, ignore_errors=True)
             shutil.rmtree(paths.evaluation.rename(done))
@@ -68,13 +68,13 @@ def summary(metrics: Path) -> float:
 
 
 def _evaluated(
-    spec: RunSpec, step: int, found: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
+    spec: RunSpec, step: int, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
 ) -> float:
     shutil.rmtree(paths.evaluation, ignore_errors=True)
     (paths.evaluation / "checkpoints").mkdir(parents=True)
     (paths.checkpoints / str(step)).rename(paths.evaluation / "checkpoints" / str(step))
     metrics = paths.evaluation / "metrics.jsonl"
-    command = maxtext_command.evaluation_command(spec, step, metrics, found.python, found.base_yml, paths, environment)
+    command = maxtext_command.evaluation_command(spec, step, metrics, maxtext.python, maxtext.base_yml, paths, environment)
     log = paths.folder / f"evaluation-{step}.log"
     run_to_its_end(command, log, environment, patience, f"evaluated step {step}", transient=False)
     loss = summary(metrics)

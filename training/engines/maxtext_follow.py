@@ -93,8 +93,8 @@ class Log:
                 self.held_bytes = max(float(held[1]) * 2**30, -math.inf if math.isnan(self.held_bytes) else self.held_bytes)
             if self._echo is not None:
                 self._echo.write(line + "\n")
-            if found := _STEP.search(line):
-                yield int(found[1]), float(found[2])
+            if match := _STEP.search(line):
+                yield int(match[1]), float(match[2])
         if self._echo is not None:
             self._echo.flush()
 
@@ -147,8 +147,8 @@ class Follower:
         for line in self._metrics.lines():
             self._lines += 1
             record = self._record(line)
-            if "learning/loss" in record and (told := self._next(record)) is not None:
-                yield told
+            if "learning/loss" in record and (stats := self._next(record)) is not None:
+                yield stats
         if self.shown > self.last + _LAG:
             raise MetricsStoppedError(
                 f"MaxText's log shows step {self.shown} and its metrics_file ends at step {self.last}; "
@@ -172,19 +172,19 @@ class Follower:
         if step > self.last + 1:
             self.gaps.append(range(self.last + 1, step))
         self._begun, self.last = True, step
-        told = _stats(record, step, self._plan.tokens_per_step)
-        self._compare(told)
-        return told
+        stats = _stats(record, step, self._plan.tokens_per_step)
+        self._compare(stats)
+        return stats
 
-    def _compare(self, told: StepStats) -> None:
-        logged = self._logged.get(told.step)
-        for step in [step for step in self._logged if step <= told.step]:
+    def _compare(self, stats: StepStats) -> None:
+        logged = self._logged.get(stats.step)
+        for step in [step for step in self._logged if step <= stats.step]:
             del self._logged[step]
         if logged is None or not math.isfinite(logged):
             return
-        if not abs(told.lm_loss - logged) <= _ROUNDING + 1e-6 * abs(logged):
+        if not abs(stats.lm_loss - logged) <= _ROUNDING + 1e-6 * abs(logged):
             raise MetricsError(
-                f"step {told.step} has lm_loss {told.lm_loss!r} in metrics_file and {logged} in the log; does another run write to it?"
+                f"step {stats.step} has lm_loss {stats.lm_loss!r} in metrics_file and {logged} in the log; does another run write to it?"
             )
 
     def _record(self, line: bytes) -> dict[str, Any]:
@@ -201,10 +201,10 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
     """A record as our own engine would tell it; what MaxText does not say is NaN."""
 
     def number(*names: str) -> float:
-        found = next((record[name] for name in names if name in record), _NAN)
-        if isinstance(found, bool) or not isinstance(found, (int, float)):
-            raise MetricsError(f"step {step} of metrics_file has {names[0]} = {found!r}, expected a number")
-        return float(found)
+        value = next((record[name] for name in names if name in record), _NAN)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise MetricsError(f"step {step} of metrics_file has {names[0]} = {value!r}, expected a number")
+        return float(value)
 
     layers = sorted(name.partition("/")[2] for name in record if name.startswith(f"{_ACTIVATIONS[0]}/"))
     return StepStats(

@@ -102,8 +102,8 @@ def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, s
     host, _, port = own.coordinator.rpartition(":")
     if not host or not port.isdecimal():
         raise LauncherError(f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} processes of MaxText")
-    told = {"JAX_COORDINATOR_IP": host, "JAX_COORDINATOR_PORT": port, "NNODES": str(own.count), "NODE_RANK": str(own.number)}
-    return {**environment, **told}
+    variables = {"JAX_COORDINATOR_IP": host, "JAX_COORDINATOR_PORT": port, "NNODES": str(own.count), "NODE_RANK": str(own.number)}
+    return {**environment, **variables}
 
 
 def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:

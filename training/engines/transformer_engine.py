@@ -1,12 +1,12 @@
 """Engine transformer_engine: our own trainer whose quantized linear layers are Transformer Engine's `dense`.
 
-What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute them, in the place of `training.linear.linear`.
+What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute them, in the place of `training.arithmetic.linear.linear`.
 
 Model, data, optimizer, checkpoints and what is recorded are those of engine emulated; layers that a policy leaves in bf16 are XLA's
 products. The recipe is built from the very operands that the emulation quantizes (`te_recipe`), and never from Transformer Engine's
 environment variables. Stochastic rounding is drawn from the seed of (run, step, layer), as in the emulation. Under delayed scaling
-its kernels quantize with our scale and tell the amax; `training.delayed` makes the next scale by the same formula, so that pieces of
-a batch and checkpoints work as they do elsewhere.
+its kernels quantize with our scale and return the amax; `training.arithmetic.delayed_scaling` makes the next scale by the same formula,
+so that pieces of a batch and checkpoints work as they do elsewhere.
 
 The assumption that can fail: that the names in transformer_engine.jax stay what they are in 2.20.2. What then breaks is an error of
 the run; nothing else is computed instead.
@@ -46,7 +46,7 @@ def kernels() -> Iterator[None]:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
-    """y (M, N) = x (M, K) w (K, N) under a quantized recipe; all as `training.linear.linear` has it, but for the statistics.
+    """y (M, N) = x (M, K) w (K, N) under a quantized recipe; all as `training.arithmetic.linear.linear` has it, but for the statistics.
 
     Of the channel's report the amaxes are there under delayed scaling only, the count of non-finite values always.
     """
@@ -109,12 +109,12 @@ def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array)
         if not operand.delayed:
             return {}
         return {"scale": scale[number].reshape(1), "amax_history": jnp.zeros(_HISTORY, jnp.float32)}
-    told: dict[str, Any] = {"use_rht": operand.rotated}
+    options: dict[str, Any] = {"use_rht": operand.rotated}
     if operand.stochastic:
         # Four words of 31 bits a device, as Transformer Engine draws them; its kernel takes both copies of g from one stream.
         words = jnp.stack([random_bits.fold(seed, word) >> 1 for word in range(4)])
-        told["stochastic_rounding_rng_state"] = words.reshape(1, 4)
-    return told
+        options["stochastic_rounding_rng_state"] = words.reshape(1, 4)
+    return options
 
 
 def _nonfinite(x: jax.Array) -> jax.Array:

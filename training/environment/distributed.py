@@ -1,10 +1,10 @@
 """A run of several processes, started by a launcher such as srun or mpirun: which of them is this one, and how do they find each other?
 
-What it answers: does this process tell what is trained, or does it only take part?
+What it answers: does this process report the training, or does it only take part?
 
-The launcher says a process's number and how many there are, each by variables of its own (VARIABLES, the first pair that is set
+The launcher sets a process's number and how many there are, each by variables of its own (VARIABLES, the first pair that is set
 counts; PARITY_PROCESS_ID and PARITY_PROCESSES where the operator sets them by hand, as in Kubernetes). The first process is the
-one that tells. jax finds the place where they meet by itself under Slurm and Open MPI; elsewhere PARITY_COORDINATOR names it, host:port.
+one that reports. jax finds the place where they meet by itself under Slurm and Open MPI; elsewhere PARITY_COORDINATOR names it, host:port.
 
 The assumption that can fail: that the launcher starts every process with the same request, at about the same time, on a shared folder.
 """
@@ -27,7 +27,7 @@ VARIABLES = (
 
 
 class LauncherError(Exception):
-    """What the launcher says of its processes makes no sense, or does not fit the run."""
+    """The launcher's variables make no sense, or do not fit the run."""
 
     code = "LAUNCHER"
 
@@ -41,8 +41,8 @@ class Processes:
     coordinator: str = ""
 
     @property
-    def tells(self) -> bool:
-        """Whether this is the process that speaks for all."""
+    def is_first(self) -> bool:
+        """Whether this is the process that reports for all."""
         return self.number == 0
 
 
@@ -50,14 +50,19 @@ ALONE = Processes()
 
 
 def processes(environment: Mapping[str, str]) -> Processes:
-    """What the launcher's variables say; ALONE where there are none. Raises LauncherError where they contradict themselves."""
+    """The process as the launcher's variables describe it; ALONE where there are none.
+
+    Raises LauncherError where they contradict themselves.
+    """
     for of_this, of_all in VARIABLES:
         if of_this not in environment or of_all not in environment:
             continue
-        told = environment[of_this], environment[of_all]
-        if not all(value.isdecimal() for value in told) or not int(told[0]) < int(told[1]):
-            raise LauncherError(f"{of_this} is {told[0]!r} and {of_all} is {told[1]!r}, expected a number from 0 and how many there are")
-        return Processes(number=int(told[0]), count=int(told[1]), coordinator=environment.get(COORDINATOR, ""))
+        values = environment[of_this], environment[of_all]
+        if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
+            raise LauncherError(
+                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a number from 0 and how many there are"
+            )
+        return Processes(number=int(values[0]), count=int(values[1]), coordinator=environment.get(COORDINATOR, ""))
     return ALONE
 
 

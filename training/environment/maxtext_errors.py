@@ -98,6 +98,6 @@ class DivergedError(Exception):
 
 def steps_in_words(steps: Iterable[range]) -> str:
     """Ranges of steps as a sentence names them: 3, 7-9 and 2 more places."""
-    found: Sequence[range] = list(steps)
-    shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in found[:5])
-    return shown + (f" and {len(found) - 5} more places" if len(found) > 5 else "")
+    parts: Sequence[range] = list(steps)
+    shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in parts[:5])
+    return shown + (f" and {len(parts) - 5} more places" if len(parts) > 5 else "")

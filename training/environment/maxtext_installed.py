@@ -21,7 +21,7 @@ _VERSION = re.compile(r"0\.2\.(\d+)")
 _SECONDS = 60.0
 _PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformer_engine", "transformer-engine-jax")
 _NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
-_ASK = f"""
+_QUERY = f"""
 import importlib.metadata, importlib.util, json, pathlib, platform
 found = {{"python": platform.python_version()}}
 for name in {_PACKAGES!r}:
@@ -48,31 +48,33 @@ def installed(environment: Mapping[str, str]) -> Installed:
     python = environment.get(VARIABLE, "")
     if not python:
         raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
-    return _ask(python)
+    return _query(python)
 
 
 def versions_beside(python: str) -> dict[str, str]:
-    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough to ask every few seconds."""
+    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough for every few seconds."""
     libraries = Path(python).parent.parent / "lib"
-    found = {}
+    versions = {}
     for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
         name, _, version = folder.stem.rpartition("-")
         if name in _NAMES:
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 @functools.cache
-def _ask(python: str) -> Installed:
+def _query(python: str) -> Installed:
     try:
-        told = subprocess.run([python, "-c", _ASK], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
-        versions, base_yml = json.loads(told.stdout)
+        answer = subprocess.run(
+            [python, "-c", _QUERY], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+        versions, base_yml = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise NotInstalledError(f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}") from None
     if base_yml is None or "maxtext" not in versions:
         raise NotInstalledError(f"{VARIABLE} is {python!r}, which has no package maxtext; install maxtext=={TESTED_VERSION} there")
-    found = _VERSION.match(versions["maxtext"])
-    if found is None or int(found[1]) < int(TESTED_VERSION.rpartition(".")[2]):
+    match = _VERSION.match(versions["maxtext"])
+    if match is None or int(match[1]) < int(TESTED_VERSION.rpartition(".")[2]):
         raise WrongVersionError(
             f"{python} has MaxText {versions['maxtext']}, expected 0.2.x from {TESTED_VERSION} on, whose output is known"
         )
@@ -82,8 +84,8 @@ def _ask(python: str) -> Installed:
 def _in_words(error: Exception) -> str:
     """What is wrong with a program that was asked as a Python, without the program text that it was asked with."""
     if isinstance(error, subprocess.CalledProcessError):
-        said = error.stderr.strip().splitlines()
-        return f"it ended with status {error.returncode}" + (f" and said {said[-1]!r}" if said else "")
+        lines = error.stderr.strip().splitlines()
+        return f"it ended with status {error.returncode}" + (f" and said {lines[-1]!r}" if lines else "")
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it took longer than {_SECONDS:g} s to tell its packages"
     return str(error) if isinstance(error, OSError) else "it did not tell its packages"

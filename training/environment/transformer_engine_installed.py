@@ -78,13 +78,13 @@ def jax_modules() -> SimpleNamespace:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that are installed, read from metadata."""
-    found = {}
+    by_name = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            by_name[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name
 
 
 def facts() -> dict[str, str]:
@@ -96,8 +96,8 @@ def facts() -> dict[str, str]:
 
 def driver(file: Path = _DRIVER) -> str:
     """The version of NVIDIA's kernel driver, or "unknown" where the system does not tell it."""
-    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.read_text()) if file.exists() else None
-    return found[1] if found else "unknown"
+    match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.read_text()) if file.exists() else None
+    return match[1] if match else "unknown"
 
 
 @functools.cache

@@ -105,11 +105,11 @@ class Checkpoints:
         self._check_identity(step, about["identity"])
         return True
 
-    def _check_identity(self, step: int, found: Mapping[str, str]) -> None:
+    def _check_identity(self, step: int, saved: Mapping[str, str]) -> None:
         mine = self._identity
-        differing = [name for name in sorted(mine.keys() | found.keys()) if mine.get(name) != found.get(name)]
+        differing = [name for name in sorted(mine.keys() | saved.keys()) if mine.get(name) != saved.get(name)]
         if differing:
-            shown = ", ".join(f"{name} is {mine.get(name)} and was {found.get(name)}" for name in differing[:_SHOWN])
+            shown = ", ".join(f"{name} is {mine.get(name)} and was {saved.get(name)}" for name in differing[:_SHOWN])
             more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
             raise CheckpointRefusedError(
                 f"the checkpoint of step {step} in {self._plan.folder} was made by another run: {shown}{more}; expected no difference, "

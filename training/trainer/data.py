@@ -5,7 +5,7 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
-of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.markov`, whose entropy is known).
+of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
 There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
 stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
 
@@ -110,8 +110,8 @@ def _chunks(tokens: Tokens) -> Iterator[Tokens]:
 
 def _extremes(tokens: Tokens) -> tuple[int, int]:
     """The smallest and the largest token; zeros of an empty array."""
-    found = [(int(chunk.min()), int(chunk.max())) for chunk in _chunks(tokens)]
-    return min((low for low, _ in found), default=0), max((high for _, high in found), default=0)
+    extremes = [(int(chunk.min()), int(chunk.max())) for chunk in _chunks(tokens)]
+    return min((low for low, _ in extremes), default=0), max((high for _, high in extremes), default=0)
 
 
 def _digest(tokens: Tokens, largest: int) -> str:
@@ -153,8 +153,8 @@ def _token_array(data: Data) -> Tokens:
     except (ValueError, EOFError) as error:
         raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian uint16: {error}") from error
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        found = f"{ids.dtype} of shape {ids.shape}"
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {found}")
+        shown = f"{ids.dtype} of shape {ids.shape}"
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {shown}")
     return ids
 
 
@@ -167,11 +167,11 @@ def _missing(data: Data, what: str) -> str:
 
 def _library_files(root: Path) -> Iterator[Path]:
     """The library's sources in the order of their relative paths, tests and installed packages left out."""
-    found: list[Path] = []
+    files: list[Path] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_LIBRARY]
-        found += [Path(folder, name) for name in names if name.endswith(".py")]
-    yield from sorted(found, key=lambda path: path.relative_to(root).as_posix())
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    yield from sorted(files, key=lambda path: path.relative_to(root).as_posix())
 
 
 def _text_files(data: Data) -> list[Path]:
@@ -180,7 +180,7 @@ def _text_files(data: Data) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataNotFoundError(_missing(data, "a file or a folder"))
-    files = sorted((found for found in path.rglob("*") if found.is_file()), key=lambda found: found.relative_to(path).as_posix())
+    files = sorted((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.relative_to(path).as_posix())
     if not files:
         raise DataNotFoundError(f"data.path is {data.path!r}, expected a folder with text files in it; it is empty: put the text there")
     return files

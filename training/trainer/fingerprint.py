@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 
-from training import device as device_module
+from training import device
 from training.environment import transformer_engine_installed
 from training.provenance import trainer_facts
 from training.spec import RunSpec
@@ -22,16 +22,16 @@ _ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "repl
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     """What a run's fingerprint holds beside recipe (and its switch), seed and replicate: equal manifests may be paired."""
-    device = device_module.describe()
+    machine = device.describe()
     shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
     facts = trainer_facts(os.environ) | {
         "data_digest": corpus.digest,
-        "device_class": device.device_class,
+        "device_class": machine.device_class,
         "engine": spec.engine,
-        "fast_bf16": str(device.fast_bf16).lower(),
+        "fast_bf16": str(machine.fast_bf16).lower(),
         "layer_policy": spec.layer_policy,
         "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
-        "threads": str(device.threads),
+        "threads": str(machine.threads),
     }
     if spec.engine == "transformer_engine":
         facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine_installed.facts().items()}

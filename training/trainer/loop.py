@@ -2,7 +2,7 @@
 
 What it answers: what did every step of this run do? And where it cannot be trained: why not, and what would help?
 
-The same thread count gives the same bits in every process; `training.run` says how the steps are made.
+The same thread count gives the same bits in every process; `training.trainer.run` says how the steps are made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 import jax
 
-from training import device as device_module
+from training import device
 from training.device import Device
 from training.engines import transformer_engine
 from training.spec import RunSpec
@@ -53,32 +53,32 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
     from where, and every later one is to the bit what the uninterrupted run would have yielded.
 
     Raises before the first step RecipeRefusedError where the machine cannot run the recipe, DevicesMissingError where it has
-    too few devices, the errors of `training.data.load` where the data cannot be read and CheckpointRefusedError where another
+    too few devices, the errors of `training.trainer.data.load` where the data cannot be read and CheckpointRefusedError where another
     run made the checkpoint; OutOfMemoryError where the device is too small; DivergedError after the first step whose loss is
     not finite.
     """
-    device = device_module.describe()
-    ok, reason = device_module.can_run(spec.engine, spec.recipe, device)
+    machine = device.describe()
+    ok, reason = device.can_run(spec.engine, spec.recipe, machine)
     if not ok:
         raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
     if spec.devices > jax.device_count():
         raise DevicesMissingError(
-            f"devices is {spec.devices}, expected at most {jax.device_count()}: this process sees no more of {device.device_class}"
+            f"devices is {spec.devices}, expected at most {jax.device_count()}: this process sees no more of {machine.device_class}"
         )
-    if _least_bytes(spec) > device.memory_bytes:
-        raise _out_of_memory(spec, device)
+    if _least_bytes(spec) > machine.memory_bytes:
+        raise _out_of_memory(spec, machine)
     corpus = data.load(spec.data) if corpus is None else corpus
     data.check_vocabulary(corpus, spec.model.vocab_size)
     checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
     try:
         with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
-            yield from Run(spec, corpus, fast_bf16=device.fast_bf16).steps(checkpoints)
+            yield from Run(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
     except MemoryError as error:
-        raise _out_of_memory(spec, device) from error
+        raise _out_of_memory(spec, machine) from error
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise _out_of_memory(spec, device) from error
+        raise _out_of_memory(spec, machine) from error
     finally:
         if checkpoints is not None:
             checkpoints.close()
@@ -93,11 +93,11 @@ def _least_bytes(spec: RunSpec) -> int:
     return _BYTES_PER_PARAMETER * model.parameters + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
 
 
-def _out_of_memory(spec: RunSpec, device: Device) -> OutOfMemoryError:
-    remat = ", set remat: true" if device.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
+def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
+    remat = ", set remat: true" if machine.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
     return OutOfMemoryError(
         f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
-        f"{device.device_class} ({device.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations take at the least "
+        f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations take at the least "
         f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
         f"{remat}, or raise gradient_accumulation"
     )

@@ -8,7 +8,7 @@
     data_wait_share       the host's time for the tokens over the step time, from what every step says; it overlaps with the device's work
 
 The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without one they are
-NaN. A trace costs time and touches no bit: steps of a traced run say what they say without.
+NaN. A trace costs time and touches no bit: steps of a traced run report what they report without.
 
 The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
 collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was told last: the device is up to a
@@ -60,24 +60,24 @@ class Tracing:
     steps: int = 0
 
 
-Say = Callable[[int, Mapping[str, float]], None]
+Report = Callable[[int, Mapping[str, float]], None]
 
 
-def profiled(steps: Iterable[StepStats], plan: Tracing, say: Say) -> Iterator[StepStats]:
-    """The steps as they are; `say` hears the last step and COLUMNS when the trace has ended, and at the end of the run."""
+def profiled(steps: Iterable[StepStats], plan: Tracing, report: Report) -> Iterator[StepStats]:
+    """The steps as they are; `report` is called with the last step and COLUMNS when the trace has ended, and at the end of the run."""
     compiled = _Compiled()
     trace = _Trace(plan)
     last, shares = -1, dict.fromkeys(COLUMNS[2:], math.nan)
     try:
-        for told in steps:
-            last = told.step
-            finished = trace.follow(told)
+        for stats in steps:
+            last = stats.step
+            finished = trace.follow(stats)
             if finished is not None:
                 shares = finished
-                say(last, compiled.so_far() | shares)
-            yield told
+                report(last, compiled.so_far() | shares)
+            yield stats
         if last >= 0:
-            say(last, compiled.so_far() | (shares if trace.done else trace.stop(shares)))
+            report(last, compiled.so_far() | (shares if trace.done else trace.stop(shares)))
     finally:
         trace.abandon()
         compiled.forget()
@@ -111,13 +111,13 @@ class _Trace:
         self._began = 0.0
         self.done = False
 
-    def follow(self, told: StepStats) -> dict[str, float] | None:
+    def follow(self, stats: StepStats) -> dict[str, float] | None:
         """Begin or end the trace where this step says so; the shares where it ended."""
         plan = self._plan
         if self._running:
-            self._seen.append(told)
+            self._seen.append(stats)
             return self.stop({}) if self._holds_enough() else None
-        if plan.steps and not self.done and told.step + 1 >= plan.first:
+        if plan.steps and not self.done and stats.step + 1 >= plan.first:
             plan.folder.mkdir(parents=True, exist_ok=True)
             options = jax.profiler.ProfileOptions()
             options.python_tracer_level = 0
@@ -159,10 +159,10 @@ def peak_memory_bytes() -> float:
 
 def newest(folder: Path) -> dict[str, Any]:
     """The newest trace in a folder that jax.profiler wrote, as Chrome's trace events; one without events where there is none."""
-    found = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
-    if not found:
+    traces = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
+    if not traces:
         return {"traceEvents": []}
-    with gzip.open(found[-1]) as file:
+    with gzip.open(traces[-1]) as file:
         trace: dict[str, Any] = json.load(file)
     return trace
 

@@ -28,13 +28,11 @@ from training.engines import transformer_engine
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
 from training.switches import NO_SWITCHES
-from training.trainer import data as data_module
-from training.trainer import model as model_module
 from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
-from training.trainer.data import Corpus
-from training.trainer.model import Decoder
-from training.trainer.step import Inputs, Row, Sharing, State, Told
+from training.trainer.data import Corpus, batches, validation_batches
+from training.trainer.model import Decoder, decoder, initial_parameters
+from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page wants news twice a second
 _MOST_STEPS = 64  # in a block
@@ -64,7 +62,7 @@ class _Block(NamedTuple):
 
     first: int
     steps: int
-    told: Told
+    output: BlockOutput
     watched: bool
     validation: jax.Array | None
     snapshot: State | None
@@ -89,11 +87,11 @@ class Run:
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
             pieces = replace(spec.data, batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices))
-            self._held_out = jnp.asarray(data_module.validation_batches(corpus, pieces))  # what fits in training fits here
+            self._held_out = jnp.asarray(validation_batches(corpus, pieces))  # what fits in training fits here
 
     def _initial_state(self) -> State:
         spec = self._spec
-        parameters = jax.device_put(model_module.initial_parameters(spec.model, spec.seed, spec.replicate))
+        parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
         length = delayed_scaling.HISTORY_LENGTH if self._model.quantized.delayed else 0
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
@@ -103,7 +101,7 @@ class Run:
         """The model of the run, or that of the steps after its switch to bf16."""
         spec = self._spec
         bf16_all = late and spec.bf16_scope == "all"
-        return model_module.decoder(
+        return decoder(
             spec.model,
             "bf16" if bf16_all else spec.recipe,
             spec.layer_policy,
@@ -140,7 +138,7 @@ class Run:
                 following = self._dispatch(first, count, checkpoints)
                 first += following.steps
             if pending:
-                rows = np.asarray(pending.told.rows)[: pending.steps].tolist()
+                rows = np.asarray(pending.output.rows)[: pending.steps].tolist()
                 now = time.perf_counter()
                 step_seconds, finished = (now - finished) / pending.steps, now
                 yield from self._stats(pending, rows, step_seconds)
@@ -159,31 +157,31 @@ class Run:
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
-        told = self._start(first, count, tokens, watched=watched)
+        output = self._start(first, count, tokens, watched=watched)
         validation = snapshot = None
         if self._held_out is not None and self._until_validation(first) == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
-        return _Block(first, count, told, watched, validation, snapshot, waited)
+        return _Block(first, count, output, watched, validation, snapshot, waited)
 
-    def advance(self, first: int, count: int) -> Told:
+    def advance(self, first: int, count: int) -> BlockOutput:
         """Start `count` steps from step `first`, all watched if that one is; what they will say, without waiting for them."""
         return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
 
-    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> Told:
+    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> BlockOutput:
         inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
         model = self._model_at(first)
         model = replace(model, quantized=replace(model.quantized, watched=True)) if watched else model
-        told: Told
-        self._state, told = step.block(model, self._sharing, self._state, inputs)
-        return told
+        output: BlockOutput
+        self._state, output = step.block(model, self._sharing, self._state, inputs)
+        return output
 
     def _tokens(self, first: int, count: int) -> jax.Array:
         """The tokens of a block on the device: cut here, so that the corpus may be larger than its memory."""
         data = self._spec.data
         tokens = np.zeros((self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
-        tokens[:count] = data_module.batches(self._corpus.train, data, self._data_seed, first, count)
+        tokens[:count] = batches(self._corpus.train, data, self._data_seed, first, count)
         placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
         return placed
 
@@ -209,7 +207,7 @@ class Run:
         return every - first % every if every else self._spec.schedule.steps - first
 
     def _stats(self, block: _Block, rows: list[list[float]], step_seconds: float) -> Iterator[StepStats]:
-        norms = np.asarray(block.told.layer_grad_norms)[: block.steps].reshape(block.steps, -1).tolist()
+        norms = np.asarray(block.output.layer_grad_norms)[: block.steps].reshape(block.steps, -1).tolist()
         for offset, row in enumerate(rows):
             number = block.first + offset
             values = Row(*row)
@@ -221,7 +219,7 @@ class Run:
                 data_wait_seconds=block.data_wait_seconds,
                 validation_loss=float(block.validation) if last and block.validation is not None else None,
                 layer_grad_norms=tuple(norms[offset]),
-                layers=_nested(np.asarray(block.told.statistics)) if block.watched else None,
+                layers=_nested(np.asarray(block.output.statistics)) if block.watched else None,
                 **values._asdict(),
             )
             if not math.isfinite(values.loss):

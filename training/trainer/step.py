@@ -26,9 +26,8 @@ from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.layer_statistics import gradient_norms, quiet_statistics
 from training.arithmetic.linear import quiet_channel
 from training.statistics import PROJECTIONS
-from training.trainer import model as model_module
 from training.trainer import optimizer
-from training.trainer.model import Decoder
+from training.trainer.model import Decoder, loss_and_lm_loss
 
 _AXIS = "data"  # the mesh has one: the devices share a batch
 _mean, _sum, _largest = (partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax))
@@ -70,7 +69,7 @@ class Row(NamedTuple):
     nonfinite_inputs: float
 
 
-class Told(NamedTuple):
+class BlockOutput(NamedTuple):
     """What a block says: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
     and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
 
@@ -79,7 +78,7 @@ class Told(NamedTuple):
     statistics: jax.Array
 
 
-class _Found(NamedTuple):
+class _Gradients(NamedTuple):
     """Of one piece of a batch: mean losses, gradient, and what the layers report."""
 
     loss: jax.Array
@@ -111,29 +110,29 @@ class Sharing(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
-def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, Told]:
+def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, BlockOutput]:
     """The state after the block's steps and what there is to say about them."""
     capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
 
-    def step(offset: jax.Array, carry: tuple[State, Told]) -> tuple[State, Told]:
-        state, told = carry
+    def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:
+        state, output = carry
         number = inputs.first + offset
         seed, z_loss = random_bits.fold(inputs.salt, number), jnp.asarray(inputs.settings.z_loss)
-        found = _gradient(model, sharing, state, inputs.tokens[offset], seed, z_loss)
-        update = optimizer.apply(inputs.settings, state.parameters, state.moments, found.gradient, number)
+        gradients = _gradient(model, sharing, state, inputs.tokens[offset], seed, z_loss)
+        update = optimizer.apply(inputs.settings, state.parameters, state.moments, gradients.gradient, number)
         norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
-        row = jnp.stack([found.loss, found.lm_loss, *norms, jnp.sum(found.report[..., 3])])
-        told = Told(
-            told.rows.at[offset].set(row),
-            told.layer_grad_norms.at[offset].set(_layer_grad_norms(found.gradient)),
-            found.statistics,
+        row = jnp.stack([gradients.loss, gradients.lm_loss, *norms, jnp.sum(gradients.report[..., 3])])
+        output = BlockOutput(
+            output.rows.at[offset].set(row),
+            output.layer_grad_norms.at[offset].set(_layer_grad_norms(gradients.gradient)),
+            gradients.statistics,
         )
-        return State(update.parameters, update.state, delayed_scaling.update(state.scales, found.report[..., :3])), told
+        return State(update.parameters, update.state, delayed_scaling.update(state.scales, gradients.report[..., :3])), output
 
-    quiet = Told(
+    quiet = BlockOutput(
         jnp.zeros((capacity, len(Row._fields)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
     )
-    result: tuple[State, Told] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
+    result: tuple[State, BlockOutput] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
     return result
 
 
@@ -141,36 +140,36 @@ def _layer_grad_norms(gradient: Any) -> jax.Array:
     return jnp.stack([jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS]) for block in gradient["blocks"]])
 
 
-def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
     """Means over a whole batch; of the amaxes the largest, of the statistics those of the first piece on the first device."""
     if sharing.devices == 1:
         return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, z_loss)
 
-    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
         place = jax.lax.axis_index(_AXIS)
-        found = _of_pieces(model, sharing.pieces, state, tokens_BT, random_bits.fold(seed, place), z_loss)
-        loss, lm_loss, gradient = _mean((found.loss, found.lm_loss, found.gradient))
-        amax, nonfinite = _largest(found.report[..., :3]), _sum(found.report[..., 3:])
-        of_first = _sum(jnp.where(place == 0, found.statistics, jnp.float32(0)))
-        return _Found(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first)
+        gradients = _of_pieces(model, sharing.pieces, state, tokens_BT, random_bits.fold(seed, place), z_loss)
+        loss, lm_loss, gradient = _mean((gradients.loss, gradients.lm_loss, gradients.gradient))
+        amax, nonfinite = _largest(gradients.report[..., :3]), _sum(gradients.report[..., 3:])
+        of_first = _sum(jnp.where(place == 0, gradients.statistics, jnp.float32(0)))
+        return _Gradients(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first)
 
     specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
     shared = jax.shard_map(on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False)
-    result: _Found = shared(state, tokens_BT, seed, z_loss)
+    result: _Gradients = shared(state, tokens_BT, seed, z_loss)
     return result
 
 
-def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
     """Means over the pieces of a batch, one after another."""
     if pieces == 1:
         return _of_piece(model, state, tokens_BT, seed, z_loss)
 
-    def add(total: _Found, piece: tuple[jax.Array, jax.Array]) -> tuple[_Found, None]:
+    def add(total: _Gradients, piece: tuple[jax.Array, jax.Array]) -> tuple[_Gradients, None]:
         number, tokens_BT = piece
-        found = _of_piece(model, state, tokens_BT, random_bits.fold(seed, number), z_loss)
-        summed = jax.tree.map(jnp.add, total, found)
-        amax = jnp.maximum(total.report[..., :3], found.report[..., :3])
-        statistics = jnp.where(number == 0, found.statistics, total.statistics)
+        gradients = _of_piece(model, state, tokens_BT, random_bits.fold(seed, number), z_loss)
+        summed = jax.tree.map(jnp.add, total, gradients)
+        amax = jnp.maximum(total.report[..., :3], gradients.report[..., :3])
+        statistics = jnp.where(number == 0, gradients.statistics, total.statistics)
         return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics), None
 
     tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
@@ -179,16 +178,16 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
     share = jnp.float32(1 / pieces)
     gradient = jax.tree.map(lambda leaf: leaf * share, total.gradient)
-    result: _Found = total._replace(loss=total.loss * share, lm_loss=total.lm_loss * share, gradient=gradient)
+    result: _Gradients = total._replace(loss=total.loss * share, lm_loss=total.lm_loss * share, gradient=gradient)
     return result
 
 
-def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Found:
+def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
     layers = state.scales.scale.shape[:2]
     channels = quiet_channel(*layers)._replace(scale=state.scales.scale)
-    value_and_grad = jax.value_and_grad(model_module.loss_and_lm_loss, argnums=(1, 4), has_aux=True)
-    (loss, lm_loss), (gradient, said) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
-    return _Found(loss, lm_loss, gradient, said.report, said.statistics)
+    value_and_grad = jax.value_and_grad(loss_and_lm_loss, argnums=(1, 4), has_aux=True)
+    (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
+    return _Gradients(loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -197,6 +196,6 @@ def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Arr
     channels = quiet_channel(*state.scales.scale.shape[:2])._replace(scale=state.scales.scale)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return model_module.loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))

@@ -10,7 +10,7 @@ from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
 from parity.cli.gate_policy import GatePolicy
 from parity.cli.gate_report import SUMMARY_BYTES, Outcome, age_in_words, fits_a_comment, leaves_with, markdown, write
 
-OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", found="new", reason="new", url="http://x/jobs/j1")
+OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
 
 
 def test_whole_sections_are_left_out(monkeypatch):
@@ -24,7 +24,7 @@ def test_whole_sections_are_left_out(monkeypatch):
     assert "tail" in text
 
 
-def test_a_summary_that_is_full_is_told_and_not_cut(tmp_path, monkeypatch):
+def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
     full = tmp_path / "summary"
     full.write_bytes(b"x" * SUMMARY_BYTES)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
@@ -57,8 +57,8 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     ],
 )
 def test_the_exit_code_under_a_policy(result, policy, code):
-    found, note = leaves_with(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
-    assert found == code
+    left_with, note = leaves_with(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
+    assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.cli import watching
-from parity.client.rest import ClientError, UnreachableError
+from parity.client.rest import ClientError
 
 
 @pytest.fixture
@@ -37,17 +37,3 @@ def test_no_pause_outlasts_the_callers_time(slept):
     with pytest.raises(watching.WatchTimeoutError):
         list(watching._documents(server, "j", 4.0, lambda: None))
     assert slept == [4.0]
-
-
-@pytest.mark.parametrize(
-    ("error", "pause"),
-    [
-        (UnreachableError("away"), 2.0),
-        (ClientError(503, "away"), 2.0),
-        (ClientError(429, "many", retry_after=30.0), 30.0),
-        (ClientError(503, "away", retry_after=1.0), 2.0),
-        (ClientError(429, "many", retry_after=10**6), 60.0),
-    ],
-)
-def test_a_pause_is_at_least_ours_and_at_most_a_minute(error, pause):
-    assert watching.pause_after(error, 2.0) == pause

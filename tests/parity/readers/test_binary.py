@@ -55,7 +55,7 @@ def test_a_file_that_is_still_written_gives_what_is_whole(data: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "reason"),
     [
         (b"", "no scalar"),
         (b"step,loss\n1,2\n" * 10, "expected a TensorBoard event file"),
@@ -64,10 +64,10 @@ def test_a_file_that_is_still_written_gives_what_is_whole(data: Path, tmp_path: 
         (event(1, 2.0).replace(b"loss", b"lass"), "no loss column"),
     ],
 )
-def test_files_that_are_none(content: bytes, says: str, tmp_path: Path) -> None:
+def test_files_that_are_none(content: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=says) as caught:
+    with pytest.raises(ReadError, match=reason) as caught:
         read_run(str(path))
     assert "\n" not in str(caught.value)
 
@@ -83,10 +83,10 @@ def test_damaged_files_are_a_curve_or_one_line(at: int, damage: bytes) -> None:
         path = Path(folder) / SAMPLE
         path.write_bytes(bytes(whole))
         try:
-            said = str(len(read_run(str(path)).steps))
+            outcome = str(len(read_run(str(path)).steps))
         except ReadError as error:
-            said = str(error)
-    assert "\n" not in said
+            outcome = str(error)
+    assert "\n" not in outcome
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_layer_without_operands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "the file is empty"),
         ("layer,operand,snr_db\n", "no layer; expected the columns layer, operand, snr_db"),
@@ -45,9 +45,9 @@ def test_a_layer_without_operands(tmp_path: Path) -> None:
         ("{", "no JSON"),
     ],
 )
-def test_bad_files_are_one_line(text: str, says: str, tmp_path: Path) -> None:
+def test_bad_files_are_one_line(text: str, message: str, tmp_path: Path) -> None:
     file = written(tmp_path, "snr.csv", text)
-    with pytest.raises(ReadError, match=says) as caught:
+    with pytest.raises(ReadError, match=message) as caught:
         read_layer_snr(file)
     assert str(caught.value).startswith(file)
     assert "\n" not in str(caught.value)
@@ -65,7 +65,7 @@ def arms(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("candidates", "prefix", "code", "says"),
+    ("candidates", "prefix", "code", "message"),
     [
         (1, "", 1, "first to keep in bf16: block.1 (w, 9.0 dB), block.0 (x, 12.5 dB)"),
         (2, "mxfp4=", 1, "first to keep in bf16: block.1 (w, 9.0 dB)"),
@@ -74,12 +74,12 @@ def arms(tmp_path: Path) -> list[str]:
     ],
 )
 def test_the_advice_after_a_fail_names_the_worst_layers(
-    candidates: int, prefix: str, code: int, says: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    candidates: int, prefix: str, code: int, message: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, "snr.csv", "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n")
     with pytest.raises(SystemExit) as left:
         main(["compare", *arms[: 1 + candidates], "--planned-steps", "1500", "--layer-snr", prefix + file])
     out, err = capsys.readouterr()
     assert left.value.code == code
-    assert says in " ".join((out if code == 1 else err).split())
+    assert message in " ".join((out if code == 1 else err).split())
     assert out.count("first to keep") == (code == 1)

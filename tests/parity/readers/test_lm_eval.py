@@ -91,13 +91,13 @@ GSM8K = [sample(doc, part, right) for doc in range(4) for part, right in (("stri
 
 
 def test_counts_groups_and_what_is_left_out(tmp_path: Path) -> None:
-    found = read_accuracy(written(tmp_path, results()))
-    assert {task: (result.correct, result.items) for task, result in found.items()} == {
+    accuracy = read_accuracy(written(tmp_path, results()))
+    assert {task: (result.correct, result.items) for task, result in accuracy.items()} == {
         "arc_easy acc_norm, 0 shots": (74, 100),
         "gsm8k exact_match,strict-match, 5 shots": (1, 4),
         "mmlu acc, 5 shots": (164, 301),
     }
-    assert not any(result.by_item for result in found.values())
+    assert not any(result.by_item for result in accuracy.values())
 
 
 def test_samples_beside_the_file_pair_the_items(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_group_of_unlike_tasks_is_not_pooled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "samples", "says"),
+    ("change", "samples", "message"),
     [
         ({"results": {"wikitext": {"word_perplexity,none": 12.1}}}, None, "no task with exact_match, acc_norm"),
         ({"n-samples": {}}, None, "task arc_easy: no n-samples and no samples file"),
@@ -136,10 +136,10 @@ def test_a_group_of_unlike_tasks_is_not_pooled(tmp_path: Path) -> None:
         ({}, [{"doc": {}}], "expected an object with a doc_id"),
     ],
 )
-def test_bad_files_are_one_line(change: dict[str, Any], samples: list[dict[str, Any]] | None, says: str, tmp_path: Path) -> None:
+def test_bad_files_are_one_line(change: dict[str, Any], samples: list[dict[str, Any]] | None, message: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError) as error:
         read_accuracy(written(tmp_path, results() | change, samples))
-    assert says in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -63,7 +63,7 @@ def test_names_and_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text", "message"),
     [
         ("empty.csv", "", "the file is empty"),
         ("blank.csv", " \n\n", "the file is empty"),
@@ -102,10 +102,10 @@ def test_names_and_columns(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_are_one_line_that_names_the_file(
-    name: str, text: str | bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, text: str | bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path, name, text)
-    with pytest.raises(ReadError, match=says) as caught:
+    with pytest.raises(ReadError, match=message) as caught:
         read_run(file)
     assert str(caught.value).startswith(file)
     assert "\n" not in str(caught.value)
@@ -167,7 +167,7 @@ def test_maxtext_nan_is_kept_as_the_last_step(data: Path) -> None:
     assert run.columns["step_seconds"][0] == pytest.approx(0.042422)
 
 
-def test_maxtext_truncation_by_evaluation_is_told(data: Path) -> None:
+def test_maxtext_truncation_by_evaluation_is_noted(data: Path) -> None:
     run = read_run(str(data / "maxtext_eval_truncates.jsonl"))
     assert run.completeness.first == 100
     assert run.completeness.stride == 1

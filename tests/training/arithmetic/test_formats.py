@@ -134,8 +134,8 @@ def test_largest_magnitude_is_that_of_numpy_and_shows_nan(monkeypatch, dtype, ax
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, columns)), dtype)
     expected = np.max(np.abs(np.asarray(x, np.float32)), axis=axes, keepdims=axes is not None)
     np.testing.assert_array_equal(np.asarray(largest_magnitude(x, axes)), expected)
-    found = np.asarray(largest_magnitude(x.at[2, 3].set(jnp.nan).at[2, 4].set(-jnp.inf), axes))
-    assert np.isnan(found).sum() == 1
+    magnitudes = np.asarray(largest_magnitude(x.at[2, 3].set(jnp.nan).at[2, 4].set(-jnp.inf), axes))
+    assert np.isnan(magnitudes).sum() == 1
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (7, 6), (4, 16), (3, 4, 32)])
@@ -151,9 +151,9 @@ def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
         return jax.lax.scan(lambda carry, row: (carry, largest(row)), 0, v)[1]
 
     for run in (largest, jax.jit(largest), jax.vmap(largest), jax.jit(jax.vmap(jax.checkpoint(largest))), in_turn):
-        found = run(x)
-        assert found.dtype == jnp.float32
-        np.testing.assert_array_equal(np.asarray(found).view(np.uint32), expected)
+        magnitudes = run(x)
+        assert magnitudes.dtype == jnp.float32
+        np.testing.assert_array_equal(np.asarray(magnitudes).view(np.uint32), expected)
 
 
 def test_exact_values_become_bfloat16_without_a_change():

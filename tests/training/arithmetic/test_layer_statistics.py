@@ -60,8 +60,8 @@ def test_equals_plain_numpy(quantizer, scale, axis):
     random = np.random.default_rng(4)
     x = jnp.asarray(random.standard_normal((64, 96)) * np.exp2(random.integers(-9, 4, (64, 96))), jnp.bfloat16)
     x = x.at[:32, :32].multiply(2.0**-30)  # blocks whose scale is 0 in NVFP4
-    found, ours, value = look(x, axis, quantizer, None if scale is None else jnp.float32(scale))
-    np.testing.assert_allclose(np.asarray(found), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7)
+    statistics, ours, value = look(x, axis, quantizer, None if scale is None else jnp.float32(scale))
+    np.testing.assert_allclose(np.asarray(statistics), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7)
 
 
 def named(x: np.ndarray) -> dict[str, float]:
@@ -80,7 +80,7 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
     assert np.isnan(named(sick)["amax"])
 
 
-def test_a_layer_says_its_statistics_when_asked_and_zeros_when_not():
+def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
     recipe = linear_recipe("nvfp4", fast_bf16=True)
     x, w, g = (
         jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
@@ -88,27 +88,27 @@ def test_a_layer_says_its_statistics_when_asked_and_zeros_when_not():
 
     @partial(jax.jit, static_argnums=0)
     def layer(watched):
-        asked = replace(recipe, watched=watched)
-        y, pull = jax.vjp(lambda x, w, c: linear(asked, x, w, jnp.uint32(1), c), x, w, quiet_channel())
-        dx, dw, said = pull(g)
-        return (y, dx, dw), said.statistics
+        watching = replace(recipe, watched=watched)
+        y, pull = jax.vjp(lambda x, w, c: linear(watching, x, w, jnp.uint32(1), c), x, w, quiet_channel())
+        dx, dw, channel = pull(g)
+        return (y, dx, dw), channel.statistics
 
     products, silent = layer(False)
-    watched_products, said = layer(True)
+    watched_products, statistics = layer(True)
     jax.tree.map(np.testing.assert_array_equal, products, watched_products)
-    assert said.shape == (len(OPERANDS), len(STATISTICS))
+    assert statistics.shape == (len(OPERANDS), len(STATISTICS))
     assert not np.any(np.asarray(silent))
     for row, tensor, quantizer, axis in ((0, x, recipe.fprop_x, 1), (1, w, recipe.fprop_w, 0)):
-        np.testing.assert_allclose(np.asarray(said[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(statistics[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
     snr = STATISTICS.index("snr_db")
-    assert float(said[2, snr]) < float(look(g, 1, replace(recipe.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
+    assert float(statistics[2, snr]) < float(look(g, 1, replace(recipe.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
 
 
 def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
     recipe = linear_recipe("bf16", fast_bf16=True)
     x = jnp.ones((16, 16), jnp.bfloat16)
-    said = jax.vjp(lambda c: linear(recipe, x, x, jnp.uint32(0), c), quiet_channel())[1](x)[0].statistics
-    assert np.all(np.isnan(np.asarray(said)))
+    statistics = jax.vjp(lambda c: linear(recipe, x, x, jnp.uint32(0), c), quiet_channel())[1](x)[0].statistics
+    assert np.all(np.isnan(np.asarray(statistics)))
 
 
 def test_norm_of_a_gradient():

@@ -90,9 +90,9 @@ def test_switches_compose_on_any_block_scaled_recipe():
         ("fp8_current", {}, None),
     ],
 )
-def test_what_transformer_engine_has_not_is_said_with_the_reason(recipe, switches, reason):
-    found = not_te_parity(recipe, Switches(**switches))
-    assert found is None if reason is None else reason in found
+def test_what_transformer_engine_has_not_is_refused_with_the_reason(recipe, switches, reason):
+    refusal = not_te_parity(recipe, Switches(**switches))
+    assert refusal is None if reason is None else reason in refusal
 
 
 @pytest.mark.parametrize("recipe", ["f32", "bf16", "fp8_current", "fp8_delayed"])
@@ -117,7 +117,7 @@ def test_a_switch_that_cannot_be_is_refused(wrong):
         ("nvfp4", {"rht": False, "weight_scaling": "1d"}, "nvfp4+no_rht+weight_scaling=1d"),
     ],
 )
-def test_the_label_tells_the_judge_whether_rounding_is_stochastic(recipe, switches, name):
+def test_the_label_shows_the_judge_whether_rounding_is_stochastic(recipe, switches, name):
     assert label(recipe, Switches(**switches)) == name
     assert run_floor.rounds_stochastically(name) == rounds_stochastically(recipe, Switches(**switches))
 

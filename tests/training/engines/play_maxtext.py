@@ -23,15 +23,15 @@ def main() -> int:
         versions = {"python": "3.12.1", "jax": "0.12.0.1", "maxtext": os.environ.get("PLAY_VERSION", "0.2.5")}
         print(json.dumps([versions, "/maxtext/configs/base.yml"]))
         return 0
-    told = dict(argument.split("=", 1) for argument in sys.argv[4:])
-    checkpoints = Path(told["base_output_directory"]) / told["run_name"] / "checkpoints"
+    options = dict(argument.split("=", 1) for argument in sys.argv[4:])
+    checkpoints = Path(options["base_output_directory"]) / options["run_name"] / "checkpoints"
     if "NODE_RANK" in os.environ:
         print(*(f"{name}={os.environ[name]}" for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")), flush=True)
     if os.environ.get("PLAY_FAULT") == "is slow":
         for halves in range(16):
             print(f"has compiled for {halves / 2} s", flush=True)
             time.sleep(0.5)
-    if told["run_name"] == "step0":
+    if options["run_name"] == "step0":
         match os.environ.get("PLAY_FAULT"):
             case "no parameters":
                 return 0
@@ -42,19 +42,19 @@ def main() -> int:
                 time.sleep(3600)
         (checkpoints / "0" / "items").mkdir(parents=True, exist_ok=True)
         return 0
-    if told["run_name"] == "evaluation":
-        return evaluate(told, checkpoints)
+    if options["run_name"] == "evaluation":
+        return evaluate(options, checkpoints)
     first = max((int(each.name) + 1 for each in checkpoints.glob("*")), default=0)
-    assert "" not in told.values()  # MaxText reads it as null
-    assert "load_parameters_path" not in told or Path(told["load_parameters_path"]).exists()
-    return play(told, first, int(told["steps"]), checkpoints)
+    assert "" not in options.values()  # MaxText reads it as null
+    assert "load_parameters_path" not in options or Path(options["load_parameters_path"]).exists()
+    return play(options, first, int(options["steps"]), checkpoints)
 
 
-def evaluate(told: dict[str, str], checkpoints: Path) -> int:
+def evaluate(options: dict[str, str], checkpoints: Path) -> int:
     """Go on from the only checkpoint for a step, and evaluate: a record of each batch, then their summary."""
     (checkpoint,) = checkpoints.iterdir()
     step = int(checkpoint.name) + 1
-    assert (int(told["steps"]), int(told["eval_start_step"]), float(told["learning_rate"])) == (step + 1, step, 0.0)
+    assert (int(options["steps"]), int(options["eval_start_step"]), float(options["learning_rate"])) == (step + 1, step, 0.0)
     fault = os.environ.get("PLAY_FAULT")
     if fault == "evaluates nothing":
         return 0
@@ -63,8 +63,8 @@ def evaluate(told: dict[str, str], checkpoints: Path) -> int:
         time.sleep(3600)
     *batches, summary = evaluations()
     for number, record in enumerate(batches):
-        append(told["metrics_file"], record, number)
-    append(told["metrics_file"], json.dumps(json.loads(summary) | {"step": float(step)}), step)
+        append(options["metrics_file"], record, number)
+    append(options["metrics_file"], json.dumps(json.loads(summary) | {"step": float(step)}), step)
     return 0
 
 
@@ -72,25 +72,25 @@ def evaluations() -> list[str]:
     return [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:6]
 
 
-def play(told: dict[str, str], first: int, steps: int, checkpoints: Path) -> int:
-    metrics, period = told.get("metrics_file"), int(told["checkpoint_period"])
+def play(options: dict[str, str], first: int, steps: int, checkpoints: Path) -> int:
+    metrics, period = options.get("metrics_file"), int(options["checkpoint_period"])
     fault, _, at = os.environ.get("PLAY_FAULT", "").partition(":")
     records = {int(json.loads(line)["step"]): line for line in lines("maxtext_session.jsonl.gz")}
     for line in lines("maxtext_session.log.gz"):
-        found = STEP.search(line)
-        step = int(found[1]) if found else -1
+        match = STEP.search(line)
+        step = int(match[1]) if match else -1
         if step >= steps:
             break
         if step == int(at or -2):
             ended = go_wrong(fault, metrics, records[step])
             if ended is not None:
                 return ended
-        if found is None or step >= first:
+        if match is None or step >= first:
             print(line, flush=True)
-        if found is None or step < first:
+        if match is None or step < first:
             continue
         time.sleep(json.loads(records[step])["perf/step_time_seconds"] * float(os.environ.get("PLAY_SPEED", "0.01")))
-        if told.get("record_internal_nn_metrics") == "1":
+        if options.get("record_internal_nn_metrics") == "1":
             activations = {"activ_mean": 0.5, "activ_stdev": 2.0, "activ_fraction_zero": 0.25}
             seen = {f"{name}/layer_{layer:03d}": value + layer for name, value in activations.items() for layer in range(2)}
             records[step] = json.dumps(json.loads(records[step]) | seen)

@@ -25,12 +25,12 @@ def train(spec, environment, tmp_path):
 
     def run(recorded=0, silence_seconds=60.0, changed=spec, **play):
         place = maxtext.Place(folder=tmp_path / "run", resume_at_most=recorded, silence_seconds=silence_seconds)
-        told, notes = [], []
+        steps, notes = [], []
         try:
-            told.extend(maxtext.train(changed, place, environment=environment | play, note=notes.append))
+            steps.extend(maxtext.train(changed, place, environment=environment | play, note=notes.append))
         except (MaxTextError, DivergedError) as error:
-            return told, notes, error
-        return told, notes, None
+            return steps, notes, error
+        return steps, notes, None
 
     return run
 
@@ -50,17 +50,17 @@ def together(job):
     return next(job(devices=2, maxtext=options, candidates=(Arm(recipe="fp8_current"),)).runs())[1]
 
 
-def test_a_run_is_told_in_full_while_it_trains(train):
-    told, notes, error = train(PLAY_SPEED="0.05")
+def test_a_run_is_reported_in_full_while_it_trains(train):
+    steps, notes, error = train(PLAY_SPEED="0.05")
     assert error is None
     assert notes == []
-    assert [step.step for step in told] == list(range(85))
-    assert [step.lm_loss for step in told] == LOSSES
+    assert [step.step for step in steps] == list(range(85))
+    assert [step.lm_loss for step in steps] == LOSSES
 
 
 def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
-    told, _, error = train(PLAY_FAULT="evaluates:20", PLAY_SPEED="0.05")
-    steps = {step.step for step in told}
+    stats, _, error = train(PLAY_FAULT="evaluates:20", PLAY_SPEED="0.05")
+    steps = {step.step for step in stats}
     assert isinstance(error, MetricsGapError)
     assert "it was emptied" in str(error)
     lost = set(range(85)) - steps
@@ -83,11 +83,11 @@ def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
     ],
 )
 def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, transient):
-    told, _, error = train(PLAY_FAULT=fault)
+    steps, _, error = train(PLAY_FAULT=fault)
     assert error.code == code
     assert error.transient is transient
     assert re.search(message, str(error), re.DOTALL)
-    assert [step.lm_loss for step in told if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
+    assert [step.lm_loss for step in steps if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
 
 
 @pytest.mark.parametrize(
@@ -98,31 +98,31 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
         ("parameters hang", "MAXTEXT_HUNG", "wrote nothing for 2 s while it made the parameters of step 0 and was killed", True),
     ],
 )
-def test_parameters_of_step_0_that_are_not_made_are_told(train, fault, code, message, transient):
-    told, _, error = train(silence_seconds=2.0 if transient else 60.0, PLAY_FAULT=fault)
-    assert told == []
+def test_parameters_of_step_0_that_are_not_made_are_an_error(train, fault, code, message, transient):
+    steps, _, error = train(silence_seconds=2.0 if transient else 60.0, PLAY_FAULT=fault)
+    assert steps == []
     assert (error.code, error.transient) == (code, transient)
     assert message in str(error)
 
 
-def test_a_diverged_run_is_told_up_to_its_nan(train):
-    told, _, error = train(PLAY_FAULT="diverges:40")
+def test_a_diverged_run_is_reported_up_to_its_nan(train):
+    steps, _, error = train(PLAY_FAULT="diverges:40")
     assert (error.code, error.step) == ("DIVERGED", 40)
-    assert [step.lm_loss for step in told[:40]] == LOSSES[:40]
-    assert told[40].lm_loss != told[40].lm_loss
+    assert [step.lm_loss for step in steps[:40]] == LOSSES[:40]
+    assert steps[40].lm_loss != steps[40].lm_loss
 
 
 def test_a_hanging_process_is_killed_and_named(train):
-    told, _, error = train(silence_seconds=4.0, PLAY_FAULT="hangs:10")
-    assert len(told) == 10
+    steps, _, error = train(silence_seconds=4.0, PLAY_FAULT="hangs:10")
+    assert len(steps) == 10
     assert (error.code, error.transient) == ("MAXTEXT_HUNG", True)
     assert "after step 9 of 85 and was killed as hung" in str(error)
     assert "completed step: 9," in str(error)
 
 
-def test_a_hanging_evaluation_is_killed_and_the_training_stays_told(train, evaluated):
-    told, _, error = train(changed=evaluated, silence_seconds=5.0, PLAY_FAULT="evaluation hangs")
-    assert [step.lm_loss for step in told] == LOSSES
+def test_a_hanging_evaluation_is_killed_and_the_training_stays_reported(train, evaluated):
+    steps, _, error = train(changed=evaluated, silence_seconds=5.0, PLAY_FAULT="evaluation hangs")
+    assert [step.lm_loss for step in steps] == LOSSES
     assert (error.code, error.transient) == ("MAXTEXT_HUNG", False)
     assert "while it evaluated step 40 and was killed as hung" in str(error)
     assert "restored the checkpoint" in str(error)
@@ -139,9 +139,9 @@ def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(evalua
     assert heard == [40, 80]
 
 
-def test_of_several_processes_one_tells_and_the_others_take_part(together, environment, tmp_path):
-    told = [list(maxtext.train(together, _part(tmp_path, number), environment=environment)) for number in range(2)]
-    assert [len(steps) for steps in told] == [85, 0]
+def test_of_several_processes_one_reports_and_the_others_take_part(together, environment, tmp_path):
+    by_process = [list(maxtext.train(together, _part(tmp_path, number), environment=environment)) for number in range(2)]
+    assert [len(steps) for steps in by_process] == [85, 0]
     logs = [(tmp_path / name).read_text() for name in ("maxtext.log", "maxtext-1.log")]
     for number, log in enumerate(logs):
         assert f"JAX_COORDINATOR_IP=first JAX_COORDINATOR_PORT=8476 NNODES=2 NODE_RANK={number}" in log
@@ -175,18 +175,18 @@ def test_a_run_goes_on_after_the_newest_checkpoint_that_the_record_covers(train,
     checkpoints = tmp_path / "run" / "run" / "checkpoints"
     for step in (10, 20, 30):
         (checkpoints / str(step)).mkdir(parents=True)
-    told, _, error = train(recorded=25)
+    steps, _, error = train(recorded=25)
     assert error is None
-    assert [step.step for step in told] == list(range(21, 85))
+    assert [step.step for step in steps] == list(range(21, 85))
     assert sorted(each.name for each in checkpoints.iterdir()) == ["10", "20"]
 
 
 def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
     checkpoint = tmp_path / "run" / "run" / "checkpoints" / "10"
     checkpoint.mkdir(parents=True)
-    told, _, error = train(recorded=50, changed=replace(spec, data=Data(source="hf", path="c4")))
+    steps, _, error = train(recorded=50, changed=replace(spec, data=Data(source="hf", path="c4")))
     assert error is None
-    assert told[0].step == 0
+    assert steps[0].step == 0
     assert not checkpoint.exists()
 
 
@@ -206,8 +206,8 @@ def test_what_a_worker_registers_changes_with_its_maxtext(tmp_path):
     for name in ("maxtext-0.2.5", "jax-0.12.0.1", "requests-2.0"):
         (packages / f"{name}.dist-info").mkdir(parents=True)
     facts = trainer_facts({"PARITY_MAXTEXT_PYTHON": str(tmp_path / "bin" / "python")})
-    told = {name: value for name, value in facts.items() if name.startswith("version.maxtext-python.")}
-    assert told == {"version.maxtext-python.maxtext": "0.2.5", "version.maxtext-python.jax": "0.12.0.1"}
+    versions = {name: value for name, value in facts.items() if name.startswith("version.maxtext-python.")}
+    assert versions == {"version.maxtext-python.maxtext": "0.2.5", "version.maxtext-python.jax": "0.12.0.1"}
 
 
 def test_other_data_has_another_digest(spec, tmp_path):

@@ -16,28 +16,28 @@ def paths(tmp_path):
     return Paths(folder=tmp_path / "run")
 
 
-def told(spec, paths, environment=None):
+def settings_of(spec, paths, environment=None):
     arguments = maxtext_command.train_command(spec, "python", "base.yml", paths, environment or {})
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
 
 def test_the_command_says_what_the_run_is(spec, paths):
-    found = told(replace(spec, gradient_accumulation=2), paths, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
-    assert found["base_emb_dim"] == "96"
-    assert found["per_device_batch_size"] == "4.0"
-    assert found["gradient_accumulation_steps"] == "2"
-    assert int(int(found["steps"]) * float(found["warmup_steps_fraction"])) == spec.schedule.warmup_steps
-    assert (found["enable_dropout"], found["eval_interval"]) == ("False", "-1")
-    assert (found["hardware"], found["skip_jax_distributed_system"]) == ("cpu", "True")
-    assert found["load_parameters_path"] == str(paths.first_parameters)
-    assert found["jax_cache_dir"] == "/cache"
+    settings = settings_of(replace(spec, gradient_accumulation=2), paths, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
+    assert settings["base_emb_dim"] == "96"
+    assert settings["per_device_batch_size"] == "4.0"
+    assert settings["gradient_accumulation_steps"] == "2"
+    assert int(int(settings["steps"]) * float(settings["warmup_steps_fraction"])) == spec.schedule.warmup_steps
+    assert (settings["enable_dropout"], settings["eval_interval"]) == ("False", "-1")
+    assert (settings["hardware"], settings["skip_jax_distributed_system"]) == ("cpu", "True")
+    assert settings["load_parameters_path"] == str(paths.first_parameters)
+    assert settings["jax_cache_dir"] == "/cache"
 
 
 def test_a_model_by_name_brings_its_own_dimensions(spec, paths):
-    found = told(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), paths)
-    assert found["model_name"] == "llama3-8b"
-    assert "base_emb_dim" not in found
+    settings = settings_of(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), paths)
+    assert settings["model_name"] == "llama3-8b"
+    assert "base_emb_dim" not in settings
 
 
 @pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
@@ -50,7 +50,7 @@ def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
 def test_arms_differ_in_quantization_and_its_declared_consequences(job, paths):
     options = replace(job().maxtext, quantized_remat_policy="minimal_with_quantization")
     runs = [run for _, run in job(maxtext=options).runs() if run.replicate == 1]
-    bf16, fp8 = (told(run, paths) for run in runs)
+    bf16, fp8 = (settings_of(run, paths) for run in runs)
     differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
     assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
     assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
@@ -58,7 +58,7 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, paths):
 
 
 def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, paths):
-    one, other = (told(run, paths) for _, run in list(job().runs())[:2])
+    one, other = (settings_of(run, paths) for _, run in list(job().runs())[:2])
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"init_weights_seed", "learning_rate"}
     assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
@@ -75,7 +75,7 @@ def test_every_te_recipe_has_its_name(job, paths):
             maxtext=MaxTextOptions(),
             model=Model(preset="llama3-1b"),
         )
-        assert told(next(native.runs())[1], paths).get("quantization", "") == name
+        assert settings_of(next(native.runs())[1], paths).get("quantization", "") == name
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_every_te_recipe_has_its_name(job, paths):
         ({"engine": "emulated", "data": Data()}, "maxtext is 'set', expected nothing under engine emulated"),
     ],
 )
-def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
+def test_options_that_maxtext_has_not_are_refused(job, changes, message):
     def make():
         values = dict(changes)
         if "maxtext" in values:
@@ -112,9 +112,9 @@ def test_what_maxtext_can_not_be_told_is_refused(job, changes, message):
 def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
     options = MaxTextOptions(ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
-    found = maxtext_command.settings(run)
-    assert (found["ici_fsdp_parallelism"], found["ici_tensor_parallelism"], found["dcn_data_parallelism"]) == (4, 2, 1)
-    assert found["per_device_batch_size"] == 1.0
+    settings = maxtext_command.settings(run)
+    assert (settings["ici_fsdp_parallelism"], settings["ici_tensor_parallelism"], settings["dcn_data_parallelism"]) == (4, 2, 1)
+    assert settings["per_device_batch_size"] == 1.0
     for wrong in ({"ici_tensor_parallelism": 3}, {"ici_fsdp_parallelism": 4}, {"ici_data_parallelism": 0}, {"dcn_data_parallelism": -1}):
         with pytest.raises(SpecError, match="sizes whose product is devices = 8"):
             job(devices=8, maxtext=MaxTextOptions(**wrong))

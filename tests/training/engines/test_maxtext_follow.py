@@ -42,7 +42,7 @@ class Written:
         self.metrics.write_text("".join(evaluations[:5]))
 
     def look(self) -> list[int]:
-        return [told.step for told in self.follower.steps()]
+        return [stats.step for stats in self.follower.steps()]
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def written(tmp_path):
     return Written(tmp_path)
 
 
-def test_a_record_becomes_what_our_own_engine_tells(written):
+def test_a_record_becomes_what_our_own_engine_reports(written):
     written.step(0)
-    (told,) = written.follower.steps()
+    (stats,) = written.follower.steps()
     record = json.loads(RECORDS[0])
-    assert told.lm_loss == record["learning/lm_loss"] == 6.781802177429199
-    assert (told.grad_norm, told.clipped_grad_norm) == (record["learning/raw_grad_norm"], record["learning/grad_norm"])
-    assert (told.step_seconds, told.tokens) == (record["perf/step_time_seconds"], 1024)
-    assert told.tflops_per_device == record["perf/per_device_tflops_per_sec"]
-    assert math.isnan(told.update_norm)
-    assert math.isnan(told.data_wait_seconds)
-    assert told.layer_grad_norms == ()
+    assert stats.lm_loss == record["learning/lm_loss"] == 6.781802177429199
+    assert (stats.grad_norm, stats.clipped_grad_norm) == (record["learning/raw_grad_norm"], record["learning/grad_norm"])
+    assert (stats.step_seconds, stats.tokens) == (record["perf/step_time_seconds"], 1024)
+    assert stats.tflops_per_device == record["perf/per_device_tflops_per_sec"]
+    assert math.isnan(stats.update_norm)
+    assert math.isnan(stats.data_wait_seconds)
+    assert stats.layer_grad_norms == ()
 
 
 def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
@@ -77,15 +77,15 @@ def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(looks=st.sets(st.integers(0, 84)))
-def test_every_step_is_told_once_whenever_one_looks(tmp_path_factory, looks):
+def test_every_step_is_yielded_once_whenever_one_looks(tmp_path_factory, looks):
     written = Written(tmp_path_factory.mktemp("run"))
-    told = []
+    steps = []
     for step in range(85):
         written.step(step)
         if step in looks:
-            told += written.look()
-    told += written.look()
-    assert told == list(range(85))
+            steps += written.look()
+    steps += written.look()
+    assert steps == list(range(85))
     assert written.follower.gaps == []
     assert written.follower.proven()
 
@@ -132,13 +132,13 @@ def test_the_real_file_that_evaluations_emptied_misses_its_first_hundred_steps(t
     assert written.follower.gaps == [range(100)]
 
 
-def test_nan_is_data_and_its_step_is_told(tmp_path):
+def test_nan_is_data_and_its_step_is_yielded(tmp_path):
     written = Written(tmp_path)
     written.write(written.log, (DATA / "maxtext_nan_abort.log").read_text())
     written.write(written.metrics, (DATA / "maxtext_nan_abort.jsonl").read_text())
-    told = list(written.follower.steps())
-    assert [step.step for step in told] == [0, 1, 2]
-    assert math.isnan(told[-1].lm_loss)
+    steps = list(written.follower.steps())
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert math.isnan(steps[-1].lm_loss)
 
 
 def test_steps_that_the_log_alone_shows_at_the_end_are_unrecorded(written):

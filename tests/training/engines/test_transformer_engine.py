@@ -35,8 +35,8 @@ def products(linear, recipe, x, w, g, seed, channel):
 def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
     """y, dx, dw as float64 and the report of one linear layer."""
     channel = quiet_channel()._replace(scale=jnp.asarray(scale, jnp.float32))
-    y, dx, dw, told = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), jnp.uint32(seed), channel)
-    return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(told.report)
+    y, dx, dw, pulled = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), jnp.uint32(seed), channel)
+    return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(pulled.report)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_its_layer_computes_what_the_emulation_computes(name, switches, stubbed_
     with transformer_engine.kernels():
         native, report = layer(transformer_engine.linear, recipe, scale=scale)
     ours, expected = layer(emulated.linear, recipe, scale=scale)
-    for found, own in zip(native, ours, strict=True):
+    for product, own in zip(native, ours, strict=True):
         # Two roundings to bfloat16 on either side: TE's own CPU path rounds before and after the scales.
-        assert np.abs(found - own).max() <= 2.0**-7 * np.abs(own).max()
-        assert np.sqrt(np.mean((found - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
+        assert np.abs(product - own).max() <= 2.0**-7 * np.abs(own).max()
+        assert np.sqrt(np.mean((product - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
     if recipe.delayed:
-        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.delayed` makes the next scales
+        np.testing.assert_allclose(report, expected)  # the amaxes from which `training.arithmetic.delayed_scaling` makes the next scales
 
 
 def test_rounding_follows_the_seed_and_what_is_not_finite_is_counted(stubbed_te):
@@ -88,8 +88,8 @@ def test_the_recipe_is_made_from_the_operands_and_not_from_the_environment(stubb
     stubbed_te(100)
 
     def made(name, switches=NO_SWITCHES):
-        found = transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True))
-        return found.disable_rht, found.disable_stochastic_rounding, found.disable_2d_quantization
+        te_recipe = transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True))
+        return te_recipe.disable_rht, te_recipe.disable_stochastic_rounding, te_recipe.disable_2d_quantization
 
     assert made("nvfp4") == (False, False, False)
     assert made("nvfp4_no_rht") == (True, False, False)
@@ -156,12 +156,12 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
 
 
 @pytest.mark.parametrize(
-    ("sm", "recipe", "says"), [(89, "mxfp8", "9.9 or higher"), (90, "nvfp4", "10.0 or higher"), (80, "fp8_current", "8.9")]
+    ("sm", "recipe", "message"), [(89, "mxfp8", "9.9 or higher"), (90, "nvfp4", "10.0 or higher"), (80, "fp8_current", "8.9")]
 )
-def test_transformer_engines_own_test_of_a_recipe_is_asked(sm, recipe, says, stubbed_te):
+def test_transformer_engines_own_test_of_a_recipe_decides(sm, recipe, message, stubbed_te):
     ok, reason = stubbed_te(sm).can_run(recipe, {})
     assert not ok
-    assert says in reason
+    assert message in reason
 
 
 def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
@@ -173,7 +173,7 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"devices": 2}, "devices is 2, expected 1 under engine transformer_engine"),
         ({"schedule": Schedule(statistics_every=5)}, r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine"),
@@ -181,8 +181,8 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
         ({"candidates": (Arm(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
     ],
 )
-def test_what_it_can_not_do_is_refused_with_the_reason(changes, says):
-    with pytest.raises(SpecError, match=says):
+def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):
+    with pytest.raises(SpecError, match=message):
         replace(JOB, **changes)
     layered = replace(JOB, model=Model(n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True)
     assert layered.candidates[0].bf16_from_step == 5

@@ -18,9 +18,9 @@ from training.environment.distributed import ALONE, LauncherError, Processes, jo
     ],
 )
 def test_the_launchers_variables_say_it(environment, expected):
-    found = processes(environment)
-    assert found == expected
-    assert found.tells == (found.number == 0)
+    own = processes(environment)
+    assert own == expected
+    assert own.is_first == (own.number == 0)
 
 
 @pytest.mark.parametrize(("number", "count"), [("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")])

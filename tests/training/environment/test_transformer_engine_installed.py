@@ -14,7 +14,7 @@ from training.environment.transformer_engine_installed import can_run, driver, s
 def probe(monkeypatch):
     """A function that probes anew, with a version that is installed and an import that fails."""
 
-    def ask(version, error=None):
+    def probe_again(version, error=None):
         def refuse(_name):
             raise error
 
@@ -23,11 +23,11 @@ def probe(monkeypatch):
         monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
         return can_run("fp8_current", {})
 
-    return ask
+    return probe_again
 
 
 @pytest.mark.parametrize(
-    ("version", "error", "says"),
+    ("version", "error", "message"),
     [
         (None, None, "which is not installed on this worker"),
         ("2.3.0", None, "Transformer Engine 2.3.0 is installed, expected 2.20 or later"),
@@ -38,16 +38,16 @@ def probe(monkeypatch):
         ("2.21.0.dev0+abc", AssertionError("version mismatch"), "AssertionError: version mismatch"),
     ],
 )
-def test_a_transformer_engine_that_does_not_start_is_a_reason(version, error, says, probe):
+def test_a_transformer_engine_that_does_not_start_is_a_reason(version, error, message, probe):
     ok, reason = probe(version, error)
     assert not ok
-    assert says in reason
+    assert message in reason
     with pytest.raises(ImportError), transformer_engine.kernels():
         pass
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformer_engine_jax") is not None, reason="this machine has the compiled part")
-def test_its_python_code_without_its_compiled_part_is_told_as_such(monkeypatch):
+def test_its_python_code_without_its_compiled_part_is_reported_as_such(monkeypatch):
     monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
     ok, reason = can_run("nvfp4", {})
     assert not ok

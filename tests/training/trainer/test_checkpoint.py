@@ -37,8 +37,8 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
 from test_checkpoint import SPEC, corpus
-from training.checkpoint import Checkpointing
-from training.loop import train
+from training.trainer.checkpoint import Checkpointing
+from training.trainer.loop import train
 recipe, folder, recorded, pause = sys.argv[2:]
 plan = Checkpointing(folder=Path(folder), every_seconds=None, every_steps=3, resume_at_most=int(recorded))
 for step in train(replace(SPEC, recipe=recipe), corpus(), checkpointing=plan):
@@ -54,7 +54,7 @@ def corpus() -> Corpus:
     return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
 
 
-def said(step) -> list[str]:
+def lines_of(step) -> list[str]:
     return [str(step.step), step.loss.hex(), step.param_norm.hex()]
 
 
@@ -89,7 +89,7 @@ def programs(tmp_path):
 
 @pytest.mark.parametrize(("recipe", "kills"), [("fp8_delayed", 1), ("nvfp4", 2)])
 def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills, programs, tmp_path):
-    uninterrupted = [said(step) for step in train(replace(SPEC, recipe=recipe), corpus())]
+    uninterrupted = [lines_of(step) for step in train(replace(SPEC, recipe=recipe), corpus())]
     recorded: list[list[str]] = []
     starts = []
     for kill_after in (*np.random.default_rng(kills).integers(10, 30, kills), None):

@@ -67,11 +67,11 @@ def test_gradient_norms_by_layer_are_those_of_their_matrices(steps):
     """The layers' norms and what is left of the whole: embedding and gains."""
     names = layer_names(SPEC.model.n_layers)
     assert names == tuple(f"0.{projection}" for projection in PROJECTIONS)
-    for told in steps:
-        assert len(told.layer_grad_norms) == len(names)
-        assert min(told.layer_grad_norms) > 0
-        assert 0 < sum(norm**2 for norm in told.layer_grad_norms) < told.grad_norm**2
-        assert told.layers is None
+    for stats in steps:
+        assert len(stats.layer_grad_norms) == len(names)
+        assert min(stats.layer_grad_norms) > 0
+        assert 0 < sum(norm**2 for norm in stats.layer_grad_norms) < stats.grad_norm**2
+        assert stats.layers is None
 
 
 def test_layers_are_watched_when_it_is_due_and_no_bit_moves(steps):
@@ -169,7 +169,7 @@ def test_a_run_is_cancelled_by_not_pulling():
 def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     sick = model.initial_parameters(SPEC.model, 0, 0)
     sick["blocks"][0]["gate"][0, :3] = np.nan
-    monkeypatch.setattr(model, "initial_parameters", lambda *_: sick)
+    monkeypatch.setattr(run, "initial_parameters", lambda *_: sick)
     steps = train(SPEC, CORPUS)
     first = next(steps)
     assert math.isnan(first.loss)
@@ -196,10 +196,10 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
 
 
 def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
-    found = []
+    analyses = []
 
     def measured(*arguments):
-        found.append(block.lower(*arguments).compile().memory_analysis())
+        analyses.append(block.lower(*arguments).compile().memory_analysis())
         raise MemoryError
 
     block = step.block
@@ -208,7 +208,7 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
     spec = replace(SPEC, model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
     with pytest.raises(OutOfMemoryError):
         next(train(spec, CORPUS))
-    taken = found[0].temp_size_in_bytes + found[0].argument_size_in_bytes
+    taken = analyses[0].temp_size_in_bytes + analyses[0].argument_size_in_bytes
     assert taken / 6 < loop._least_bytes(spec) < taken
 
 

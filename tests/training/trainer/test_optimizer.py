@@ -45,8 +45,8 @@ def test_three_steps_equal_the_plain_formula():
         moved = np.sqrt(sum(np.sum((plain[name] - before[name]) ** 2) for name in plain))
         size = np.sqrt(sum(np.sum(plain[name] ** 2) for name in plain))
         expected = (rate, norm, min(norm, 0.5), size, moved)
-        found = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
-        np.testing.assert_allclose([float(value) for value in found], expected, rtol=1e-4)
+        values = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
+        np.testing.assert_allclose([float(value) for value in values], expected, rtol=1e-4)
 
 
 def test_a_zero_gradient_is_no_division_by_zero():

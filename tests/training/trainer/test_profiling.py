@@ -68,10 +68,10 @@ def test_a_real_trace_of_some_steps(tmp_path, monkeypatch):
             yield replace(STEP, step=number)
 
     heard = []
-    told = list(
+    stats = list(
         profiled(steps(), Tracing(folder=tmp_path / "profile", first=2, steps=3), lambda step, values: heard.append((step, values)))
     )
-    assert [step.step for step in told] == list(range(6))
+    assert [step.step for step in stats] == list(range(6))
     assert [step for step, _ in heard] == [4, 5]
     values = heard[0][1]
     assert set(values) == set(COLUMNS)

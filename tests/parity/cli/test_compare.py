@@ -1,0 +1,190 @@
+"""`parity compare`: verdicts, exit codes, options, and one line for bad usage."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.cli.exits import EXIT_CODES
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(("cand", "code", "word"), [("mxfp8", 0, "PASS"), ("nvfp4", 1, "FAIL"), ("edge", 3, "INCONCLUSIVE")])
+def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict[str, str], run: Run) -> None:
+    left, out, err = run("compare", files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500")
+    assert left == code
+    assert word in out.splitlines()[0]
+    assert err.count("\n") == ("recipe of arm nvfp4 is not stated" in err) == (cand == "nvfp4")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_worst_of_several_verdicts(files: dict[str, str], run: Run) -> None:
+    common = ("--planned-steps", "1500", "--json")
+    assert run("compare", files["fp8"], files["mxfp8"], files["edge"], *common)[0] == EXIT_CODES["inconclusive"]
+    code, out, _ = run("compare", files["fp8"], files["mxfp8"], files["nvfp4"], files["edge"], *common)
+    assert code == EXIT_CODES["fail"]
+    assert [(entry["candidate"]["name"], entry["verdict"]) for entry in json.loads(out)["verdicts"]] == [
+        ("mxfp8", "pass"),
+        ("nvfp4", "fail"),
+        ("edge", "inconclusive"),
+    ]
+
+
+def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
+    code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--json")
+    assert code == EXIT_CODES["inconclusive"]
+    assert json.loads(out)["verdicts"][0]["codes"][0] == "PLAN_UNKNOWN"
+    assert run("compare", files["fp8"], files["mxfp8"], "--assume-complete")[0] == 0
+
+
+def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> None:
+    code, out, _ = run(
+        "compare", f"FP8={files['fp8']}", f"NVFP4={files['mxfp8']}", "--baseline-run", files["fp8_again"],
+        "--candidate-run", f"NVFP4={files['edge']}",
+        "--control", files["nvfp4"], "--recipe", "NVFP4=nvfp4", "--planned-steps", "1500", "--layer-policy", "mlp_only", "--json",
+    )  # fmt: skip
+    (entry,) = json.loads(out)["verdicts"]
+    assert code == EXIT_CODES["inconclusive"]
+    assert (entry["baseline"]["name"], entry["baseline"]["runs"], entry["candidate"]["runs"]) == ("FP8", 2, 2)
+    assert entry["tau"]["controls_used"] == 1
+    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for stochastic rounding")
+    assert entry["layer_policy"] == "mlp_only"
+
+
+def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    paths = []
+    for folder, source in (("a", "fp8"), ("b", "mxfp8")):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "metrics.csv"
+        path.write_text(Path(files[source]).read_text())
+        paths.append(str(path))
+    _, out, _ = run("compare", *paths, "--json")
+    entry = json.loads(out)["verdicts"][0]
+    assert (entry["baseline"]["name"], entry["candidate"]["name"]) == ("a/metrics", "b/metrics")
+
+
+def test_a_policy_file_and_flags_over_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    policy = tmp_path / "parity.yaml"
+    policy.write_text("job: {anything: 1}\ncriteria: {profile: fp8-grade, confidence: 0.9}\n")
+    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--json", "--criteria", str(policy))
+    entry = json.loads(run("compare", *common)[1])["verdicts"][0]
+    assert (entry["profile"], entry["gap"]["confidence"]) == ("fp8-grade", 0.9)
+    entry = json.loads(run("compare", *common, "--margin", "2%")[1])["verdicts"][0]
+    assert (entry["profile"], entry["margin"]["rel"], entry["gap"]["confidence"]) == ("custom", pytest.approx(0.02), 0.9)
+
+
+def test_the_default_profile_is_nvfp4(files: dict[str, str], run: Run) -> None:
+    entry = json.loads(run("compare", files["fp8"], files["mxfp8"], "--json")[1])["verdicts"][0]
+    assert entry["profile"] == "nvfp4"
+
+
+BAD = {
+    "one arm": (("{fp8}",), "only one arm"),
+    "no arm": ((), "Missing argument"),
+    "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
+    "a folder": (("{fp8}", "{folder}"), "is a directory"),
+    "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "criteria.margin: 'tiny'"),
+    "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
+    "option": (("{fp8}", "{mxfp8}", "--nope"), "No such option"),
+    "plan": (("{fp8}", "{mxfp8}", "--planned-steps", "0"), "--planned-steps"),
+    "column": (("{fp8}", "{mxfp8}", "--column", "loss"), "expected NAME=VALUE"),
+    "unknown column": (("{fp8}", "{mxfp8}", "--column", "loss=ce"), "no column 'ce' for loss"),
+    "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "there is no arm 'x'"),
+    "candidate run": (("{fp8}", "{mxfp8}", "--candidate-run", "file.csv"), "expected NAME=FILE"),
+    "context": (("{fp8}", "{mxfp8}", "--context", "fp8=x"), "expected NAME:KEY=VALUE"),
+    "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "there is no arm 'x'"),
+    "stdin twice": (("-", "-"), "stdin can be read only once"),
+    "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
+    "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: can't be read"),
+    "policy broken": (("{fp8}", "{mxfp8}", "--criteria", "{broken}"), "no YAML"),
+    "policy empty": (("{fp8}", "{mxfp8}", "--criteria", "{empty}"), "no `criteria:` mapping"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_usage_is_one_line_and_exit_code_2(case: str, tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    (tmp_path / "broken.yaml").write_text("criteria: {margin: [")
+    (tmp_path / "empty.yaml").write_text("job: 1\n")
+    places = {**files, "folder": str(tmp_path), "broken": str(tmp_path / "broken.yaml"), "empty": str(tmp_path / "empty.yaml")}
+    arguments, message = BAD[case]
+    code, out, err = run("compare", *(argument.format(**places) for argument in arguments))
+    assert code == EXIT_CODES["usage"]
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
+    env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1"}
+    process = subprocess.run(
+        [sys.executable, "-m", "parity.cli.main", "compare", files["fp8"], "-", "--margin", "1%", "--planned-steps", "1500"],
+        input=Path(files["mxfp8"]).read_bytes(),
+        capture_output=True,
+        env=env,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert b"\x1b[3" not in process.stdout
+    assert b"stdin is within 1.0 %" in process.stdout
+
+
+def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], run: Run) -> None:
+    code, out, err = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--figure", "out.txt")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected a name ending in .png" in err
+
+
+def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    timed = []
+    for name, seconds in (("fp8", 1.5), ("mxfp8", 1.0)):
+        lines = Path(files[name]).read_text().splitlines()
+        path = tmp_path / f"{name}.csv"
+        path.write_text("step,loss,step_seconds\n" + "".join(f"{line},{seconds + 0.001 * (i % 7)}\n" for i, line in enumerate(lines[1:])))
+        timed.append(str(path))
+    common = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000")
+    code, out, _ = run("compare", *common, "--hour-price", "2", "--devices", "4", "--json")
+    (entry,) = json.loads(out)["verdicts"]
+    assert code == 0
+    assert entry["worth"]["saved_hours"] == pytest.approx(1000 * (1 - 1 / entry["net_speedup"]["value"]))
+    assert entry["worth"]["check_hours"] == pytest.approx(4 * entry["throughput"]["run_hours"])
+    assert "worth: mxfp8 saves" in run("compare", *common)[1]
+    assert run("compare", *common, "--devices", "0")[0] == 2
+
+
+@pytest.mark.parametrize("key", ["engine", "device_class", "data_digest"])
+def test_arms_on_other_grounds_do_not_pass(key: str, files: dict[str, str], run: Run) -> None:
+    common = (f"a={files['fp8']}", f"b={files['mxfp8']}", "--planned-steps", "1500", "--json", "--context", f"a:{key}=x")
+    code, out, _ = run("compare", *common, "--context", f"b:{key}=y")
+    assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "CONFOUNDED")
+    assert run("compare", *common, "--context", f"b:{key}=x")[0] == 0
+
+
+def test_runs_of_several_seeds_are_paired_gaps(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    rng, t = np.random.default_rng(5), np.arange(1500)
+    other = 1.38 + 3.5 * np.exp(-t / 80) + rng.normal(0, 0.06, 1500)  # another data order
+    for name in ("base", "cand"):
+        noisy = other + rng.normal(0, 0.01, 1500)
+        (tmp_path / name).write_text("step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(noisy)))
+    runs = ("--baseline-run", str(tmp_path / "base"), "--candidate-run", f"b={tmp_path / 'cand'}", "--planned-steps", "1500", "--json")
+    arms = (f"a={files['fp8']}", f"b={files['mxfp8']}")
+    assert json.loads(run("compare", *arms, *runs)[1])["verdicts"][0]["codes"][0] == "DATA_ORDER_MISMATCH"
+    code, out, _ = run("compare", *arms, *runs, "--seeds", "0,1")
+    entry = json.loads(out)["verdicts"][0]
+    assert (code, entry["se_parts"]["seeds"]) == (0, 2)
+    for wrong, message in (("0", "names 1, a has 2 runs"), ("0,x", "expected whole numbers")):
+        code, _, err = run("compare", *arms, *runs, "--seeds", wrong)
+        assert (code, message in err) == (2, True)
+
+
+def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "fig.svg"
+    assert run("compare", files["fp8"], files["mxfp8"], f"a/b={files['edge']}", "--planned-steps", "1500", "--figure", str(out))[0] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig-a_b.svg", "fig-mxfp8.svg"]

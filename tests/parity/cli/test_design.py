@@ -1,0 +1,50 @@
+"""`parity calibrate` and `parity plan`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parity.cli.exits import EXIT_CODES
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_calibrate(data: Path, run: Run) -> None:
+    code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--json")
+    calibration = json.loads(out)
+    assert code == 0
+    assert set(calibration) >= {"runs", "tau", "margins", "covers_zero", "naive_rejects", "injected"}
+    assert set(calibration["tau"]) >= {"value", "lo", "hi"}
+    assert set(calibration["margins"][0]) == {"margin_rel", "pass", "inconclusive", "fail"}
+    code, out, _ = run("calibrate", *(f"{data / 'nanogpt_reruns.npz'}:rerun{i}" for i in range(2)), "--margin", "1%")
+    assert code == 0
+    assert "2 runs, 2 ordered pairs" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("calibrate", "{data}/nanogpt_reruns.npz:rerun1"), "expected at least 2 reruns"),
+        (("calibrate", "{data}/nanogpt_reruns.npz", "--margin", "0.1"), "relative margins"),
+        (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
+        (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
+        (("plan", "--level", "3"), "Missing option"),
+    ],
+)
+def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Path, run: Run) -> None:
+    code, out, err = run(*(argument.format(data=data) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_plan(run: Run) -> None:
+    common = ("plan", "--level", "3.9", "--planned-steps", "10000", "--candidate-recipe", "nvfp4", "--step-seconds", "2", "--devices", "8")
+    code, out, _ = run(*common)
+    assert code == EXIT_CODES["inconclusive"]
+    assert "passes only below a gap of 0.0070 nats" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+    code, out, _ = run(*common, "--candidate-runs", "5", "--baseline-runs", "2", "--json")
+    assert (code, json.loads(out)["decides"]) == (0, True)

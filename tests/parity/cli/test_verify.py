@@ -1,0 +1,56 @@
+"""`parity verify`: a bundle gives the verdict that it states, or one line that says what is wrong."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parity.version import JUDGE_VERSION
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_bundle_verify_and_junit(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    bundle, junit = str(tmp_path / "out.zip"), tmp_path / "out.xml"
+    assert run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--bundle", bundle, "--junit", str(junit))[0] == 1
+    assert "<failure" in junit.read_text()
+    code, out, _ = run("verify", bundle)
+    assert (code, out.startswith("identical")) == (0, True)
+    Path(bundle).write_bytes(b"nothing")
+    code, out, err = run("verify", bundle)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert run("compare", files["fp8"], files["nvfp4"], "--bundle", "/nowhere/out.zip")[0] == 2
+
+
+@pytest.fixture
+def of_judge(tmp_path: Path, files: dict[str, str], run: Run) -> Callable[[object], str]:
+    """A bundle whose manifest names another version of the judge."""
+
+    def made(version: object) -> str:
+        bundle = tmp_path / "out.zip"
+        run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--bundle", str(bundle))
+        with zipfile.ZipFile(bundle) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        members["manifest.json"] = json.dumps(json.loads(members["manifest.json"]) | {"engine_version": version}).encode()
+        with zipfile.ZipFile(bundle, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+        return str(bundle)
+
+    return made
+
+
+@pytest.mark.parametrize("version", ["0.0.9", "99", None, ["0.1.0"]])
+def test_a_bundle_of_another_judge_has_an_exit_code_of_its_own(version: object, of_judge: Callable[[object], str], run: Run) -> None:
+    code, out, err = run("verify", of_judge(version))
+    assert (code, err) == (6, "")
+    assert f"made by judge {version}" in out
+    assert f"this is judge {JUDGE_VERSION}" in out
+    assert "recorded as fail, today fail (GAP_EXCEEDS_MARGIN" in out
+
+
+def test_a_bundle_made_before_verifies(data: Path, run: Run) -> None:
+    code, out, _ = run("verify", str(data / "judge-0.1.0.zip"))
+    assert (code, out.startswith("identical")) == (0, True)
