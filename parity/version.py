@@ -1,6 +1,6 @@
 """Two versions: the package's, and the judge's, which stands in every verdict and in every bundle."""
 
-ENGINE_VERSION = "0.1.0"
+VERSION = "0.1.0"
 """The package, as in pyproject.toml."""
 
 JUDGE_VERSION = "0.1.0"

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 from server import logs, pages
 from server.database.sessions import Database
 from server.queue import Doorbell, broker
@@ -58,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="parity",
         summary="Convergence-parity validation for low-precision LLM training",
-        version=ENGINE_VERSION,
+        version=VERSION,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,

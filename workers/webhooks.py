@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx2
 
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 from server.database.clock import time_text
 from server.database.sessions import Database
 from server.database.tables import Job, WebhookDelivery
@@ -140,7 +140,7 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
     headers = {
         "Host": url.netloc.decode("ascii"),
         "Content-Type": "application/json",
-        "User-Agent": f"parity/{ENGINE_VERSION}",
+        "User-Agent": f"parity/{VERSION}",
         "webhook-id": parcel.id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature(parcel.secret, parcel.id, timestamp, parcel.body),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parity.canonical_json import plain
+from parity.canonical_json import json_value
 from parity.cli.exits import exit_code
 from parity.cli.inputs import (
     ArmOptions,
@@ -178,4 +178,4 @@ def _with_worth(documents: Sequence[VerdictDocument], hours: float, price: float
         full = FullRun(device_hours=hours, price=price, check_devices=devices)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return [{**document, "worth": plain(worth(document, full))} for document in documents]
+    return [{**document, "worth": json_value(worth(document, full))} for document in documents]

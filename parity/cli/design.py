@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from parity.canonical_json import canonical_json, plain
+from parity.canonical_json import canonical_json, json_value
 from parity.cli.exits import EXIT_CODES
 from parity.cli.inputs import PolicyOptions, load_criteria, pairs
 from parity.cli.output import UsageError
@@ -18,7 +18,7 @@ from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
 from parity.judging.criteria import parse_margin
 from parity.readers import read_runs
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION
 from parity.wording import percent
 
 CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
@@ -46,7 +46,7 @@ def calibrate_runs(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
-        sys.stdout.write(canonical_json({"schema": CALIBRATION_SCHEMA, "engine_version": ENGINE_VERSION, **plain(calibration)}))
+        sys.stdout.write(canonical_json({"schema": CALIBRATION_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(calibration)}))
     else:
         Console(width=80, highlight=False).print(_calibration_text(calibration))
     return EXIT_CODES["pass"]
@@ -87,7 +87,7 @@ def plan_design(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
-        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": ENGINE_VERSION, **plain(outlook)}))
+        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(outlook)}))
     else:
         Console(width=80, highlight=False).print(_plan_text(outlook))
     return EXIT_CODES["pass"] if outlook.decides else EXIT_CODES["inconclusive"]

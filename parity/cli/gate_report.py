@@ -20,7 +20,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.states import WORST_FIRST
 from parity.report.junit import render_junit
 from parity.report.text import escaped, headline, markdown_sections
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION, VERSION
 
 SCHEMA = "parity.gate/1"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
@@ -121,7 +121,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     code, note = leaves_with(outcome, policy)
     return {
         "schema": SCHEMA,
-        "engine_version": ENGINE_VERSION,
+        "engine_version": JUDGE_VERSION,
         "result": outcome.result,
         "exit_code": code,
         "note": note,
@@ -149,7 +149,7 @@ def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) 
     facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
     first = f"### parity: {outcome.result}\n\n{' · '.join(fact for fact in facts if fact)}"
     rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts)
-    last = f"parity {ENGINE_VERSION}\n"
+    last = f"parity {VERSION}\n"
     kept, left_out = [first], 0
     for section in rest:
         if fits("\n\n".join([*kept, section, _left_out(len(rest)), last])):

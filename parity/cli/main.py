@@ -20,7 +20,7 @@ from parity.judging.evidence import EvidenceError
 from parity.judging.secondary.evaluations import EvaluationError
 from parity.readers import ReadError
 from parity.report.figures import FigureError
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 
 app = typer.Typer(
     name="parity",
@@ -76,7 +76,7 @@ def _complain(message: str) -> None:
 def root(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the engine's version.")] = False) -> None:
     """Is a training recipe as good as its baseline for your model?"""
     if version:
-        print(f"parity {ENGINE_VERSION}")
+        print(f"parity {VERSION}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -6,7 +6,7 @@ and the reasons say why.
 
 from typing import Any
 
-from parity.canonical_json import plain
+from parity.canonical_json import json_value
 from parity.judging.advice import Advice
 from parity.judging.arms import Arm
 from parity.judging.curve import Curve
@@ -33,7 +33,7 @@ def verdict_document(
     layer_policy: str | None,
 ) -> VerdictDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
-    document: VerdictDocument = plain(
+    document: VerdictDocument = json_value(
         {
             "schema": VERDICT_SCHEMA,
             "engine_version": JUDGE_VERSION,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.canonical_json import canonical_json, plain
+from parity.canonical_json import canonical_json, json_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
@@ -141,7 +141,7 @@ def verify(path: str) -> Verification:
         judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
         raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error}){judges}") from None
     if made_by == JUDGE_VERSION:
-        differences = tuple(compare_documents(recorded, plain(today), "verdicts"))
+        differences = tuple(compare_documents(recorded, json_value(today), "verdicts"))
     elif candidates != [document["candidate"]["name"] for document in today]:
         differences = (f"verdicts: those of {', '.join(candidates)} are in the bundle, expected one for each candidate of the manifest",)
     return Verification(made_by=made_by, differences=differences, recorded=tuple(recorded), today=tuple(today))

@@ -16,7 +16,7 @@ from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.report.gap_chart import BinnedGap, binned_gap
 from parity.report.text import MARKS, headline, judged_gap
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 from parity.wording import percent, signed
 
 BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
@@ -74,7 +74,7 @@ def _frame(figure: Any, document: VerdictDocument) -> float:
     figure.text(0.03, 0.985, f"{MARKS[document['verdict']]} {word}", fontsize=12, fontweight="bold", ha="left", va="top")
     figure.text(0.03, 0.962, lines, fontsize=SMALL, ha="left", va="top")
     digest = document["inputs"]["sha256_aligned"][:16]
-    figure.text(0.03, 0.01, f"parity {ENGINE_VERSION}, aligned series sha256 {digest}...", fontsize=TINY, ha="left", va="bottom")
+    figure.text(0.03, 0.01, f"parity {VERSION}, aligned series sha256 {digest}...", fontsize=TINY, ha="left", va="bottom")
     return 0.945 - 0.016 * (lines.count("\n") + 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.report.text import MARKS, SUMMARY, facts, headline, summary_row
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -48,9 +48,7 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
         parts += [f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>", _inline(figures[name]), _reasons(document)]
     for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
         parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")
-    parts.append(
-        f'<p>parity {ENGINE_VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>'
-    )
+    parts.append(f'<p>parity {VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>')
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

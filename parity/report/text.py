@@ -25,7 +25,7 @@ from parity.judging.document_types import (
 )
 from parity.judging.reasons import BY_CODE
 from parity.judging.spikes import ONE_SIDED_ALPHA
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION, VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, sentence_decimals, signed
 
 REPORT_SCHEMA = "parity.report/1"
@@ -319,7 +319,7 @@ def _margin_fact(document: VerdictDocument) -> str:
 
 def render_markdown(documents: Sequence[VerdictDocument]) -> str:
     """Headlines, a table, and details folded away; fit for a pull-request comment."""
-    return "\n\n".join([*markdown_sections(documents), f"parity {ENGINE_VERSION}\n"])
+    return "\n\n".join([*markdown_sections(documents), f"parity {VERSION}\n"])
 
 
 def markdown_sections(documents: Sequence[VerdictDocument]) -> list[str]:
@@ -350,4 +350,4 @@ def escaped(text: str) -> str:
 
 def render_json(documents: Sequence[VerdictDocument]) -> str:
     """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts."""
-    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": ENGINE_VERSION, "verdicts": list(documents)})
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)})

@@ -20,7 +20,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.states import worst
 from parity.report.figures import draw_figure
 from parity.report.text import MARKS
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 from parity.wording import signed
 from server.database.lookup import find_job
 from server.database.tables import Job, Verdict, is_id
@@ -44,7 +44,7 @@ def figure(session: Session, settings: Settings, job: Job, candidate: str | None
         there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
         raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
     verdict = next(row for row in job.verdicts if row.candidate == name)
-    path = settings.state_dir / "figures" / f"{verdict.id}-{ENGINE_VERSION}.{kind}"
+    path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.{kind}"
     if not path.exists():
         _draw(session, job, verdict, documents[name], path)
     return path.read_bytes()

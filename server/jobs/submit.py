@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity import Criteria
-from parity.version import ENGINE_VERSION
+from parity.version import JUDGE_VERSION
 from server.database import events, tables
 from server.database.lookup import find_job
 from server.database.tables import Arm, IdempotencyKey, Job, Run
@@ -87,7 +87,7 @@ def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBa
     inputs: dict[str, Any] = {
         "spec": dataclasses.asdict(spec),
         "criteria": criteria.document(),
-        "judge": ENGINE_VERSION,
+        "judge": JUDGE_VERSION,
         "revision": revision,
     }
     if named is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 from server.database.lookup import find_job
 from server.documents.images import Badge, Kind, badge, figure
 from server.web.auth import requires
@@ -34,7 +34,7 @@ def verdict_figure(
     """The one-page figure of a verdict: losses, gap with its band and the margin, noises. Drawn once, then kept."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "figure", ENGINE_VERSION, kind, candidate) if job.verdicts else None
+        tag = entity_tag(job, "figure", VERSION, kind, candidate) if job.verdicts else None
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         return Response(figure(session, context.settings, job, candidate, kind), media_type=_TYPES[kind], headers=tagged(tag))

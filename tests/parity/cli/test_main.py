@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parity.cli.exits import EXIT_CODES
-from parity.version import ENGINE_VERSION
+from parity.version import VERSION
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -24,11 +24,11 @@ def test_help_names_defaults_and_exit_codes(run: Run) -> None:
 
 
 def test_version_and_bare_call(run: Run) -> None:
-    assert run("--version")[1] == f"parity {ENGINE_VERSION}\n"
+    assert run("--version")[1] == f"parity {VERSION}\n"
     code, out, _ = run()
     assert code == EXIT_CODES["usage"]
     assert "compare" in out
 
 
 def test_the_engines_version_is_the_packages() -> None:
-    assert f'version = "{ENGINE_VERSION}"' in (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()
