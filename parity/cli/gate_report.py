@@ -18,8 +18,9 @@ from parity.cli.gate_policy import GatePolicy
 from parity.cli.output import UsageError
 from parity.judging.document_types import VerdictDocument
 from parity.judging.states import WORST_FIRST
+from parity.report.headline import headline
 from parity.report.junit import render_junit
-from parity.report.text import escaped, headline, markdown_sections
+from parity.report.markdown import escaped, markdown_sections
 from parity.version import JUDGE_VERSION, VERSION
 
 SCHEMA = "parity.gate/1"

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from parity.judging.document_types import VerdictDocument
-from parity.report.text import render_json, render_markdown, render_text
+from parity.report.markdown import render_markdown
+from parity.report.text import render_json, render_text
 
 WIDTH = 80
 

@@ -9,7 +9,8 @@ from typing import Any, TypedDict
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
-from parity.report.text import MARKS, SUMMARY, facts, headline, summary_row
+from parity.report.facts import SUMMARY, facts, summary_row
+from parity.report.headline import MARKS, headline
 from parity.version import VERSION
 
 _STYLE = """

@@ -14,7 +14,8 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE, table
 from parity.judging.states import FAIL, State
 from parity.judging.warnings import WARNING_CODES
-from parity.report.text import headline, reused_notes
+from parity.report.facts import reused_notes
+from parity.report.headline import headline
 
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != BESIDE_THE_LOSS)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
 from parity.judging.window import LEARNING_RATE
-from parity.report.text import REUSED
+from parity.report.facts import REUSED
 from server.database import store
 from server.database.tables import Arm, Run
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from parity.judging.document_types import VerdictDocument
 from parity.judging.states import worst
 from parity.report.figures import draw_figure
-from parity.report.text import MARKS
+from parity.report.headline import MARKS
 from parity.version import VERSION
 from parity.wording import signed
 from server.database.lookup import find_job

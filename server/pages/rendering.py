@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.templating import Jinja2Templates
 
-from parity.report.text import headline
+from parity.report.headline import headline
 from server.errors import ForbiddenError, UnauthorizedError
 from server.pages import filters
 from server.web import auth

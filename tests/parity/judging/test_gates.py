@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
-from parity.report.text import headline
+from parity.report.headline import headline
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

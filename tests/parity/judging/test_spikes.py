@@ -117,7 +117,7 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
 
 def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
     from parity import curve_from_arrays
-    from parity.report.text import render_markdown
+    from parity.report.markdown import render_markdown
 
     cand = make_run(seed=2)
     loss = cand.loss.copy()

@@ -11,8 +11,8 @@ from parity.judging.criteria import GATES, criteria_from_mapping
 from parity.judging.decision import CheckName
 from parity.judging.reasons import table
 from parity.judging.secondary.evaluations import TaskResult
+from parity.report.facts import REUSED
 from parity.report.junit import CHECKS, render_junit
-from parity.report.text import REUSED
 
 MakeRun = Callable[..., Curve]
 

@@ -6,7 +6,9 @@ import pytest
 from rich.console import Console
 
 from parity import Criteria, Curve, Verdict, curve_from_arrays
-from parity.report.text import headline, render_json, render_markdown, render_text
+from parity.report.headline import headline
+from parity.report.markdown import render_markdown
+from parity.report.text import render_json, render_text
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

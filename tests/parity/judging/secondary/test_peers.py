@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays, judge
-from parity.report.text import render_markdown
+from parity.report.markdown import render_markdown
 
 MakeRun = Callable[..., Curve]
 

@@ -1,0 +1,151 @@
+"""The numbers of a verdict in words: the row of a table, and the facts that the row has no room for."""
+
+from collections.abc import Sequence
+
+from parity.judging.document_types import (
+    EstimateDocument,
+    GradNormDocument,
+    RunDocument,
+    RunSpikesDocument,
+    ThroughputDocument,
+    TokenTaxDocument,
+    VerdictDocument,
+)
+from parity.judging.spikes import ONE_SIDED_ALPHA
+from parity.report.headline import baseline_name, candidate_name
+from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
+
+REUSED = "reused: "  # how the note of a run begins that has the curve of one that was trained before
+SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
+
+
+def summary_row(document: VerdictDocument) -> tuple[str, ...]:
+    """The cells of one candidate, in the order of `SUMMARY`."""
+    gap, margin = document["gap"], document["margin"]
+    return (
+        candidate_name(document),
+        signed(gap["mean"], TABLE_DECIMALS) if gap else "none",
+        interval_words(gap["lo"], gap["hi"], TABLE_DECIMALS) if gap else "none",
+        f"{100 * gap['rel']:+.2f} %" if gap and gap["rel"] is not None else "none",
+        f"{margin['nats']:.{TABLE_DECIMALS}f}" if margin else "none",
+        str(document["verdict"]),
+    )
+
+
+def facts(document: VerdictDocument) -> list[tuple[str, str]]:
+    """What the table has no room for: window, noises, run floors, convergence."""
+    window = document["window"]
+    facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    facts.append(("series", _both_series(document)))
+    facts += [("reused", note) for note in reused_notes(document)]
+    if document["gap"]:
+        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
+    return facts + _advisory_facts(document)
+
+
+def _both_series(document: VerdictDocument) -> str:
+    inputs = document["inputs"]
+    return f"{_series_words(baseline_name(document), inputs['baseline'])}; {_series_words(candidate_name(document), inputs['candidate'])}"
+
+
+def reused_notes(document: VerdictDocument) -> list[str]:
+    """What the server noted of baseline runs that were not trained, because equal ones had been: whose curve, and how old it is."""
+    noted = [(run["label"], note) for run in document["inputs"]["baseline"] for note in run["notes"] if note.startswith(REUSED)]
+    return [f"{label}: {note.removeprefix(REUSED)}" for label, note in noted]
+
+
+def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
+    """What stands beside the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
+    gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
+    facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
+    if tax := document.get("token_tax"):
+        estimate, lo, hi = (f"{100 * share:+.1f} %" if isinstance(share, float) else "unbounded" for share in _estimate(tax))
+        facts.append(("token tax", f"{estimate} ({lo} to {hi}), {tax['caveat']}"))
+    if speed := document.get("throughput"):
+        facts += _speed_facts(document, speed)
+    if net := document.get("net_speedup"):
+        facts.append(("net speed-up", f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included"))
+    if validation := document.get("validation"):
+        ends = interval_words(validation["lo"], validation["hi"], TABLE_DECIMALS)
+        facts.append(
+            ("validation loss", f"gap {signed(validation['mean'], TABLE_DECIMALS)} nats ({ends}), {count(validation['n'], 'point')}")
+        )
+    if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
+        facts.append(("spikes", _spike_words(document, spikes)))
+    facts += [("candidates", peer["sentence"]) for peer in document.get("other_candidates", ())]
+    facts += [("downstream", task["sentence"]) for task in document.get("downstream", ())]
+    if gain := document.get("worth"):
+        facts.append(("worth", gain["sentence"]))
+    if norm := document.get("grad_norm"):
+        base, cand = norm.get("clipped_share") or (None, None)
+        clipped = "" if base is None or cand is None else f", clipped {percent(cand)} of the steps against {percent(base)}"
+        ratio = _ratio_words(norm["ratio"], norm)
+        facts.append(("gradient norm", f"{ratio}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}"))
+    return facts
+
+
+def _estimate(tax: TokenTaxDocument) -> tuple[float | str, ...]:
+    """Estimate and interval ends; an unbounded one is the string "inf"."""
+    return tax["estimate"], tax["lo"], tax["hi"]
+
+
+def _speed_facts(document: VerdictDocument, speed: ThroughputDocument) -> list[tuple[str, str]]:
+    step_speed = f"{_ratio_words(speed['ratio']['value'], speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"
+    facts = [("speed", step_speed)]
+    for (baseline, candidate), unit in ((speed["tokens_per_second"], "tokens/s/device"), (speed["tflops"], "TFLOP/s/device")):
+        if baseline is not None and candidate is not None:
+            facts.append((unit, f"{baseline_name(document)} {_rate(baseline)}, {candidate_name(document)} {_rate(candidate)}"))
+    return facts
+
+
+def _spike_words(document: VerdictDocument, spikes: RunSpikesDocument) -> str:
+    more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})" if spikes["p_candidate_more"] < ONE_SIDED_ALPHA else ""
+    sides = f"{spikes['candidate']:,} of {candidate_name(document)} and {spikes['baseline']:,} of {baseline_name(document)}"
+    return f"over the whole run {sides}{more}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ratio_words(ratio: float, ends: EstimateDocument | GradNormDocument) -> str:
+    return f"{ratio:.3f} x ({ends['lo']:.3f} to {ends['hi']:.3f})"
+
+
+def _series_words(name: str, runs: Sequence[RunDocument]) -> str:
+    """What the first run of an arm covers: the proof of completeness in short."""
+    series = runs[0]["completeness"]
+    if not series["count"]:
+        return f"{name} empty"
+    stride = f" every {series['stride']:,}" if series["stride"] else ""
+    flaws = [count(number, word) for number, word in ((series["duplicates"], "repeated step"), (series["gaps"], "gap")) if number]
+    covered = f"{count(series['count'], 'step')} {series['first']:,} to {series['last']:,}{stride}"
+    return f"{name} {', '.join([covered, *flaws])}"
+
+
+def _noise_words(document: VerdictDocument) -> str:
+    noise, parts = document["noise"], document["se_parts"]
+    pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
+    errors = f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
+    return f"step noise {noise['sigma_step']:.4f} nats, {errors}{pairing}"
+
+
+def _floor_words(document: VerdictDocument) -> str:
+    floors = document["tau"]
+    if floors is None:
+        return "not measured"
+    sides = ((baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"]))
+    return ", ".join(f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in sides)
+
+
+def _margin_fact(document: VerdictDocument) -> str:
+    margin, advice = document["margin"], document["advice"]
+    detectable, to_pass = advice["minimum_detectable_gap"], advice["margin_to_pass"]
+    if margin is None or detectable is None or to_pass is None:
+        return "undetermined"
+    reach = (
+        f"; with an interval of this width a gap up to {detectable:.4f} can pass"
+        if detectable > 0.0
+        else "; this interval is too wide to pass"
+    )
+    return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {to_pass:.4f} would pass{reach}"

@@ -1,0 +1,126 @@
+"""The verdict in one or two sentences with numbers and units, made from the verdict document."""
+
+from parity.judging.decision import BESIDE_THE_LOSS
+from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
+from parity.judging.reasons import BY_CODE
+from parity.wording import count, interval_words, percent, sentence_decimals, signed
+
+MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+
+
+def headline(document: VerdictDocument) -> str:
+    """The verdict in one or two sentences with numbers and units."""
+    word = str(document["verdict"]).upper()
+    body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
+    return f"{word}: {body}{_assumed(document)}"
+
+
+def _pass(document: VerdictDocument) -> str:
+    gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
+    return (
+        f"{candidate_name(document)} is within {_margin_words(document)} of {baseline_name(document)}: "
+        f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)}), "
+        f"margin {margin['nats']:.{decimals}f}. {_runs(document)}{_layers(document)}."
+    )
+
+
+def _fail(document: VerdictDocument) -> str:
+    if document["codes"][0] != "GAP_EXCEEDS_MARGIN":
+        gate = f"{candidate_name(document)} against {baseline_name(document)}: " if _decided_by_a_gate(document) else ""
+        return f"{gate}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}"
+    gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
+    share = f" ({percent(margin['rel'])} of {document['baseline']['level']:.3f})" if margin["rel"] else ""
+    return (
+        f"{candidate_name(document)} ends {gap['mean']:.{decimals}f} nats above {baseline_name(document)} "
+        f"({_interval(document)}{_step_noise(document)}), beyond the margin of {margin['nats']:.{decimals}f}{share}. "
+        f"{_runs(document)}{_layers(document)}."
+    )
+
+
+def _decided_by_a_gate(document: VerdictDocument) -> bool:
+    entry = BY_CODE.get(document["codes"][0])
+    return entry is not None and entry.check == BESIDE_THE_LOSS
+
+
+def _inconclusive(document: VerdictDocument) -> str:
+    advice = document["advice"]["sentences"]
+    next_step = f" {advice[0]}" if advice else ""
+    pair = f"{candidate_name(document)} against {baseline_name(document)}: "
+    return f"{pair}{_reason(document)}{_gap_aside(document)}{_layers(document, sentence=True)}{next_step}"
+
+
+def _reason(document: VerdictDocument) -> str:
+    return str(document["reasons"][0]["sentence"])
+
+
+def _gap_aside(document: VerdictDocument) -> str:
+    gap = document["gap"]
+    if not gap:
+        return ""
+    decimals = _decimals(document)
+    return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
+
+
+def _assumed(document: VerdictDocument) -> str:
+    if document["codes"][0] == "RUN_NOISE_ASSUMED":
+        return ""
+    return "".join(f" {reason['sentence']}" for reason in document["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED")
+
+
+def judged_gap(document: VerdictDocument) -> GapDocument:
+    """The gap of a verdict that rests on one; KeyError for a document without."""
+    if document["gap"] is None:
+        raise KeyError("gap")
+    return document["gap"]
+
+
+def judged_margin(document: VerdictDocument) -> MarginDocument:
+    """The margin of a verdict that rests on one; KeyError for a document without."""
+    if document["margin"] is None:
+        raise KeyError("margin")
+    return document["margin"]
+
+
+def _interval(document: VerdictDocument) -> str:
+    gap = judged_gap(document)
+    return f"{percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
+
+
+def _step_noise(document: VerdictDocument) -> str:
+    multiple = document["noise"].get("r_step")
+    return f"; {round(multiple, 2) + 0.0:.2f} x step noise" if isinstance(multiple, float) else ""
+
+
+def _runs(document: VerdictDocument) -> str:
+    base, cand = document["baseline"]["runs"], document["candidate"]["runs"]
+    if base == cand:
+        return f"{count(base, 'run')} per arm"
+    return f"{count(cand, f'{candidate_name(document)} run')}, {count(base, f'{baseline_name(document)} run')}"
+
+
+def _layers(document: VerdictDocument, *, sentence: bool = False) -> str:
+    policy = document.get("layer_policy")
+    if not policy:
+        return ""
+    return f" Layer policy {policy}." if sentence else f", layer policy {policy}"
+
+
+def _margin_words(document: VerdictDocument) -> str:
+    margin = judged_margin(document)
+    if "nats" in margin["source"]:
+        return f"{margin['nats']:.{_decimals(document)}f} nats"
+    return percent(margin["rel"])
+
+
+def _decimals(document: VerdictDocument) -> int:
+    return sentence_decimals(document["margin"]["nats"] if document["margin"] else None)
+
+
+def candidate_name(document: VerdictDocument) -> str:
+    """The candidate's name."""
+    return str(document["candidate"]["name"])
+
+
+def baseline_name(document: VerdictDocument) -> str:
+    """The baseline's name."""
+    return str(document["baseline"]["name"])

@@ -1,0 +1,39 @@
+"""Verdict documents as Markdown for a pull request."""
+
+from collections.abc import Sequence
+
+from parity.judging.document_types import VerdictDocument
+from parity.report.facts import SUMMARY, facts, summary_row
+from parity.report.headline import MARKS, candidate_name, headline
+from parity.version import VERSION
+
+
+def render_markdown(documents: Sequence[VerdictDocument]) -> str:
+    """Headlines, a table, and details folded away; fit for a pull-request comment."""
+    return "\n\n".join([*markdown_sections(documents), f"parity {VERSION}\n"])
+
+
+def markdown_sections(documents: Sequence[VerdictDocument]) -> list[str]:
+    """What `render_markdown` puts together: headlines with their table, then the details of each candidate."""
+    lines = []
+    for document in documents:
+        word, _, body = headline(document).partition(":")
+        lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
+    lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
+    lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
+    return ["\n".join(lines), *map(_markdown_details, documents)]
+
+
+def _markdown_details(document: VerdictDocument) -> str:
+    lines = [f"<details><summary>{escaped(candidate_name(document))}: reasons and numbers</summary>", ""]
+    lines += [f"- `{reason['code']}` {escaped(reason['sentence'])}" for reason in document["reasons"]]
+    lines += [f"- {name}: {escaped(value)}" for name, value in facts(document)]
+    lines += [f"- next: {escaped(sentence)}" for sentence in document["advice"]["sentences"]]
+    return "\n".join([*lines, "", "</details>"])
+
+
+def escaped(text: str) -> str:
+    """Text without what Markdown, or HTML in it, would take for its own."""
+    for mark, code in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(mark, code)
+    return text
