@@ -1,6 +1,6 @@
 """The command that lists or drops what `PARITY_RETENTION_DAYS` no longer keeps.
 
-    python -m server.retention            # lists it; --apply drops it
+python -m server.retention            # lists it; --apply drops it
 """
 
 from __future__ import annotations
