@@ -1,4 +1,4 @@
-"""The use cases: how a job ends, and that it ends once."""
+"""How a job ends, and that it ends once."""
 
 import pytest
 
