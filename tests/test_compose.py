@@ -42,14 +42,14 @@ def _services(variables: dict[str, str]) -> dict:
 
 
 def test_it_fits_the_published_schema():
-    told = subprocess.run(
+    checked = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
         cwd=CHECKOUT,
         check=False,
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 0, told.stdout
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("missing", sorted(VARIABLES))
@@ -152,11 +152,11 @@ def _free_port() -> int:
 
 def _until(condition, process: subprocess.Popen, seconds: float = 60):
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (outcome := condition()):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline, "not in time"
         time.sleep(0.1)
-    return found
+    return outcome
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> bytes:
@@ -211,19 +211,19 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
         assert _get(f"{url}/api/v1/jobs") == b""
         assert json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"] == []
         health = [sys.executable, "-m", "workers.health"]
-        asked = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
-        assert subprocess.run(health, check=False, **asked).returncode == 1
+        options = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
+        assert subprocess.run(health, check=False, **options).returncode == 1
         with _process(command("worker-cpu"), environment("worker-cpu")) as worker:
             _until(lambda: json.loads(_get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})), worker)
-            assert subprocess.run(health, check=False, **asked).returncode == 0
+            assert subprocess.run(health, check=False, **options).returncode == 0
             worker.terminate()
             lines, _ = worker.communicate(timeout=30)
         server.terminate()
-        told, _ = server.communicate(timeout=30)
-    assert all(json.loads(line)["time"] for line in (lines + told).splitlines() if line.startswith("{"))
-    assert any(json.loads(line).get("path") == "/api/v1/jobs" for line in told.splitlines())
+        output, _ = server.communicate(timeout=30)
+    assert all(json.loads(line)["time"] for line in (lines + output).splitlines() if line.startswith("{"))
+    assert any(json.loads(line).get("path") == "/api/v1/jobs" for line in output.splitlines())
     secret = token.split("_", 2)[2]
-    for written in (lines, told):
+    for written in (lines, output):
         assert PASSWORD not in written
         assert secret not in written
     database = Database(variables["PARITY_DATABASE_URL"])

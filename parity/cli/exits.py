@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
-from parity.judging.states import worst
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "usage": 2, "inconclusive": 3, "infrastructure": 4, "timeout": 5, "other judge": 6}
 

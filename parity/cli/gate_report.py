@@ -16,8 +16,8 @@ from parity.canonical_json import canonical_json
 from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_policy import GatePolicy
 from parity.cli.output import UsageError
+from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
-from parity.judging.states import WORST_FIRST
 from parity.report.headline import headline
 from parity.report.junit import render_junit
 from parity.report.markdown import escaped, markdown_sections

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.decision import Decision
+from parity.judging.decision import FAIL, Decision
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
-from parity.judging.states import FAIL
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, sentence_decimals
 

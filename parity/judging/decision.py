@@ -1,11 +1,17 @@
-"""What a decision is: a verdict's state, the reason that decided it, and what a reason code means."""
+"""What a decision consists of: one of three verdicts, a reason code with its sentence, and what else holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from parity.judging.measurements import Measurements
-from parity.judging.states import State
+
+State = Literal["pass", "fail", "inconclusive"]
+PASS: State = "pass"  # noqa: S105  (a verdict, not a password)
+FAIL: State = "fail"
+INCONCLUSIVE: State = "inconclusive"
+
+WORST_FIRST: tuple[State, ...] = (FAIL, INCONCLUSIVE, PASS)
 
 Rule = Callable[[Measurements], str | None]
 """The sentence of a reason, with its numbers, where it holds; else None."""
@@ -23,6 +29,18 @@ CheckName = Literal[
     "beside the loss",
 ]
 BESIDE_THE_LOSS: CheckName = "beside the loss"
+
+
+def worst(states: Iterable[str]) -> State:
+    """The worst of at least one verdict; ValueError for an unknown one, or where there is none."""
+    return min((_state(word) for word in states), key=WORST_FIRST.index)
+
+
+def _state(word: str) -> State:
+    for state in WORST_FIRST:
+        if word == state:
+            return state
+    raise ValueError(f"{word!r} is not a verdict; expected one of {', '.join(WORST_FIRST)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, NotRequired, Required, TypedDict
 
-from parity.judging.states import State
+from parity.judging.decision import State
 
 
 class ArmDocument(TypedDict):

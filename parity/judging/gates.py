@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parity.judging.criteria import GATES, Criteria
-from parity.judging.decision import Decision, Reason
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
 from parity.judging.margin import Margin
 from parity.judging.reasons import GATE_CODES
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
-from parity.judging.states import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.wording import count
 
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either

@@ -9,12 +9,11 @@ this file.
 import re
 from collections.abc import Callable, Mapping
 
-from parity.judging.decision import BESIDE_THE_LOSS, Decision, Reason, ReasonCode, Rule
+from parity.judging.decision import BESIDE_THE_LOSS, FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.states import FAIL, INCONCLUSIVE, PASS, State
 from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
 from parity.judging.window import COMPLETE_SHARE
 from parity.judging.window_statistics import WindowStatistics

@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
-from parity.judging.decision import Decision
+from parity.judging.decision import Decision, State
 from parity.judging.document import verdict_document
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gates import Check, apply_gates, checks
@@ -19,7 +19,6 @@ from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
 from parity.judging.secondary.peers import Peer, compare_peers
-from parity.judging.states import State
 from parity.judging.window import plan_window
 
 

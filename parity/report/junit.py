@@ -9,10 +9,9 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from parity.judging.decision import BESIDE_THE_LOSS, CheckName
+from parity.judging.decision import BESIDE_THE_LOSS, FAIL, CheckName, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE, table
-from parity.judging.states import FAIL, State
 from parity.judging.warnings import WARNING_CODES
 from parity.report.facts import reused_notes
 from parity.report.headline import headline

@@ -16,8 +16,8 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
-from parity.judging.states import worst
 from parity.report.figures import draw_figure
 from parity.report.headline import MARKS
 from parity.version import VERSION

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
+from parity.judging.decision import State
 from parity.judging.secondary.evaluations import EvaluationError, TaskResult, accuracy_gap, paired_accuracy
-from parity.judging.states import State
 from parity.wording import count
 
 Evaluations = Mapping[str, Mapping[str, TaskResult]]  # arm -> task -> result

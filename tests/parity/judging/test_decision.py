@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from parity.judging.states import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, worst
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, worst
 
 
 def test_a_fail_is_worse_than_inconclusive_which_is_worse_than_a_pass() -> None:
