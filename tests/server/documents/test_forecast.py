@@ -1,7 +1,7 @@
 """The time left: the queue played forward by hand."""
 
 from server.database.tables import Run
-from server.documents.forecast import seconds_left
+from server.documents.forecast import last_end, seconds_left, share_done
 
 
 def _run(name, arm, state, done, speed=None):
@@ -26,3 +26,12 @@ def test_without_a_measured_speed_nothing_is_promised():
 def test_an_arm_without_a_speed_takes_the_mean_of_the_others():
     runs = [_run("a", "x", "running", 0, 10.0), _run("b", "y", "queued", 0)]
     assert seconds_left(runs, slots=1)["b"] == 20.0
+
+
+def test_the_last_end_is_unknown_while_one_end_is():
+    assert [last_end(ends) for ends in ([3.0, 5.0], [3.0, None], [])] == [5.0, None, None]
+
+
+def test_the_share_done_counts_steps_of_all_runs():
+    assert share_done([_run("a", "x", "finished", 100), _run("b", "x", "queued", 0)]) == 0.5
+    assert share_done([]) == 0.0
