@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a migrated database, a real Redis, and a job with curves of known truth."""
+"""What tests of several packages share: a migrated database, a real Redis, and a job with curves of known truth."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently makes another recipe of nvfp4. So a
 training process gets the variables that are named here and no others, those that decide bits are recorded with the run
-(`training.fingerprint.manifest`), and no secret of the service ever reaches it.
+(`training.trainer.fingerprint.manifest`), and no secret of the service ever reaches it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = frozenset(
 )
 # What decides how jax, XLA, CUDA and Transformer Engine compute; the manifest records those that decide bits.
 _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
-# What a launcher needs to find its allocation, and its processes each other (training.launched).
+# What a launcher needs to find its allocation, and its processes each other (training.environment.distributed).
 _LAUNCHERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # where an engine's own trainer is
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of `parity.yaml`: made here, in the only room that sees the job and the criteria."""
+"""The JSON Schema of `parity.yaml`: made in the server, the only package that sees both the job and the criteria."""
 
 from __future__ import annotations
 
