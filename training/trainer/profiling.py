@@ -126,7 +126,7 @@ class _Trace:
         return None
 
     def _holds_enough(self) -> bool:
-        """Whether enough steps were reported and enough time passed: a block's steps are reported at once, when the device has done them."""
+        """Whether enough steps were reported and time passed: a block's steps are reported at once, when the device has done them."""
         if len(self._seen) < self._plan.steps:
             return False
         took = sum(step.step_seconds for step in self._seen[: self._plan.steps])
