@@ -4,7 +4,7 @@ Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 300 ms from the first data to the first chart, 60 ms for a zoom's answers. MLflow's
-SQLite store is filled with the same losses past its API, which would take many minutes; it is asked as its own charts ask it.
+SQLite store is filled with the same losses past its API, which would take many minutes; it is read as its own charts read it.
 """
 
 import argparse

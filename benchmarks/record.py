@@ -158,7 +158,7 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
 
 
 def peer(python: str, *arguments: object) -> float:
-    """What a peer needs, told by a process of its own."""
+    """The figure that a peer's own process measures and prints."""
     line = [python, str(ROOT / "benchmarks" / "record_peers.py"), *map(str, arguments)]
     measured = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
     return float(json.loads(measured.stdout.splitlines()[-1]))

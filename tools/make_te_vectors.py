@@ -3,7 +3,7 @@
     python tools/make_te_vectors.py te_kernels.npz          # on a machine with an NVIDIA GPU and transformer_engine[pytorch]
     python -m training.vectors te_kernels.npz               # anywhere; exits 0 where nothing differs
 
-NVFP4 needs compute capability 10.0 or 10.3, MXFP8 10.0, FP8 8.9; a format that the GPU cannot do is left out, and said.
+NVFP4 needs compute capability 10.0 or 10.3, MXFP8 10.0, FP8 8.9; a format that the GPU cannot do is left out and noted.
 Shapes are those that the fused Hadamard kernel takes (64 rows, 128 columns, and multiples). Stochastic rounding is off,
 since a file can hold no chance. The format of the file stands at the head of `training/vectors.py`.
 

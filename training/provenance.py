@@ -1,4 +1,4 @@
-"""Which trainer this machine has: code, libraries and the environment that decides bits, told without training anything.
+"""Which trainer this machine has: code, libraries and the environment that decides bits, read without training anything.
 
 What it answers: would a run that is trained now be trained by what trained that one? A worker registers these facts and every run's
 manifest holds them, so that a verdict is not served again once the trainer has changed.

@@ -1,4 +1,4 @@
-"""What is asked for: frozen values that describe a model, its data, its schedule and a job of paired runs.
+"""The specification: frozen values that describe a model, its data, its schedule and a job of paired runs.
 
 Standard library only, because the web process reads this file and must never import jax. Every value validates itself
 when it is made, by the rules of `training.rules`; an error names the field, the value, what was expected and what to do.

@@ -10,7 +10,7 @@ LayerStatistics = tuple[tuple[tuple[float, ...], ...], ...]
 
 
 def layer_names(n_layers: int) -> tuple[str, ...]:
-    """The linear layers in the order of everything that is told by layer: "0.query", "0.key", ..., "1.query", ..."""
+    """The linear layers in the order of everything that is recorded by layer: "0.query", "0.key", ..., "1.query", ..."""
     return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
 
 

@@ -8,7 +8,7 @@ What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, 
                           2d: one scale for a square of block_size x block_size, the same in both
     block_size            how many numbers share a scale
 
-A switch that is left out stays as the recipe has it. The named variants are the same thing said in one word: nvfp4_no_rht is
+A switch that is left out stays as the recipe has it. The named variants are short names for such settings: nvfp4_no_rht is
 nvfp4 with rht: false. Standard library only, because the web process reads this file.
 
 The assumption that can fail: that a recipe's parts act one by one. They don't quite: without rotation an outlier needs the

@@ -178,7 +178,7 @@ def prepare(paths: Sequence[str | None]) -> None:
 
 
 def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str | None, comment: str | None) -> list[str]:
-    """Write the reports that were asked for, and GitHub's where it runs this; returns what could not be written."""
+    """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be written."""
     troubles = []
     if json:
         troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))

@@ -61,7 +61,7 @@ def import_runs(
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not stated."),
+        typer.Option(metavar="KEY=VALUE", help="What the runs ran on; must agree between arms. Default: not said."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of these runs, checked against the arm's. Default: not checked.")] = None,
     allow_incomplete: Annotated[

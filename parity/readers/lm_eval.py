@@ -1,11 +1,11 @@
-"""Results of EleutherAI's lm-evaluation-harness: results_*.json, and by item where it was told to log samples (--log_samples).
+"""Results of EleutherAI's lm-evaluation-harness: results_*.json, and by item where samples were logged (--log_samples).
 
     results_STAMP.json           {"results": {task: {"acc,none": 0.71, ...}}, "n-samples": {task: {"effective": 1000}}, ...}
     samples_TASK_STAMP.jsonl     beside it, one row an item and filter: {"doc_id": 0, "doc_hash": ..., "filter": "none", "acc": 1.0, ...}
 
 A task counts by one metric: exact_match before acc_norm before acc before pass@1, of the filters "none" before "strict-match" before the
 others. The tasks of a group (MMLU's 57) count as one, all items pooled, as long as they have that metric in common. The name of a result
-says task, metric and number of shots, so that arms which were asked differently have nothing in common. What is no share of right answers
+says task, metric and number of shots, so that arms evaluated differently have nothing in common. What is no share of right answers
 (perplexities, TruthfulQA's mc2) is left out. Items pair by number and by the hashes of text and prompt.
 
 Source: lm-evaluation-harness 0.4, loggers/evaluation_tracker.py and result_schema.py.

@@ -2,7 +2,7 @@
 
 A file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). Of the Event only the step and
 the scalar values are decoded: simple_value, or a tensor of one float32, float64 or int. A last record that is cut short (a run that is
-still writing) is left out and told.
+still writing) is left out and noted.
 
 Source: TensorFlow's record format and event.proto, summary.proto, tensor.proto (field numbers below).
 """

@@ -1,4 +1,4 @@
-"""Engine maxtext: a run is a real MaxText training process, started, followed, and told step by step like our own engine's.
+"""Engine maxtext: a run is a real MaxText training process, started, followed, and reported step by step like our own engine's.
 
 What it answers: what did every step of this MaxText run do, and is none of them missing?
 

@@ -1,6 +1,6 @@
 """From a run to MaxText's command line: a list of arguments, never a shell's string.
 
-What it answers: what exactly was MaxText told, and in what do the arms' commands differ? In `quantization`, in its declared
+What it answers: which options did MaxText get exactly, and in what do the arms' commands differ? In `quantization`, in its declared
 consequences (CONSEQUENCES), and in nothing else: `shared` is the rest, and every run records it.
 
 Replicate r of seed s: the same parameters at step 0 and the same batches; another `init_weights_seed`, from which Transformer
@@ -66,7 +66,7 @@ class Paths:
 
 
 def settings(spec: RunSpec) -> dict[str, Value]:
-    """What MaxText is told of a run, without paths and process: {key of base.yml: value}."""
+    """The options that MaxText gets for a run, without paths and process: {key of base.yml: value}."""
     return {
         **_model(spec),
         **_data(spec),

@@ -23,14 +23,14 @@ _PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "g
 _NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
 _QUERY = f"""
 import importlib.metadata, importlib.util, json, pathlib, platform
-found = {{"python": platform.python_version()}}
+versions = {{"python": platform.python_version()}}
 for name in {_PACKAGES!r}:
     try:
-        found[name] = importlib.metadata.version(name)
+        versions[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         pass
 spec = importlib.util.find_spec("maxtext")
-print(json.dumps([found, str(pathlib.Path(spec.origin).parent / "configs" / "base.yml") if spec and spec.origin else None]))
+print(json.dumps([versions, str(pathlib.Path(spec.origin).parent / "configs" / "base.yml") if spec and spec.origin else None]))
 """
 
 
@@ -82,7 +82,7 @@ def _query(python: str) -> Installed:
 
 
 def _in_words(error: Exception) -> str:
-    """What is wrong with a program that was asked as a Python, without the program text that it was asked with."""
+    """Why a program that should be a Python failed, without the program text that it was called with."""
     if isinstance(error, subprocess.CalledProcessError):
         lines = error.stderr.strip().splitlines()
         return f"it ended with status {error.returncode}" + (f" and said {lines[-1]!r}" if lines else "")

@@ -44,7 +44,7 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
 def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     """Everything that decides the bits of a run, flat: its specification and its manifest."""
     facts = manifest(spec, corpus)
-    del facts["spec_sha256"]  # said below, field by field
+    del facts["spec_sha256"]  # added below, field by field
     for name, value in dataclasses.asdict(spec).items():
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
         facts |= {part: str(each) for part, each in parts.items()}

@@ -11,7 +11,7 @@ The shares come from a jax.profiler trace of some steps, which stays in the run'
 NaN. A trace costs time and touches no bit: steps of a traced run report what they report without.
 
 The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
-collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was told last: the device is up to a
+collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was reported last: the device is up to a
 block ahead.
 """
 
@@ -126,7 +126,7 @@ class _Trace:
         return None
 
     def _holds_enough(self) -> bool:
-        """Whether so many steps were told and so much time passed: a block's steps are told at once, when the device has done them."""
+        """Whether enough steps were reported and time passed: a block's steps are reported at once, when the device has done them."""
         if len(self._seen) < self._plan.steps:
             return False
         took = sum(step.step_seconds for step in self._seen[: self._plan.steps])

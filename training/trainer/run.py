@@ -142,7 +142,7 @@ class Run:
                 now = time.perf_counter()
                 step_seconds, finished = (now - finished) / pending.steps, now
                 yield from self._stats(pending, rows, step_seconds)
-                if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not told
+                if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not reported
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
                 wanted = round(_BLOCK_SECONDS / step_seconds) if jax.process_count() == 1 else _JOINT_STEPS
                 count = max(1, min(self._capacity, wanted))
