@@ -9,8 +9,9 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
-from server import logs, pages
+from server import logs
 from server.database.sessions import Database
+from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.routes import (
     baselines,
@@ -71,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
         )
-    pages.install(app, settings)
+    dashboard.install(app, settings)
     app.openapi_schema = problems.describe(app.openapi())
     # A chart's answer takes 1 ms at level 1, 8 ms at level 5 and 50 at the default, for a tenth less to send.
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)

@@ -66,10 +66,10 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:
         # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
-        code, may_pass = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (may_pass and not own.is_first):  # the launcher ends the others with one that fails
+        code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
+        if not isinstance(code, str) or (is_retryable and not own.is_first):  # the launcher ends the others with one that fails
             raise
-        if may_pass:
+        if is_retryable:
             send({"kind": "broke_off", "code": code, "message": str(error)})
         else:
             send({"kind": "error", "code": code, "message": str(error)})

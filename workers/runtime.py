@@ -29,7 +29,7 @@ from training import provenance
 from workers import data_roots, lease, reconcile, supervisor, webhooks
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
-from workers.trainer import command
+from workers.training_process import command
 
 _log = logging.getLogger(__name__)
 _RETENTION_SECONDS = 3600.0

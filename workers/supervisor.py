@@ -7,8 +7,6 @@ training process with its whole group.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 import shutil
 import threading
@@ -25,16 +23,16 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run
-from server.jobs.fingerprint import unlike_named
+from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
 from training.switches import Rounding
-from workers import lease, trainer
+from workers import lease, training_process
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
-from workers.trainer import Trainer
+from workers.training_process import TrainingProcess
 
 Written = TypeVar("Written")
 
@@ -82,7 +80,7 @@ class Supervisor:
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
         }
-        with trainer.started(settings, request, environment(settings, slot), log_path) as process:
+        with training_process.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
                 # Read before the block ends, because its end kills the process.
                 released = self._stopping.is_set()
@@ -112,7 +110,7 @@ class Supervisor:
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
         return {"folder": str(self._checkpoints), "seconds": self._settings.checkpoint_seconds, "resume_at_most": recorded}
 
-    def _follow(self, process: Trainer) -> bool:
+    def _follow(self, process: TrainingProcess) -> bool:
         """Record the process's messages; True once the run has ended in the record, False when it broke off or we stop."""
         settings, limits = self._settings, self._limits(process)
         next_flush = next_beat = 0.0
@@ -166,7 +164,7 @@ class Supervisor:
             return True
         return False
 
-    def _limits(self, process: Trainer) -> Iterator[tuple[str, str] | None]:
+    def _limits(self, process: TrainingProcess) -> Iterator[tuple[str, str] | None]:
         """At each look the code and sentence of a limit that is broken, or None."""
         began, memory = time.monotonic(), self._settings.max_run_memory_bytes
         operators = self._settings.max_run_seconds
@@ -188,14 +186,14 @@ class Supervisor:
         if self._retried(partial(self._write_manifest, manifest, rounding)):
             return True
         with self._database.read() as session:
-            difference = unlike_named(session.get_one(Job, self._held.job_id), manifest)
+            difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
         if difference is not None:
             self._retried(partial(self._write_failed_job, difference))
         return difference is not None
 
     def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """True where the run ended with the curve of an equal one."""
-        held, fingerprint = self._held, _fingerprint(self._held, manifest)
+        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
             session.execute(
@@ -251,9 +249,3 @@ class Supervisor:
                     raise
                 _log.warning("the database did not take a write, trying again: %s", error.orig)
             time.sleep(_RETRY_SECONDS)
-
-
-def _fingerprint(held: Claim, manifest: Mapping[str, str]) -> str:
-    """SHA-256 of everything that decides the run's bits: specification, data, code, libraries, device class, threads."""
-    content = {"spec": dataclasses.asdict(held.spec), "manifest": manifest}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

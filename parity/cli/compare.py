@@ -12,12 +12,12 @@ from parity.cli.exits import exit_code
 from parity.cli.inputs import (
     ArmOptions,
     PolicyOptions,
-    hint_at_recipes,
     load_criteria,
     pairs,
     read_arms,
     read_layer_snrs,
     refuse_mixed_units,
+    warn_of_unstated_recipes,
 )
 from parity.cli.output import UsageError, show, write_file
 from parity.judging.criteria import GATES, NVFP4, PROFILES
@@ -150,7 +150,7 @@ def compare(
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    hint_at_recipes(arms)
+    warn_of_unstated_recipes(arms)
     return exit_code(documents)
 
 

@@ -105,7 +105,7 @@ def gate(
     with Client(server, token) as client:
         outcome = _outcome(client, question, policy, progress)
     print(outcome.line)
-    code, note = gate_report.leaves_with(outcome, policy)
+    code, note = gate_report.exit_code_under(outcome, policy)
     lines = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
     lines += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
     for line in lines:
@@ -209,7 +209,7 @@ def _submit(client: Client, question: _Question, policy: GatePolicy, progress: C
             baseline=question.baseline,
         ),
         pauses=_PAUSES,
-        may_pass=is_transient,
+        is_retryable=is_transient,
         wait=time.sleep,
         on_error=note_first,
         patience_seconds=_PATIENCE_SECONDS,

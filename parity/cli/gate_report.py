@@ -69,7 +69,7 @@ class Outcome:
         return min(self.verdicts, key=lambda document: WORST_FIRST.index(document["verdict"]), default=None)
 
 
-def leaves_with(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
+def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
     code = EXIT_CODES[outcome.result]
     passes = {"inconclusive": policy.on_inconclusive == "pass", "infrastructure": policy.on_infra == "pass"}
@@ -119,7 +119,7 @@ def origin(outcome: Outcome) -> str:
 
 def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
-    code, note = leaves_with(outcome, policy)
+    code, note = exit_code_under(outcome, policy)
     return {
         "schema": SCHEMA,
         "engine_version": JUDGE_VERSION,
@@ -145,7 +145,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
 
 def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) -> str:
     """A comment or a summary: the result first, then as many whole sections as fit."""
-    note = leaves_with(outcome, policy)[1]
+    note = exit_code_under(outcome, policy)[1]
     link = f"[the job's page]({outcome.url})" if outcome.url else ""
     facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
     first = f"### parity: {outcome.result}\n\n{' · '.join(fact for fact in facts if fact)}"
@@ -202,7 +202,7 @@ def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
         "baseline_reused": outcome.reused,
         "revision": outcome.revision or None,
         "url": outcome.url,
-        "note": leaves_with(outcome, policy)[1] or None,
+        "note": exit_code_under(outcome, policy)[1] or None,
     }
 
 
@@ -212,7 +212,7 @@ def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
     gap, margin = (worst["gap"], worst["margin"]) if worst else (None, None)
     values = {
         "verdict": outcome.result,
-        "exit_code": leaves_with(outcome, policy)[0],
+        "exit_code": exit_code_under(outcome, policy)[0],
         "headline": outcome.line,
         "candidate": worst and worst["candidate"]["name"],
         "gap_nats": gap and gap["mean"],

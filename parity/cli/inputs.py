@@ -13,7 +13,7 @@ from parity.cli.output import UsageError
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
-from parity.judging.run_floor import rounds_stochastically
+from parity.judging.run_floor import assume_stochastic
 from parity.readers import read_run, run_name
 from parity.readers.layers import read_layer_snr
 from parity.readers.units import other_unit
@@ -111,10 +111,10 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
-def hint_at_recipes(arms: Sequence[Arm]) -> None:
+def warn_of_unstated_recipes(arms: Sequence[Arm]) -> None:
     """A name is no proof of a recipe, so it decides nothing; but whoever names an arm nvfp4 should know what that costs."""
     for name, runs in arms:
-        if rounds_stochastically(name) and all(run.recipe is None for run in runs):
+        if assume_stochastic(name) and all(run.recipe is None for run in runs):
             print(
                 f"parity: the recipe of arm {name} is not stated, so its run noise is assumed as for a deterministic one "
                 f"(0.08 % of the loss); if it rounds stochastically, say so: --recipe {name}=nvfp4 (0.30 %)",

@@ -62,7 +62,7 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
         document = retry(
             lambda: client.job(job_id),
             pauses=PAUSES,
-            may_pass=is_transient,
+            is_retryable=is_transient,
             wait=wait,
             patience_seconds=_PATIENCE_SECONDS,
         )

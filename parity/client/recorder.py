@@ -196,7 +196,7 @@ class Recorder:
         """Repeat a step of the delivery until it works; False where the server refuses for good, or when nobody waits any more."""
         is_ours = any(delivery.path == own.path for own in self._unsent)
         try:
-            retry(send, pauses=PAUSES, may_pass=may_be_accepted_later, wait=self._wait, on_error=self._note_error)
+            retry(send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=self._wait, on_error=self._note_error)
         except _StoppedError:
             return False
         except FileNotFoundError:

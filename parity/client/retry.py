@@ -43,7 +43,7 @@ def retry(
     send: Callable[[], Answer],
     *,
     pauses: Pauses,
-    may_pass: Callable[[Exception], bool],
+    is_retryable: Callable[[Exception], bool],
     wait: Callable[[float], object],
     on_error: Callable[[Exception], object] | None = None,
     patience_seconds: float = math.inf,
@@ -58,7 +58,7 @@ def retry(
         try:
             return send()
         except (UnreachableError, ClientError, OSError) as error:
-            if not may_pass(error) or time.monotonic() - began > patience_seconds:
+            if not is_retryable(error) or time.monotonic() - began > patience_seconds:
                 raise
             if on_error is not None:
                 on_error(error)

@@ -4,6 +4,8 @@ from typing import Any, NotRequired, Required, TypedDict
 
 from parity.judging.decision import State
 
+REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
+
 
 class ArmDocument(TypedDict):
     """One side: `level` is its mean loss in the window, nats; `identical_runs` repeat another run and count for nothing."""

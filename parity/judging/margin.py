@@ -25,16 +25,17 @@ def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor)
     """The deciding margin where the baseline's loss is `level` nats; None where a noise floor is asked for and not measured."""
     if level == 0.0:
         return None
-    stated: list[tuple[float, str]] = []
-    if criteria.margin is not None:
-        stated.append((criteria.margin.nats(level), str(criteria.margin)))
-    if criteria.profile is not None:
-        amount = PROFILES[criteria.profile]
-        if amount is not None:
-            stated.append((amount.nats(level), f"profile {criteria.profile}: {amount}"))
-        elif baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF:
+    stated = stated_margins(criteria, level)
+    if criteria.profile == NOISE_FLOOR:
+        if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF:
             return None
-        else:
-            stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
+        stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
     nats, source = min(stated)
     return Margin(nats=nats, rel=nats / level, source=source)
+
+
+def stated_margins(criteria: Criteria, level: float) -> list[tuple[float, str]]:
+    """The margins that the policy states as amounts (nats, source) at a baseline loss of `level` nats; a noise floor is not one of them."""
+    stated = [] if criteria.margin is None else [(criteria.margin.nats(level), str(criteria.margin))]
+    amount = PROFILES[criteria.profile] if criteria.profile is not None else None
+    return stated if amount is None else [*stated, (amount.nats(level), f"profile {criteria.profile}: {amount}")]

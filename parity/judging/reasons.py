@@ -1,4 +1,4 @@
-"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides.
+"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides; afterwards `gates` may take back a pass.
 
 Each reason is one entry: its code, what it means, what to do next, and the function that returns its sentence where it holds. The pass is
 non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more than the margin

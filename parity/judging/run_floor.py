@@ -56,7 +56,7 @@ class RunTerm:
     seeds: int
 
 
-def rounds_stochastically(recipe: str | None, rounding: Rounding | None = None) -> bool:
+def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> bool:
     """Whether an arm rounds stochastically: what was recorded of it, else what its recipe's name hints at.
 
     By name: NVFP4 and its variants, MXFP4 with stochastic rounding. Can fail: a name is whatever its user wrote.
@@ -74,7 +74,7 @@ def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, l
     if declared is not None:
         evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
-    if rounds_stochastically(recipe, rounding):
+    if assume_stochastic(recipe, rounding):
         basis = "assumed for stochastic rounding: 0.30 % of the loss, seen on models of about 1 M parameters, a guess at scale"
         return Prior(tau=RUN_FLOOR_STOCHASTIC * level, df=criteria.run_floor_df, basis=basis)
     return Prior(tau=RUN_FLOOR_DETERMINISTIC * level, df=criteria.run_floor_df, basis="assumed: 0.08 % of the loss")

@@ -28,7 +28,7 @@ NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spikes:
-    """Indices of each arm's spikes at their tops, the mask (n,), and d (n,) masked and with divergence kept."""
+    """Indices of the tops of each arm's spikes, the mask (n,), and the gap (n,) twice: without spikes, and with a divergence kept."""
 
     baseline_at: IntArray
     candidate_at: IntArray

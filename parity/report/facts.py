@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from parity.judging.document_types import (
+    REUSED,
     EstimateDocument,
     GradNormDocument,
     RunDocument,
@@ -15,7 +16,6 @@ from parity.judging.spikes import ONE_SIDED_ALPHA
 from parity.report.headline import baseline_name, candidate_name
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
 
-REUSED = "reused: "  # how the note of a run begins that has the curve of one that was trained before
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
 

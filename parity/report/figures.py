@@ -14,7 +14,7 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.report.gap_chart import BinnedGap, binned_gap
+from parity.judging.looks.gap_chart import BinnedGap, binned_gap
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
 from parity.wording import percent, signed

@@ -10,8 +10,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
+from parity.judging.document_types import REUSED
 from parity.judging.window import LEARNING_RATE
-from parity.report.facts import REUSED
 from server.database import store
 from server.database.tables import Arm, Run
 

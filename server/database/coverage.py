@@ -34,7 +34,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """`missing` steps that have not come, the first and the last of them at the earliest and at the latest here."""
+    """`missing` steps were not received; all of them lie between `first_step` and `last_step`."""
 
     first_step: int
     last_step: int
@@ -78,7 +78,7 @@ def stride_of(ranges: Sequence[Range]) -> int | None:
             votes[span // (one.count - 1)] += one.count - 1
     for one, following in pairwise(ranges):
         votes[following.first_step - one.last_step] += 1
-    # A single irregular range votes for nothing: then every step is expected.
+    # A single range without a regular stride gives no vote: then every step is expected.
     return min(votes, key=lambda distance: (-votes[distance], distance)) if votes else 1 if ranges[0].count > 1 else None
 
 

@@ -66,9 +66,9 @@ class BaselineRunDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNoise:
-    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as a job that takes one of its runs gets it.
+    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge uses it in a job with this baseline.
 
-    `measured` (nats) is None where there is one run alone, and tau is the prior then.
+    `measured` (nats) is None where there is only one run; tau is then the prior.
     """
 
     tau_nats: float

@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 from parity.judging.alignment import same_run
 from server.curves import loading
 from server.database import tables
+from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run
-from server.database.turns import take_turn
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.fingerprint import in_words, is_rerun, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.workers import changed, live_workers
@@ -102,7 +102,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
     if arm is None:
         raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
     runs = _sound(session, arm)
-    take_turn(session, f"baseline {name}")  # two who promote under one name at once get two versions
+    hold_lock(session, f"baseline {name}")  # two who promote under one name at once get two versions
     newest = session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
     ids = {run.id for run in runs}
     if newest is not None and ids == {link.run_id for link in newest.runs if link.role == "member"}:
@@ -127,7 +127,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
 def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str) -> list[Run]:
     """Attach reruns of a baseline: one run, or every run of a job that is one; those that are new. ConflictError where none can be."""
     _check_reason(reason)
-    take_turn(session, f"baseline {baseline.name}")
+    hold_lock(session, f"baseline {baseline.name}")
     session.refresh(baseline, ["runs"])
     reference = next(link.run for link in baseline.runs if link.role == "member")
     offered = _offered(session, target)

@@ -7,8 +7,6 @@ silent for too long.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +24,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, FieldProblem, InvalidError, StaleAttemptError
 from server.jobs import lifecycle
-from server.jobs.fingerprint import unlike_named
+from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
 from server.settings import Settings
 
 Kind = Literal["train", "validation"]
@@ -92,9 +90,9 @@ def attach(
     if run.state == "running":
         lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run")
     merged = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
-    if reason := unlike_named(run.job, merged):
+    if reason := named_baseline_mismatch(run.job, merged):
         raise ConflictError(f"run {run_id} can't begin: {reason}")
-    lifecycle.attach(session, run, merged, _fingerprint(run, merged), key, settings.external_stale_seconds)
+    lifecycle.attach(session, run, merged, external_fingerprint(run, merged), key, settings.external_stale_seconds)
     return run
 
 
@@ -207,11 +205,6 @@ def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: boo
         seen = old[key].split(", later ") if key in old else []
         merged[key] = ", later ".join(seen if value in seen else [*seen, value])
     return merged
-
-
-def _fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
-    content = {"spec": run.job.spec, "recipe": run.arm.recipe, "seed": run.seed, "replicate": run.replicate, "manifest": dict(manifest)}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _wrong(field: str, problem: str) -> InvalidError:

@@ -8,6 +8,8 @@ serves both. It is not copied: it stays under the run that was trained (`Run.reu
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,21 @@ def run_spec(run: Run) -> RunSpec:
     """The specification of a run, from that of its job. Raises pydantic's ValidationError where this version can't read it."""
     job = _JOB_SPEC.validate_python(run.job.spec)
     return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)
+
+
+def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
+    """The fingerprint of a run that a worker trains: SHA-256 of its specification and its manifest, which decide its bits."""
+    return _digest({"spec": dataclasses.asdict(spec), "manifest": manifest})
+
+
+def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
+    """The fingerprint of a run that a user's own trainer trains."""
+    arm = {"recipe": run.arm.recipe, "seed": run.seed, "replicate": run.replicate}
+    return _digest({"spec": run.job.spec, **arm, "manifest": dict(manifest)})
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def equal_run(session: Session, fingerprint: str) -> Run | None:
@@ -113,7 +130,7 @@ def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_diffe
     return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys]
 
 
-def unlike_named(job: Job, manifest: Mapping[str, str]) -> str | None:
+def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None:
     """Why what a manifest tells of can't be compared with the baseline that a job names, by the judge's rule; None where it can."""
     if job.named is None:
         return None

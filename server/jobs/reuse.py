@@ -16,8 +16,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
+from server.database.locks import hold_lock
 from server.database.tables import Job, Run
-from server.database.turns import take_turn
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.submit import Order, config_hash, submit_job, submit_job_once
 from server.jobs.workers import changed, short, would_train
@@ -61,7 +61,7 @@ def answer(session: Session, question: Question, principal: str, key: str | None
         return Answer(job=job, found="new" if is_new else _progress(job), reason="asked for afresh")
     named = resolve(session, question.choice, spec, lease_seconds)
     digest = config_hash(spec, criteria, revision, named)
-    take_turn(session, digest)  # two callers with the same question at once get one job
+    hold_lock(session, digest)  # two callers with the same question at once get one job
     same_question = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     newest_outdated: str | None = None
     for job in session.scalars(same_question.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)):

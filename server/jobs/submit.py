@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 from parity import Criteria
 from parity.version import JUDGE_VERSION
 from server.database import events, tables
+from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import Arm, IdempotencyKey, Job, Run
-from server.database.turns import take_turn
 from server.errors import InvalidError
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
@@ -62,7 +62,7 @@ def submit_job_once(
     """
     if key is None:
         return submit_job(session, spec, criteria, principal, order, revision, resolve(session, choice, spec, lease_seconds)), True
-    take_turn(session, f"key {principal} {key}")
+    hold_lock(session, f"key {principal} {key}")
     digest = _body_digest(spec, criteria, order, revision, choice)
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:

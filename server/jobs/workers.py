@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, object_session
 
 from server.database import clock
-from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
 from training.rules import CAPABILITY_IN_WORDS
 
 _TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.provenance`
 _WORKERS_LOOKED_AT = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDocument:
-    """A registered worker; `live` is false when it has been silent for longer than a lease."""
-
-    id: str
-    name: str
-    capability: str
-    slots: int
-    live: bool
-    device: Mapping[str, Any]
-    started_at: str
-    heartbeat_at: str
-
-
-def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
-    """The workers that registered last, newest first."""
-    live = {worker.id for worker in live_workers(session, lease_seconds)}
-    rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
-    return [_worker_document(row, live=row.id in live) for row in rows]
-
-
-def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
-    return WorkerDocument(
-        id=worker.id,
-        name=worker.name,
-        capability=worker.capability,
-        slots=worker.slots,
-        live=live,
-        device=worker.device,
-        started_at=time_text(worker.started_at),
-        heartbeat_at=time_text(worker.heartbeat_at),
-    )
 
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:

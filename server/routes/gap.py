@@ -12,8 +12,8 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
+from parity.judging.looks.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
 from parity.judging.looks.half_widths import HalfWidths, half_widths
-from parity.report.gap_chart import BinnedGap, Ground, binned_gap, gap_ground
 from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, number
 from server.database.lookup import find_job
@@ -29,7 +29,7 @@ from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacin
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
 _NO_LOOK = "Never: the job ended before finished runs of both arms had enough steps in common for a look."
-_OUTGROWN = 1.01  # times the steps, and the ground of a training pair's gap is computed again
+_OUTGROWN = 1.01  # times the steps, and the basis of a training pair's gap is computed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +150,16 @@ def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cached:
-    """The ground of a pair's bins, and how many steps its runs had done when it was computed."""
+    """The basis of a pair's bins, and how many steps its runs had done when it was computed."""
 
-    ground: Ground
+    basis: GapBasis
     steps_done: int
 
 
 def _binned(
     context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
 ) -> BinnedGap:
-    """The gap in bins. Its ground is cached, so that a range of steps reads only that range.
+    """The gap in bins. Its basis is cached, so that a range of steps reads only that range.
 
     Cached for good once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
     """
@@ -170,16 +170,16 @@ def _binned(
     cached, done = context.cache.get(key, _Cached), sum(run.steps_done for arm in arms for run in arm)
     is_part = first > 0 or last is not None
     if cached and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * cached.steps_done)):
-        ground, end = cached.ground, math.inf if last is None else last
+        basis, end = cached.basis, math.inf if last is None else last
         base, cand = (
-            loading.loss_curves(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, ground.counted, strict=True)
+            loading.loss_curves(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, basis.counted, strict=True)
         )
     else:
         whole = loading.loss_curves(session, arms[0]), loading.loss_curves(session, arms[1])
-        ground = gap_ground(*whole, criteria, planned)
-        context.cache.put(key, _Cached(ground=ground, steps_done=done))
-        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, ground.counted, strict=True))
-    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, ground=ground, log=log)
+        basis = gap_basis(*whole, criteria, planned)
+        context.cache.put(key, _Cached(basis=basis, steps_done=done))
+        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, basis.counted, strict=True))
+    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, basis=basis, log=log)
 
 
 @router.get("/jobs/{job_id}/half-widths", response_model=HalfWidthsDocument, responses=UNCHANGED)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from fastapi import APIRouter, Depends
 
 from server.documents.parity_yaml import job_file_schema
+from server.documents.workers import WorkerDocument, worker_documents
 from server.errors import UnavailableError
-from server.jobs.workers import WorkerDocument, worker_documents
 from server.readiness import problems
 from server.web.auth import requires
 from server.web.context import InContext

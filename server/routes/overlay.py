@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from server.curves.clock import Clock, seconds_of
 from server.curves.overlay import Line, Recorded, overlay
+from server.curves.training_time import TrainingTime, seconds_of
 from server.database import store
 from server.database.lookup import find_job
 from server.database.tables import Run
@@ -116,7 +116,7 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
     A run that is looked at for the first time is counted through, and the seconds of some of its steps are kept.
     """
     key = ("clock", run.id, run.epoch)
-    clock = context.cache.get(key, Clock) or Clock(steps=np.empty(0, np.int64), passed=np.empty(0))
+    clock = context.cache.get(key, TrainingTime) or TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0))
     after = clock.before(int(wanted[0]))
     first, last = (after[0] + 1 if after else 0), int(wanted[-1])
     steps, table = store.read_range(session, run.id, "train", first, last, [_SECONDS])

@@ -7,7 +7,7 @@ import hashlib
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
 
-_FORMAT = 2  # raise it where the same question gets another answer from then on
+_FORMAT = 2  # raise it with a change after which the same request gets another response
 
 
 def entity_tag(ended: Run | Job, *question: object) -> str | None:

@@ -16,7 +16,7 @@ from server.jobs.cancel import cancel_job
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor
 from workers.slots import Slot, environment, slots
-from workers.trainer import command
+from workers.training_process import command
 
 SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
 SMALL = {

@@ -18,7 +18,7 @@ from server.database.tables import Run
 from server.jobs.cancel import cancel_job
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, Model, Schedule
-from workers import lease, supervisor, trainer
+from workers import lease, supervisor, training_process
 from workers.slots import Slot, environment
 
 PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
@@ -147,7 +147,7 @@ def test_maxtext_does_not_outlive_its_training_process(playing, settings, databa
         held = lease.claim(session, make_worker(), settings.lease_seconds)
     place = {"folder": str(tmp_path / "run"), "seconds": 60.0, "resume_at_most": 0}
     request = {"core": None, "spec": asdict(held.spec), "checkpoints": place, "silence_seconds": 60.0, "artifacts": str(tmp_path)}
-    with trainer.started(settings, request, environment(settings, Slot()), tmp_path / "log") as process:
+    with training_process.started(settings, request, environment(settings, Slot()), tmp_path / "log") as process:
         _wait(players)
         os.kill(players()[0].ppid(), signal.SIGKILL)
         _wait(lambda: players() == [], 10.0)

@@ -36,10 +36,10 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 
 
 class Channel(NamedTuple):
-    """What goes into a layer and comes out of it beside numbers of the model.
+    """Inputs of a layer that are not the model's, two of which carry its measurements out as their gradients.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9): zeros
-    that change nothing; their gradients are what the layer has to say. The report: amax of x, w and g (0 where one is not
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9) are zeros that
+    change no output; the layer's backward pass returns its measurements in the place of their gradients. The report: amax of x, w and g (0 where one is not
     quantized) and how many of their values are NaN or infinite. The statistics: `training.arithmetic.layer_statistics`, zeros unless the
     recipe is watched.
     """
@@ -119,7 +119,7 @@ def _operand(
 
 
 def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.Array, apart: bool, amax: jax.Array) -> Operand:
-    """wgrad's copy of g; `apart` from what reads it, where that is the writing of its transpose.
+    """wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its transpose.
 
     XLA would round inside the loop that transposes, which takes three times as long as one after the other. It can't fuse into
     a branch, nor know that this one is always taken.

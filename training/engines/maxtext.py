@@ -49,7 +49,7 @@ _HASHED_BYTES = 1 << 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a run keeps its files, the number of steps that the caller has on record, how long silence may last, and which of the run's
-    processes this is: one that does not tell starts the same MaxText commands, and yields nothing.
+    processes this is: all but the first start the same MaxText commands and yield nothing.
     """
 
     folder: Path

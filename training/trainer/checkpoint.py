@@ -51,7 +51,7 @@ class CheckpointRefusedError(Exception):
 class Checkpointing:
     """Where and how often a run is saved, and the last step from which it may go on.
 
-    `every_seconds` and `every_steps` hold side by side; one is left out while the one before is still being written.
+    `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is still being written.
     `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
     """
 

@@ -1,7 +1,7 @@
 """May an unfinished pair be stopped as hopeless? Never an early pass, and advice unless the policy says otherwise.
 
 Every 10 paired steps from 10 % of the plan on, over the trailing 20 block means of the gap:
-  lower = mean - 1.5 t(1 - 0.01/looks) SE - 3 sqrt(2) tau0 L;   hopeless where lower > 3 x margin
+  lower = mean - 1.5 t(1 - 0.01/looks) SE - 3 sqrt(tau_A0^2 + tau_B0^2);   hopeless where lower > 3 x margin
 t has 19 degrees of freedom and is split over all planned looks (Bonferroni); 1.5 allows for what blocks of 10 leave correlated.
 
 Use: `state = early_stop(planned)` before the first step; at every paired step `state = observe(state, baseline, candidate)`, then
@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from parity.judging.criteria import PROFILES, Criteria
+from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_LOSS, Rounding
+from parity.judging.margin import stated_margins
 from parity.judging.run_floor import prior_for
 
 BLOCK_STEPS, BLOCKS = 10, 20
@@ -110,7 +111,7 @@ def look(
         return None
     gap, base = np.array(state.blocks).T
     level = float(base.mean())
-    margin = _margin(criteria, level)
+    margin = min((nats for nats, _ in stated_margins(criteria, level)), default=None)
     if margin is None or level <= 0.0:
         return None
     looks = max(1, math.ceil((1.0 - START_SHARE) * state.planned_steps / BLOCK_STEPS))
@@ -121,8 +122,3 @@ def look(
     mean = float(gap.mean())
     lower = mean - SE_FACTOR * t * float(gap.std(ddof=1)) / math.sqrt(BLOCKS) - run
     return Look(hopeless=lower > MARGIN_FACTOR * margin, step=state.steps, mean=mean, lower=lower, limit=MARGIN_FACTOR * margin)
-
-
-def _margin(criteria: Criteria, level: float) -> float | None:
-    stated = [criteria.margin, PROFILES[criteria.profile] if criteria.profile else None]
-    return min((amount.nats(level) for amount in stated if amount is not None), default=None)

@@ -28,7 +28,7 @@ CAVEAT_UNKNOWN = "an iso-loss shift under this schedule; a number of tokens to b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Law:
+class PowerLaw:
     """L(t) = floor + scale t^-power in nats, t in steps from 1."""
 
     floor: float
@@ -51,7 +51,7 @@ class TokenTax:
     caveat: str
 
 
-def fit_law(steps: IntArray, loss: FloatArray) -> Law | None:
+def fit_law(steps: IntArray, loss: FloatArray) -> PowerLaw | None:
     """Fit the law to the baseline's mean curve, (n,) steps and losses; None for fewer than 100 points or no decline."""
     if len(steps) < MIN_POINTS:
         return None
@@ -59,7 +59,7 @@ def fit_law(steps: IntArray, loss: FloatArray) -> Law | None:
     if len(t) < 5 or mean[0] <= mean[-1]:
         return None
     weight = n
-    law = Law(floor=0.0, scale=0.0, power=1.0)
+    law = PowerLaw(floor=0.0, scale=0.0, power=1.0)
     for _ in range(REWEIGHTINGS):
         law = _least_squares(t, mean, weight)
         residual = (mean - law.at(t)) * np.sqrt(n)
@@ -68,7 +68,7 @@ def fit_law(steps: IntArray, loss: FloatArray) -> Law | None:
     return law if law.scale > 0.0 else None
 
 
-def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> Law:
+def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> PowerLaw:
     """The best floor and scale for each power are linear; the power is found by bounded search."""
 
     def linear(log_power: float) -> tuple[float, float, float]:
@@ -80,10 +80,12 @@ def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> Law:
 
     minimum = minimize_scalar(lambda x: linear(x)[2], bounds=LOG_POWERS, method="bounded", options={"xatol": 1e-6})
     floor, scale, _ = linear(float(minimum.x))
-    return Law(floor=floor, scale=scale, power=math.exp(minimum.x))
+    return PowerLaw(floor=floor, scale=scale, power=math.exp(minimum.x))
 
 
-def token_tax(law: Law, window: IntArray, first_step: int, gap: float, lo: float, hi: float, *, constant_rate: bool | None) -> TokenTax:
+def token_tax(
+    law: PowerLaw, window: IntArray, first_step: int, gap: float, lo: float, hi: float, *, constant_rate: bool | None
+) -> TokenTax:
     """The tax for a window's mean gap and its interval's ends (nats); `window` are its steps, counted from `first_step`.
 
     `constant_rate` is None where the learning rate was not recorded.
@@ -95,7 +97,7 @@ def token_tax(law: Law, window: IntArray, first_step: int, gap: float, lo: float
     return TokenTax(estimate=ends[0], lo=ends[1], hi=ends[2], caveat=caveat)
 
 
-def _shift(law: Law, t: FloatArray, gap: float) -> float:
+def _shift(law: PowerLaw, t: FloatArray, gap: float) -> float:
     """The s with mean(f(t/s)) - mean(f(t)) = gap, from 1/32 to 32; inf or 0 beyond."""
 
     def excess(log_s: float) -> float:

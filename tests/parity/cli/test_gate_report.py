@@ -8,7 +8,7 @@ import pytest
 
 from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
 from parity.cli.gate_policy import GatePolicy
-from parity.cli.gate_report import SUMMARY_BYTES, Outcome, age_in_words, fits_a_comment, leaves_with, markdown, write
+from parity.cli.gate_report import SUMMARY_BYTES, Outcome, age_in_words, exit_code_under, fits_a_comment, markdown, write
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
 
@@ -57,7 +57,7 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     ],
 )
 def test_the_exit_code_under_a_policy(result, policy, code):
-    left_with, note = leaves_with(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
+    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
     assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
 

@@ -65,7 +65,7 @@ def test_a_trainers_pauses_are_spread_and_obey_the_server():
 
 def test_errors_that_pass_are_noted_and_waited_out(pauses):
     server, noted = _Server(UnreachableError("away"), ClientError(503, "away", retry_after=5.0)), []
-    answer = retry.retry(server.send, pauses=PAUSES, may_pass=is_transient, wait=pauses.append, on_error=noted.append)
+    answer = retry.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, on_error=noted.append)
     assert answer == "answer"
     assert pauses == [2.0, 5.0]
     assert [type(error) for error in noted] == [UnreachableError, ClientError]
@@ -73,14 +73,14 @@ def test_errors_that_pass_are_noted_and_waited_out(pauses):
 
 def test_an_error_that_cannot_pass_is_raised_at_once(pauses):
     with pytest.raises(ClientError):
-        retry.retry(_Server(ClientError(422, "no")).send, pauses=PAUSES, may_pass=is_transient, wait=pauses.append)
+        retry.retry(_Server(ClientError(422, "no")).send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append)
     assert pauses == []
 
 
 def test_patience_ends_the_tries(pauses):
     server = _Server(*[UnreachableError("away")] * 100)
     with pytest.raises(UnreachableError):
-        retry.retry(server.send, pauses=PAUSES, may_pass=is_transient, wait=pauses.append, patience_seconds=5.0)
+        retry.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, patience_seconds=5.0)
     assert pauses == [2.0, 2.0, 2.0]
 
 
@@ -89,7 +89,7 @@ def test_whoever_waits_can_end_the_tries():
         raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        retry.retry(_Server(OSError()).send, pauses=PAUSES, may_pass=may_be_accepted_later, wait=stop, patience_seconds=math.inf)
+        retry.retry(_Server(OSError()).send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=stop, patience_seconds=math.inf)
 
 
 @pytest.mark.parametrize(

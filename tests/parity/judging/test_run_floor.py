@@ -11,8 +11,8 @@ from parity.judging.noise import StandardError
 from parity.judging.run_floor import (
     Prior,
     RunFloor,
+    assume_stochastic,
     prior_for,
-    rounds_stochastically,
     run_floor,
     run_term,
     run_term_over_seeds,
@@ -45,14 +45,14 @@ def floor_of(means: list[float], prior: Prior = PRIOR, seeds: list[int] | None =
     ],
 )
 def test_which_recipes_round_stochastically(recipe: str | None, stochastic: bool) -> None:
-    assert rounds_stochastically(recipe) is stochastic
+    assert assume_stochastic(recipe) is stochastic
 
 
 @pytest.mark.parametrize("recipe", ["nvfp4", "nvfp4_no_sr", "fp8_current", None])
 def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
     policy = criteria_from_mapping({"margin": "1%"})
-    assert rounds_stochastically(recipe, "stochastic")
-    assert not rounds_stochastically(recipe, "nearest")
+    assert assume_stochastic(recipe, "stochastic")
+    assert not assume_stochastic(recipe, "nearest")
     assert prior_for(recipe, None, policy, 2.0, "stochastic").tau == pytest.approx(0.0060)
     assert prior_for(recipe, None, policy, 2.0, "nearest").tau == pytest.approx(0.0016)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays, judge
+from parity.judging.looks.gap_chart import binned_gap
 from parity.report.figures import FigureError, _apart, _gap_limits, _together, draw_figure, loss_buckets
-from parity.report.gap_chart import binned_gap
 
 MakeRun = Callable[..., Curve]
 

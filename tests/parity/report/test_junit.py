@@ -9,9 +9,9 @@ import pytest
 from parity import Criteria, Curve, curve_from_arrays, judge
 from parity.judging.criteria import GATES, criteria_from_mapping
 from parity.judging.decision import CheckName
+from parity.judging.document_types import REUSED
 from parity.judging.reasons import table
 from parity.judging.secondary.evaluations import TaskResult
-from parity.report.facts import REUSED
 from parity.report.junit import CHECKS, render_junit
 
 MakeRun = Callable[..., Curve]

@@ -119,7 +119,7 @@ def test_a_switch_that_cannot_be_is_refused(wrong):
 )
 def test_the_label_shows_the_judge_whether_rounding_is_stochastic(recipe, switches, name):
     assert label(recipe, Switches(**switches)) == name
-    assert run_floor.rounds_stochastically(name) == rounds_stochastically(recipe, Switches(**switches))
+    assert run_floor.assume_stochastic(name) == rounds_stochastically(recipe, Switches(**switches))
 
 
 def test_forward_in_bf16_leaves_the_backward_products_quantized():

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from parity.judging.secondary.token_tax import Law, fit_law, token_tax
+from parity.judging.secondary.token_tax import PowerLaw, fit_law, token_tax
 
-TRUE = Law(floor=2.0, scale=8.0, power=0.35)
+TRUE = PowerLaw(floor=2.0, scale=8.0, power=0.35)
 
 
 def taxed(n: int, tax: float, seed: int) -> float:

@@ -47,10 +47,10 @@ class BinnedGap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What bins of any range rest on, from the whole curves; `counted` are the indices of the runs that count in each arm.
+class GapBasis:
+    """Level, run floors, margin and window from the whole curves, which bins of any range need; `counted` are the indices of the runs that count in each arm.
 
-    Kept for a pair that has ended, it spares reading all of its steps for each range.
+    Keep it for a pair that has ended: a range of bins then reads only its own steps.
     """
 
     level: float | None
@@ -61,19 +61,19 @@ class Ground:
     counted: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def gap_ground(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> Ground:
+def gap_basis(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> GapBasis:
     """Level, run floors, margin and window of a pair, finished or not."""
     base_runs, cand_runs = distinct(baseline)[0], distinct(candidate)[0]
-    return _ground((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
+    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
 
 
-def _ground(
+def _basis(
     given: tuple[Sequence[Curve], Sequence[Curve]],
     counted: tuple[Sequence[Curve], Sequence[Curve]],
     means: tuple[IntArray, FloatArray, FloatArray, IntArray],
     criteria: Criteria,
     planned_steps: int | None,
-) -> Ground:
+) -> GapBasis:
     window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction)
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
@@ -82,7 +82,7 @@ def _ground(
     left, right = (
         tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
     )
-    return Ground(
+    return GapBasis(
         level=level,
         level_is_provisional=provisional,
         floors=floors,
@@ -101,20 +101,20 @@ def binned_gap(
     planned_steps: int | None = None,
     first_step: int | None = None,
     last_step: int | None = None,
-    ground: Ground | None = None,
+    basis: GapBasis | None = None,
     log: bool = False,
 ) -> BinnedGap:
     """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
-    With a `ground` from the whole curves, the runs given are those that count, and need only have the steps of the range.
+    With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range.
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")
-    base_runs, cand_runs = (baseline, candidate) if ground else (distinct(baseline)[0], distinct(candidate)[0])
+    base_runs, cand_runs = (baseline, candidate) if basis else (distinct(baseline)[0], distinct(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
-    basis = ground or _ground((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
+    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
     steps, base, cand, runs_2T = means
     inside = slice(
         0 if first_step is None else int(np.searchsorted(steps, first_step)),

@@ -26,7 +26,7 @@ _TERMINATE_SECONDS = 15.0
 _CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
 
 
-class Trainer:
+class TrainingProcess:
     """A running training process. `None` follows its last message."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
@@ -91,7 +91,7 @@ def command(settings: Settings, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def started(settings: Settings, request: TrainRequest, environment: Mapping[str, str], log_path: Path) -> Iterator[Trainer]:
+def started(settings: Settings, request: TrainRequest, environment: Mapping[str, str], log_path: Path) -> Iterator[TrainingProcess]:
     """Start a training process with its request; the end of the block kills it with its whole group.
 
     Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes; and the launcher
@@ -118,7 +118,7 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
             if not launched:
                 stdin.write(line + "\n")
                 stdin.flush()
-        yield Trainer(process, log_path)
+        yield TrainingProcess(process, log_path)
     finally:
         if launched:
             _terminate(process)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clock:
+class TrainingTime:
     """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be counted from the beginning."""
 
     steps: NDArray[np.int64]
@@ -20,12 +20,12 @@ class Clock:
         at = int(np.searchsorted(self.steps, step)) - 1
         return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
 
-    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> Clock:
-        """This clock with one of `every` of these steps (n,), n >= 1, in the place of what it knew of the same range."""
+    def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> TrainingTime:
+        """The same with every n-th of these steps (`every` = n), which replace what it held of their range."""
         old = (self.steps < steps[0]) | (self.steps > steps[-1])
         some = np.append(self.steps[old], steps[every - 1 :: every])
         order = np.argsort(some)
-        return Clock(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
+        return TrainingTime(steps=some[order], passed=np.append(self.passed[old], passed[every - 1 :: every])[order])
 
 
 def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.report.gap_chart import binned_gap, gap_ground, step_edges
+from parity.judging.looks.gap_chart import binned_gap, gap_basis, step_edges
 
 MakeRun = Callable[..., Curve]
 
@@ -119,11 +119,11 @@ def test_two_million_points_are_fast(one_percent: Criteria) -> None:
 def test_an_excerpt_on_known_ground_is_the_same_range(make_run: MakeRun, one_percent: Criteria) -> None:
     base = [make_run(1000), make_run(1000, seed=3)]
     cand = [make_run(1000, seed=2), make_run(1000, seed=2), make_run(1000, seed=4)]
-    ground = gap_ground(base, cand, one_percent, planned_steps=1000)
-    assert ground.counted == ((0, 1), (0, 2))
+    basis = gap_basis(base, cand, one_percent, planned_steps=1000)
+    assert basis.counted == ((0, 1), (0, 2))
     whole = binned_gap(base, cand, one_percent, bins=20, planned_steps=1000, first_step=100, last_step=299)
-    left, right = ([cut(arm[i], slice(100, 300)) for i in used] for arm, used in zip((base, cand), ground.counted, strict=True))
-    part = binned_gap(left, right, one_percent, bins=20, planned_steps=1000, ground=ground)
+    left, right = ([cut(arm[i], slice(100, 300)) for i in used] for arm, used in zip((base, cand), basis.counted, strict=True))
+    part = binned_gap(left, right, one_percent, bins=20, planned_steps=1000, basis=basis)
     for name in ("first_step", "last_step", "mean", "lo", "hi", "n"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)), name
     assert (part.margin_nats, part.level, part.window) == (whole.margin_nats, whole.level, whole.window)

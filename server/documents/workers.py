@@ -1,0 +1,48 @@
+"""What the API and the pages show of registered workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.database.clock import time_text
+from server.database.tables import Worker
+from server.jobs.workers import live_workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDocument:
+    """A registered worker; `live` is false when it has been silent for longer than a lease."""
+
+    id: str
+    name: str
+    capability: str
+    slots: int
+    live: bool
+    device: Mapping[str, Any]
+    started_at: str
+    heartbeat_at: str
+
+
+def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
+    """The workers that registered last, newest first."""
+    live = {worker.id for worker in live_workers(session, lease_seconds)}
+    rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
+    return [_worker_document(row, live=row.id in live) for row in rows]
+
+
+def _worker_document(worker: Worker, *, live: bool) -> WorkerDocument:
+    return WorkerDocument(
+        id=worker.id,
+        name=worker.name,
+        capability=worker.capability,
+        slots=worker.slots,
+        live=live,
+        device=worker.device,
+        started_at=time_text(worker.started_at),
+        heartbeat_at=time_text(worker.heartbeat_at),
+    )

@@ -1,0 +1,144 @@
+"""The dashboard: pages rendered here, made live by small ES modules; nothing is loaded from another host."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
+
+from server.database.clock import time_text
+from server.database.lookup import find_job
+from server.documents.job import job_document
+from server.documents.workers import worker_documents
+from server.pages import baselines, differences, policies, queue, refusals, tokens
+from server.pages.listing import STATES, Wanted, listing
+from server.pages.rendering import HERE, LoginNeededError, templates, visitor
+from server.settings import Settings
+from server.web import auth
+from server.web.context import InContext
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+doors = APIRouter(include_in_schema=False)
+WORKERS_SHOWN = 100
+
+
+def install(app: FastAPI, settings: Settings) -> None:
+    """Add the pages and their assets; the chart library is served from where npm put it."""
+    app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
+    app.mount("/static", StaticFiles(directory=HERE / "static"))
+    app.include_router(router)
+    app.include_router(baselines.router)
+    app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
+    app.include_router(doors, max_body_size=settings.max_body_bytes)
+    refusals.install(app)
+    app.add_exception_handler(LoginNeededError, _to_login)
+
+
+def _to_login(request: Request, _: Exception) -> Response:
+    """The login, and from there to the requested page with its query."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
+
+
+@router.get("/")
+def home() -> Response:
+    """The list of jobs is the home page."""
+    return RedirectResponse("/jobs")
+
+
+@router.get("/jobs")
+def index(
+    request: Request,
+    context: InContext,
+    state: Annotated[str, Query(max_length=20)] = "",
+    name: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Jobs, newest first, optionally only those in a state or with a text in their name."""
+    wanted = cast(Wanted, state) if state in STATES else None
+    with context.database.read() as session:
+        page = listing(session, wanted, name.strip(), before)
+    query = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
+    older = f"/jobs?{urlencode(query | {'before': page.older})}" if page.older else None
+    values = {"rows": page.rows, "older": older, "query": query, "paged": before is not None, "states": STATES}
+    return templates.TemplateResponse(request, "jobs.html", values)
+
+
+@router.get("/jobs/{job_id}/compare")
+def compare(job_id: str, request: Request, context: InContext) -> Response:
+    """All candidates of a job against its baseline, side by side."""
+    with context.database.read() as session:
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+    return templates.TemplateResponse(request, "compare.html", {"job": document})
+
+
+@router.get("/policies")
+def policies_page(request: Request) -> Response:
+    """The policies that a job can name."""
+    return templates.TemplateResponse(request, "policies.html", {"profiles": policies.profiles(), "defaults": policies.defaults()})
+
+
+@router.get("/jobs/{job_id}")
+def show(job_id: str, request: Request, context: InContext) -> Response:
+    """One job: the verdict, why, what next, then the evidence."""
+    with context.database.read() as session:
+        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+    pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
+    values = {
+        "job": document,
+        "pairs": pairs,
+        "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
+        "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
+    }
+    return templates.TemplateResponse(request, "job.html", values)
+
+
+@router.get("/workers")
+def workers(request: Request, context: InContext) -> Response:
+    """Who trains, on what, what waits, and why."""
+    with context.database.read() as session:
+        values = {
+            "workers": worker_documents(session, context.settings.lease_seconds, limit=WORKERS_SHOWN),
+            "training": queue.training(session),
+            "queue": queue.queue(session, context.settings.lease_seconds),
+            "shown": queue.JOBS_SHOWN,
+            "time_text": time_text,
+        }
+        return templates.TemplateResponse(request, "workers.html", values)
+
+
+@doors.get("/login")
+def login_form(request: Request, following: Annotated[str, Query(alias="next")] = "/jobs") -> Response:
+    """Ask for a token."""
+    return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": False})
+
+
+@doors.post("/login")
+def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
+    """Exchange a token for a session that lasts twelve hours; the token itself is not kept."""
+    with context.database.write() as session:
+        row = auth.authenticate(session, token.strip())
+        cookie = auth.open_session(session, row) if row else None
+    if cookie is None:
+        return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
+    # Only a path of this site: `//elsewhere` and `https://elsewhere` are addresses of others.
+    inside = following if following.startswith("/") and not following.startswith(("//", "/\\")) else "/jobs"
+    answer = RedirectResponse(inside, 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(auth.COOKIE, cookie, max_age=int(auth.SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+@doors.post("/logout")
+def logout(request: Request, context: InContext) -> Response:
+    """End the session."""
+    cookie = request.cookies.get(auth.COOKIE)
+    if cookie:
+        with context.database.write() as session:
+            auth.close_session(session, cookie)
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(auth.COOKIE)
+    return answer
