@@ -199,8 +199,8 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
 def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
     """For each attempt that has recorded something: the step from which on a newer one replaces it (infinity: none does).
 
-    Training steps count for every kind: where a newer attempt has trained, an older attempt's validation losses are replaced too, even before
-    the newer one has validated.
+    Training steps count for every kind: where a newer attempt has trained, an older attempt's validation losses are replaced too,
+    even before the newer one has validated.
     """
     rows = session.execute(
         select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)

@@ -38,10 +38,10 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 class Channel(NamedTuple):
     """Inputs of a layer that are not the model's, two of which carry its measurements out as their gradients.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9) are zeros that
-    change no output; the layer's backward pass returns its measurements in the place of their gradients. The report: amax of x, w and g (0 where one is not
-    quantized) and how many of their values are NaN or infinite. The statistics: `training.arithmetic.layer_statistics`, zeros unless the
-    recipe is watched.
+    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9) are zeros
+    that change no output; the layer's backward pass returns its measurements in the place of their gradients. The report: amax of x, w
+    and g (0 where one is not quantized) and how many of their values are NaN or infinite. The statistics:
+    `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
     """
 
     scale: jax.Array

@@ -48,8 +48,9 @@ class BinnedGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapBasis:
-    """Level, run floors, margin and window from the whole curves, which bins of any range need; `counted` are the indices of the runs that count in each arm.
+    """Level, run floors, margin and window from the whole curves, which bins of any range need.
 
+    `counted` are the indices of the runs that count in each arm.
     Keep it for a pair that has ended: a range of bins then reads only its own steps.
     """
 
