@@ -80,7 +80,7 @@ def test_what_a_dockerfile_copies_is_there_and_is_not_ignored(dockerfile):
         if line.startswith("COPY ") and "--from=" not in line:
             for source in line.split()[1:-1]:
                 assert (CHECKOUT / source).exists(), source
-                assert source.split("/")[0] in sent, source
+                assert sent & {source, source.split("/")[0]}, source
 
 
 def test_a_server_that_others_can_reach_asks_for_tokens():
