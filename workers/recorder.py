@@ -6,11 +6,10 @@ updates open pages. NaN and Inf are data like any other.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sqlalchemy import update
@@ -143,5 +142,6 @@ def _steps(steps: Sequence[StepValues]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _column(steps: Sequence[StepValues], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The values (n,) of a field of these steps, NaN where a step lacks it."""
-    return np.array([step.get(name, math.nan) for step in steps], np.float64)
+    """The values (n,) of a field of these steps; NaN where an optional one is not there."""
+    rows = [cast(Mapping[str, float], step) for step in steps]
+    return np.array([row.get(name, np.nan) if name in _OPTIONAL else row[name] for row in rows], np.float64)

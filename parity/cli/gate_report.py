@@ -18,10 +18,11 @@ from parity.cli.gate_policy import GatePolicy
 from parity.cli.output import UsageError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
+from parity.report.facts import judge_of
 from parity.report.headline import headline
 from parity.report.junit import render_junit
 from parity.report.markdown import escaped, markdown_sections
-from parity.version import JUDGE_VERSION, VERSION
+from parity.version import VERSION
 
 SCHEMA = "parity.gate/1"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
@@ -122,7 +123,7 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     code, note = exit_code_under(outcome, policy)
     return {
         "schema": SCHEMA,
-        "engine_version": JUDGE_VERSION,
+        "engine_version": judge_of(outcome.verdicts),
         "result": outcome.result,
         "exit_code": code,
         "note": note,

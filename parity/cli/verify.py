@@ -27,8 +27,8 @@ def verify_bundle(bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", he
 
 
 def _print_both_verdicts(bundle: str, verification: Verification) -> None:
-    """What the bundle records of each candidate and what today's judge says of the same curves."""
+    """What the bundle records of each candidate, and what this judge says of the same curves."""
     print(f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. Every file matches the manifest.")
-    for recorded, today in zip(verification.recorded, verification.today, strict=True):
-        codes = ", ".join(today["codes"])
-        print(f"{today['candidate']['name']}: recorded as {recorded['verdict']}, today {today['verdict']} ({codes})")
+    for candidate in verification.rejudged:
+        name = candidate.candidate.encode("ascii", "backslashreplace").decode()
+        print(f"{name}: recorded as {candidate.recorded}, today {candidate.today} ({', '.join(candidate.codes)})")

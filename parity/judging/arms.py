@@ -1,7 +1,7 @@
 """The two sides of a comparison: which runs count, which don't and why."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,16 +73,16 @@ def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> 
     return Arm(
         name=name,
         recipe=runs[0].recipe,
-        rounding=rounding_of(runs),
+        rounding=rounding_of(run.rounding for run in runs),
         runs=runs,
         identical=identical,
         nonfinite=nonfinite(runs, window.first, window.last),
     )
 
 
-def rounding_of(runs: Sequence[Curve]) -> Rounding | None:
+def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
     """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
-    recorded = {run.rounding for run in runs}
+    recorded = set(roundings)
     return "stochastic" if "stochastic" in recorded else "nearest" if recorded == {"nearest"} else None
 
 

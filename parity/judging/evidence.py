@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from parity.canonical_json import canonical_json, json_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.secondary.evaluations import TaskResult
@@ -92,7 +93,7 @@ def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
-        "engine_version": JUDGE_VERSION,
+        "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,  # a stored verdict's judge may be an earlier one
         "criteria": case.criteria.document(),
         "planned_steps": case.planned_steps,
         "assume_complete": case.assume_complete,
@@ -106,22 +107,31 @@ def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rejudged:
+    """What a bundle of another judge records of one candidate, and what this judge says of the same curves."""
+
+    candidate: str
+    recorded: State
+    today: State
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """What a bundle's recomputation gave.
 
-    `made_by` is the version of the judge that made the bundle. `differences` has one line for each file that does not match the manifest
-    and, where this version of the judge made the bundle, for each value that comes out differently. `recorded` are the verdicts in the
-    bundle, `today` those of this judge; both are empty where a file does not match.
+    `made_by` is the version of the judge that made the bundle, safe to print. `differences` has one line for each file that does not match
+    the manifest and each value that does not match its recomputation. Where another judge made the bundle the values cannot be compared:
+    `rejudged` then has both verdicts of each candidate.
     """
 
     made_by: str
     differences: tuple[str, ...]
-    recorded: tuple[VerdictDocument, ...] = ()
-    today: tuple[VerdictDocument, ...] = ()
+    rejudged: tuple[Rejudged, ...] = ()
 
     @property
     def same_judge(self) -> bool:
-        """Whether this version of the judge made the bundle; only then can the verdicts be compared value by value."""
+        """Whether this version of the judge made the bundle."""
         return self.made_by == JUDGE_VERSION
 
 
@@ -129,22 +139,49 @@ def verify(path: str) -> Verification:
     """Judge the case in a bundle again. Raises EvidenceError where the file cannot be read as a bundle."""
     files = _unzipped(path)
     manifest = _json(files, MANIFEST, path)
-    made_by = str(manifest.get("engine_version", "unknown"))
+    made_by = _printable(manifest.get("engine_version"))
     differences = _digest_differences(files, manifest)
     if differences:
         return Verification(made_by=made_by, differences=differences)
     try:
         today = _case(files, manifest).documents()
-        recorded: list[VerdictDocument] = _json(files, VERDICT, path)["verdicts"]
-        candidates = [document["candidate"]["name"] for document in recorded]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
         judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
         raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error}){judges}") from None
+    recorded = _json(files, VERDICT, path).get("verdicts")
     if made_by == JUDGE_VERSION:
-        differences = tuple(compare_documents(recorded, json_value(today), "verdicts"))
-    elif candidates != [document["candidate"]["name"] for document in today]:
-        differences = (f"verdicts: those of {', '.join(candidates)} are in the bundle, expected one for each candidate of the manifest",)
-    return Verification(made_by=made_by, differences=differences, recorded=tuple(recorded), today=tuple(today))
+        return Verification(made_by=made_by, differences=tuple(compare_documents(recorded, json_value(today), "verdicts")))
+    wrong = tuple(_not_of_another_judge(recorded, today, made_by))
+    rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(list[VerdictDocument], recorded), today, strict=True))
+    return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
+
+
+def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], made_by: str) -> Iterator[str]:
+    """Why these cannot be another judge's verdicts on the case: another candidate, no verdict, or another judge than the manifest names."""
+    if not isinstance(recorded, list) or len(recorded) != len(today):
+        yield f"verdicts: expected a list of {len(today)}, one for each candidate of the manifest"
+        return
+    for index, (document, expected) in enumerate(zip(recorded, today, strict=True)):
+        stated = document if isinstance(document, dict) else {}
+        candidate = stated.get("candidate")
+        facts = (
+            ("candidate.name", candidate.get("name") if isinstance(candidate, dict) else None, (expected["candidate"]["name"],)),
+            ("verdict", stated.get("verdict"), WORST_FIRST),
+            ("engine_version", stated.get("engine_version"), (made_by,)),
+        )
+        for key, value, accepted in facts:
+            if value not in accepted:
+                choices = " or ".join(ascii(choice) for choice in accepted)
+                yield f"verdicts[{index}].{key}: {value!a} in the bundle, expected {choices}"
+
+
+def _rejudged(recorded: VerdictDocument, today: VerdictDocument) -> Rejudged:
+    return Rejudged(candidate=today["candidate"]["name"], recorded=recorded["verdict"], today=today["verdict"], codes=tuple(today["codes"]))
+
+
+def _printable(value: object) -> str:
+    """A value of a file as one line of printable ASCII, plain text without quotes."""
+    return value if isinstance(value, str) and value.isascii() and value.isprintable() else ascii(value)
 
 
 def compare_documents(stored: object, computed: object, where: str) -> Iterator[str]:

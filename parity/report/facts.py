@@ -14,6 +14,7 @@ from parity.judging.document_types import (
 )
 from parity.judging.spikes import ONE_SIDED_ALPHA
 from parity.report.headline import baseline_name, candidate_name
+from parity.version import JUDGE_VERSION
 from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
 
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
@@ -149,3 +150,8 @@ def _margin_fact(document: VerdictDocument) -> str:
         else "; this interval is too wide to pass"
     )
     return f"{margin['nats']:.4f} nats from {margin['source']}; a margin of {to_pass:.4f} would pass{reach}"
+
+
+def judge_of(documents: Sequence[VerdictDocument]) -> str:
+    """The version of the judge that made these documents; this judge's where there are none."""
+    return documents[0]["engine_version"] if documents else JUDGE_VERSION

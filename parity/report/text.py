@@ -12,9 +12,8 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
-from parity.report.facts import SUMMARY, facts, summary_row
+from parity.report.facts import SUMMARY, facts, judge_of, summary_row
 from parity.report.headline import MARKS, baseline_name, candidate_name, headline
-from parity.version import JUDGE_VERSION
 
 REPORT_SCHEMA = "parity.report/1"
 _STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
@@ -52,4 +51,4 @@ def _details(document: VerdictDocument) -> list[RenderableType]:
 
 def render_json(documents: Sequence[VerdictDocument]) -> str:
     """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts."""
-    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)})
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents)})

@@ -222,7 +222,9 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
         return None
     means = together.baseline[:, part].mean(axis=1)
     level = float(means.mean())
-    floor = run_floor(prior_for(row.recipe, None, policy, level, rounding_of(runs)), means, [0] * len(means), np.empty(0))
+    floor = run_floor(
+        prior_for(row.recipe, None, policy, level, rounding_of(run.rounding for run in runs)), means, [0] * len(means), np.empty(0)
+    )
     return RunNoise(
         tau_nats=floor.tau,
         tau_rel=floor.tau / level,

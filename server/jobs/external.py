@@ -88,7 +88,8 @@ def attach(
     if after is not None and after != run.epoch and not is_repeated:
         raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
     if run.state == "running":
-        lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run")
+        speed = {"steps_per_second": run.steps_per_second}  # the best guess until the new trainer has one
+        lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run", **speed)
     merged = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
     if reason := named_baseline_mismatch(run.job, merged):
         raise ConflictError(f"run {run_id} can't begin: {reason}")

@@ -90,12 +90,12 @@ def unsound(session: Session, run: Run) -> str | None:
 
 
 def columns_of_reused(source: Run) -> dict[str, Any]:
-    """The columns of a run that has the curve of `source`."""
-    return {
+    """The columns of a run that has the curve of `source`, from the newest code on with its rounding."""
+    rounding = {"rounding": source.rounding} if source.rounding else {}
+    return rounding | {
         "reused_from": source.reused_from or source.id,
         "fingerprint": source.fingerprint,
         "manifest": source.manifest,
-        "rounding": source.rounding,
         "steps_done": source.steps_done,
         "last_loss": source.last_loss,
     }

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
+from parity.judging.arms import rounding_of
 from parity.judging.looks.futility import Look, early_stop, early_stop_from_mapping, look, observe
 from server.database import events, store
 from server.database.states import RUN_ENDED
@@ -78,8 +79,8 @@ def _observed(session: Session, before: Mapping[str, Any], baseline: Run, candid
             criteria,
             baseline_recipe=baseline.arm.stated_recipe,
             candidate_recipe=candidate.arm.stated_recipe,
-            baseline_rounding=baseline.rounding,
-            candidate_rounding=candidate.rounding,
+            baseline_rounding=rounding_of(run.rounding for run in baseline.arm.runs),
+            candidate_rounding=rounding_of(run.rounding for run in candidate.arm.runs),
         )
         if seen is not None and seen.hopeless:
             break

@@ -63,8 +63,9 @@ def fail(session: Session, run: Run, *, code: str, message: str, attempt: Failed
 
 
 def cancel(session: Session, run: Run, *, code: str | None = None, message: str | None = None) -> bool:
-    """Any open state -> cancelled. Without a message the run keeps the code and message that it has."""
-    return _end(session, run, "cancelled", "cancelled", {} if message is None else {"code": code, "message": message})
+    """Any open state -> cancelled. The run keeps the code and message that it has where none is given, and its attempt always does."""
+    given = {name: value for name, value in (("code", code), ("message", message)) if value is not None}
+    return _end(session, run, "cancelled", "cancelled", given)
 
 
 def requeue(session: Session, run: Run, *, attempt: BrokenAttempt, code: str | None, message: str, **columns: object) -> bool:
@@ -141,7 +142,7 @@ def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, col
     if not _move(session, run, end, {**columns, "message": message} if "message" in columns else columns):
         return False
     if was_running:
-        end_attempt(session, run.id, run.epoch, attempt, code, message or note)
+        end_attempt(session, run.id, run.epoch, attempt, code, None if end == "cancelled" else message or note)
     _emit_run(session, run, end, code, message or note)
     return True
 

@@ -190,7 +190,7 @@ def _floors(
     for arm, declared in ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
-        prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(arm))
+        prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(run.rounding for run in arm))
         floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return floors[0], floors[1]
 

@@ -4,11 +4,13 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays
+from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, compare_documents, verify
 from parity.version import JUDGE_VERSION
 
@@ -141,28 +143,85 @@ def test_the_judge_has_the_version_that_its_verdicts_name(data: Path) -> None:
     assert verification.differences == ()
 
 
-def of_another_judge(files: dict[str, bytes]) -> None:
-    manifest = json.loads(files["manifest.json"])
-    files["manifest.json"] = json.dumps(manifest | {"engine_version": "0.0.9"}).encode()
+def resealed(files: dict[str, bytes], version: object, verdicts: object) -> None:
+    """Another judge and other verdicts, with a manifest that fits them."""
+    files["verdict.json"] = json.dumps({"verdicts": verdicts}).encode()
+    manifest = json.loads(files["manifest.json"]) | {"engine_version": version}
+    manifest["sha256"]["verdict.json"] = hashlib.sha256(files["verdict.json"]).hexdigest()
+    files["manifest.json"] = json.dumps(manifest).encode()
+
+
+def of_judge(version: object, change: Callable[[list[Any]], object] = lambda verdicts: verdicts) -> Callable[[dict[str, bytes]], None]:
+    def tamper(files: dict[str, bytes]) -> None:
+        verdicts = [document | {"engine_version": version} for document in json.loads(files["verdict.json"])["verdicts"]]
+        resealed(files, version, change(verdicts))
+
+    return tamper
 
 
 def test_a_bundle_of_another_judge_is_judged_again_and_never_called_identical(case: Case, bundle: Path) -> None:
-    verification = verify(rewritten(bundle, of_another_judge))
+    verification = verify(rewritten(bundle, of_judge("0.0.9")))
     assert (verification.made_by, verification.same_judge, verification.differences) == ("0.0.9", False, ())
-    assert [document["candidate"]["name"] for document in verification.today] == list(case.candidates)
-    assert [document["verdict"] for document in verification.recorded] == [document["verdict"] for document in verification.today]
+    assert [candidate.candidate for candidate in verification.rejudged] == list(case.candidates)
+    assert all(candidate.recorded == candidate.today for candidate in verification.rejudged)
 
 
 def test_a_bundle_of_another_judge_still_has_to_match_its_manifest(bundle: Path) -> None:
-    rewritten(bundle, of_another_judge)
+    rewritten(bundle, of_judge("0.0.9"))
     assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == ("extra: not in the manifest",)
 
-    def without_a_verdict(files: dict[str, bytes]) -> None:
-        del files["extra"]
-        files["verdict.json"] = json.dumps({"verdicts": json.loads(files["verdict.json"])["verdicts"][:1]}).encode()
-        manifest = json.loads(files["manifest.json"])
-        manifest["sha256"]["verdict.json"] = hashlib.sha256(files["verdict.json"]).hexdigest()
-        files["manifest.json"] = json.dumps(manifest).encode()
 
-    (line,) = verify(rewritten(bundle, without_a_verdict)).differences
-    assert "good" in line
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda verdicts: verdicts[:1], "verdicts:"),
+        (lambda verdicts: {}, "verdicts:"),
+        (lambda verdicts: None, "verdicts:"),
+        (lambda verdicts: [None, *verdicts[1:]], "verdicts[0].verdict"),
+        (lambda verdicts: [verdicts[0] | {"verdict": "passed"}, *verdicts[1:]], "verdicts[0].verdict"),
+        (lambda verdicts: [verdicts[0] | {"verdict": ["pass"]}, *verdicts[1:]], "verdicts[0].verdict"),
+        (lambda verdicts: [verdicts[0], verdicts[1] | {"verdict": "\ud800"}], "verdicts[1].verdict"),
+        (lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": {"name": 5}}], "verdicts[1].candidate.name"),
+        (lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": None}], "verdicts[1].candidate.name"),
+        (lambda verdicts: verdicts[::-1], "verdicts[0].candidate.name"),
+        (lambda verdicts: [verdicts[0] | {"engine_version": "0.1.0"}, *verdicts[1:]], "verdicts[0].engine_version"),
+    ],
+)
+def test_what_another_judge_cannot_have_said_is_a_difference(change: Callable[[list[Any]], object], where: str, bundle: Path) -> None:
+    verification = verify(rewritten(bundle, of_judge("0.0.9", change)))
+    assert any(line.startswith(where) for line in verification.differences), verification.differences
+    assert all(line.isascii() and line.isprintable() for line in verification.differences)
+    assert verification.rejudged == ()
+
+
+@pytest.mark.parametrize("version", ["\ud800", "0.1.0\nidentical: it gives the verdicts", "\x1b[2J", None, 7, ["0.1.0"]])
+def test_a_version_is_safe_to_print(version: object, bundle: Path) -> None:
+    verification = verify(rewritten(bundle, of_judge(version)))
+    assert not verification.same_judge
+    assert verification.made_by.isascii()
+    assert verification.made_by.isprintable()
+
+
+@pytest.mark.parametrize("verdicts", [None, [], [None, None], "pass", [{}, {}]])
+def test_a_broken_verdict_of_this_judge_is_a_difference(verdicts: object, bundle: Path) -> None:
+    assert verify(rewritten(bundle, lambda files: resealed(files, JUDGE_VERSION, verdicts))).differences
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("arms", []), ("planned_steps", float("inf")), ("arms", [{"role": "baseline", "name": "x", "runs": []}])]
+)
+def test_a_manifest_that_is_no_case(key: str, value: object, bundle: Path) -> None:
+    def tamper(files: dict[str, bytes]) -> None:
+        files["manifest.json"] = json.dumps(json.loads(files["manifest.json"]) | {key: value}).encode()
+
+    with pytest.raises(EvidenceError, match="does not describe a case"):
+        verify(rewritten(bundle, tamper))
+
+
+def test_a_stored_verdict_keeps_the_judge_that_gave_it(case: Case, tmp_path: Path) -> None:
+    """A server makes the bundle long after the verdict, perhaps with a newer judge."""
+    stored = [document | {"engine_version": "0.0.9"} for document in case.documents()]
+    path = tmp_path / "out.zip"
+    path.write_bytes(bundle_bytes(case, cast(list[VerdictDocument], stored)))
+    verification = verify(str(path))
+    assert (verification.made_by, verification.differences) == ("0.0.9", ())

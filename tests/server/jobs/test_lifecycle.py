@@ -72,7 +72,8 @@ def test_every_edge_of_a_run_has_a_verb_that_does_all_of_it(database, job_in, st
             assert run.lease_expires_at > run.started_at > 0
             assert _new_events(session, job_id) == [("status", {"status": "running"}), ("run", document | {"attempt": 1})]
         else:
-            closed = [(1, ATTEMPTS[end], code, message)] if start == "running" else []
+            note = None if end == "cancelled" else message  # what the attempt itself noted stays
+            closed = [(1, ATTEMPTS[end], code, note)] if start == "running" else []
             assert [(attempt.epoch, attempt.state, attempt.code, attempt.message) for attempt in attempts] == closed
             assert all(attempt.ended_at for attempt in attempts)
             assert (run.lease_expires_at, run.finished_at is not None) == (None, end in RUN_ENDED)
