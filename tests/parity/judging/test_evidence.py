@@ -175,8 +175,8 @@ def test_a_bundle_of_another_judge_still_has_to_match_its_manifest(bundle: Path)
     ("change", "where"),
     [
         (lambda verdicts: verdicts[:1], "verdicts:"),
-        (lambda verdicts: {}, "verdicts:"),
-        (lambda verdicts: None, "verdicts:"),
+        (lambda _: {}, "verdicts:"),
+        (lambda _: None, "verdicts:"),
         (lambda verdicts: [None, *verdicts[1:]], "verdicts[0].verdict"),
         (lambda verdicts: [verdicts[0] | {"verdict": "passed"}, *verdicts[1:]], "verdicts[0].verdict"),
         (lambda verdicts: [verdicts[0] | {"verdict": ["pass"]}, *verdicts[1:]], "verdicts[0].verdict"),
