@@ -1,29 +1,65 @@
-"""The table of reason codes in docs/method.md, made from the judge's own entries: `python -m tools.reason_table` writes it there."""
+"""The tables of reason codes in the docs, made from the judge's own entries: `python -m tools.reason_table` writes them.
 
+docs/method.md gets the decision table, docs/troubleshooting.md the remedies.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from parity.judging.reasons import table
 
-PAGE = Path(__file__).parents[1] / "docs" / "method.md"
+DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- reason codes: written by tools/reason_table.py -->", "<!-- end of reason codes -->"
+# Remedies of the codes whose next step the judge computes from the measurements, or leaves out.
+REMEDIES: Mapping[str, str] = {
+    "NONFINITE_CAND": "Look at the first step with NaN: lower the learning rate, or keep the layers that overflow in bf16.",
+    "DIVERGED": "Keep the first or last blocks in bf16, or lower the learning rate; more steps will not help.",
+    "CANDIDATE_UNSTABLE": "Keep the layers where the spikes start in bf16, or lower the learning rate.",
+    "GAP_EXCEEDS_MARGIN": "Follow the report's advice: which layers or steps to keep in bf16, cheapest first.",
+    "SMOOTHED": "Export the raw losses, without a moving average.",
+    "ROUNDED": "Log the loss with more digits.",
+    "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",
+    "WITHIN_MARGIN": "Nothing.",
+    "CI_STRADDLES_MARGIN": "Follow the report's advice: it has the number of runs or steps that would decide.",
+    "VALIDATION_LOSS_FAILS": "Treat it like a gap in the training loss: keep more layers or steps in bf16.",
+    "ARMS_IDENTICAL": "Check that the candidate really trained with its recipe: two recipes do not give equal losses.",
+    "PAIRING_UNPROVEN": "Check the data digests on record: the losses do not look like the same batches.",
+    "PAIRING_WEAK": "Check that both arms read the same batches; a noisy candidate can also cause this.",
+    "WINDOW_SENSITIVE": "Read the gap over the other windows in the report before you rely on the verdict.",
+    "RUNS_UNPAIRED": "Train the missing runs, so that every seed is in both arms.",
+    "CONTROLS_LEFT_OUT": "Use reruns of the baseline as controls: same specification, seed and manifest.",
+    "BEYOND_PLAN": "Check the planned number of steps; where it is right, nothing.",
+}
 
 
 def reason_table() -> str:
-    """The table as Markdown: a row for each code, in the order in which the judge looks at them; warnings last."""
-    rows = ["| code | verdict | holds where | what to do |", "|---|---|---|---|"]
-    for state, entry in table():
-        rows.append(f"| `{entry.code}` | {state or 'a warning'} | {entry.means} | {entry.next_step or ''} |")
-    return "\n".join(rows)
+    """The decision table: a row for each code, in the order in which the judge looks at them; warnings last."""
+    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.means} |" for state, entry in table())
+    return "\n".join(["| code | verdict | holds where |", "|---|---|---|", *rows])
 
 
-def rewritten(page: str) -> str:
-    """The page with the table of today between its two marks; ValueError where it has no marks."""
+def remedy_table() -> str:
+    """The codes by name, with what each means and what to do."""
+
+    def rows() -> Iterator[str]:
+        for state, entry in sorted(table(), key=lambda row: row[1].code):
+            yield f"| `{entry.code}` | {state or 'warning'} | {entry.means} | {entry.next_step or REMEDIES[entry.code]} |"
+
+    return "\n".join(["| code | verdict | meaning | what to do |", "|---|---|---|---|", *rows()])
+
+
+PAGES: Mapping[Path, Callable[[], str]] = {DOCS / "method.md": reason_table, DOCS / "troubleshooting.md": remedy_table}
+
+
+def rewritten(page: str, rows: str) -> str:
+    """The page with the rows between its two marks; ValueError where it has no marks."""
     before, _, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"the page has no {BEGIN!r} and {END!r}; expected both, in this order")
-    return f"{before}{BEGIN}\n{reason_table()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{rows}\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, rows in PAGES.items():
+        path.write_text(rewritten(path.read_text(encoding="utf-8"), rows()), encoding="utf-8")

@@ -1,0 +1,119 @@
+"""README.md: its compare line gives the verdict that it prints, every line of "Bring your own runs" works, it stays short."""
+
+import json
+import re
+import shlex
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from parity.cli.exits import EXIT_CODES
+from parity.cli.main import main
+from server.settings import CHECKOUT
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+CURVES = CHECKOUT / "examples" / "curves"
+ROWS = re.findall(r"^\| ([^|]+) \| `(parity compare [^`]+)` \|$", README, re.MULTILINE)
+
+
+@pytest.fixture
+def compare(capsys):
+    """A function that runs a line of the README in this process: exit code and stdout."""
+
+    def run(line):
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[1:])
+        out, err = capsys.readouterr()
+        assert ended.value.code in (EXIT_CODES["pass"], EXIT_CODES["fail"], EXIT_CODES["inconclusive"]), err
+        return ended.value.code, out
+
+    return run
+
+
+def test_the_first_line_gives_the_verdict_that_the_page_prints(compare, monkeypatch):
+    monkeypatch.chdir(CHECKOUT)
+    (line,) = re.findall(r"^parity compare examples/curves/.*$", README, re.MULTILINE)
+    printed = next(text for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE) if not language)
+    code, today = compare(line)
+    (verdict,) = json.loads(compare(f"{line} --json")[1])["verdicts"]
+    gap, margin = verdict["gap"], verdict["margin"]["nats"]
+    values = [f"{gap['mean']:+.4f}", f"{gap['lo']:+.4f}", f"{gap['hi']:+.4f}", f"{margin:.4f}", verdict["verdict"]]
+    for text in (today, printed):
+        assert all(value in text for value in values), values
+    headline = [f"{gap['mean']:.3f}", f"{gap['lo']:+.3f}", f"{gap['hi']:+.3f}", f"{margin:.3f}", verdict["verdict"].upper()]
+    assert all(value in printed for value in headline), headline
+    assert f"The exit code is {code}." in README
+
+
+def test_the_line_without_a_clone_passes(compare, monkeypatch):
+    monkeypatch.chdir(CURVES)
+    (line,) = re.findall(r"^judge/bin/(parity compare .*?) +# PASS$", README, re.MULTILINE)
+    assert compare(line)[0] == EXIT_CODES["pass"]
+
+
+def test_the_wheel_that_the_page_names_is_the_one_that_is_built():
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"{project['name']}-{project['version']}-py3-none-any.whl" in README
+
+
+@pytest.fixture
+def own_runs(tmp_path, monkeypatch):
+    """The files that the lines of the table name, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    archive = {}
+    for arm in ("fp8", "nvfp4"):
+        steps, loss = np.loadtxt(CURVES / f"{arm}.csv", delimiter=",", skiprows=1, unpack=True)
+        archive |= {f"{arm}/step": steps, f"{arm}/loss": loss}
+        for name in (f"{arm}.csv", f"{arm}-b.csv"):
+            shutil.copy(CURVES / f"{arm}.csv", name)
+        pq.write_table(pa.table({"step": steps, "loss": loss}), f"{arm}.parquet")
+        Path(arm).mkdir()
+        rows = ({"step": step, "learning/loss": value, "perf/step_time_seconds": 1.0} for step, value in zip(steps, loss, strict=True))
+        Path(arm, "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shutil.copy(CHECKOUT / "tests" / "data" / "events.out.tfevents.sample", f"{arm}/events.out.tfevents.1")
+        results = {"results": {"arc": {"alias": "arc", "acc,none": 0.5}}, "n-samples": {"arc": {"original": 100, "effective": 100}}}
+        Path(arm, "results.json").write_text(json.dumps(results | {"group_subtasks": {}, "n-shot": {"arc": 0}}))
+    np.savez("runs.npz", **archive)
+
+
+@pytest.mark.parametrize(("runs", "line"), ROWS)
+def test_a_line_of_the_table_gives_a_verdict(own_runs, compare, runs, line):
+    line = line.replace("compare …", "compare fp8.csv nvfp4.csv --planned-steps 10000").replace("10000", "1500")
+    expected = "inconclusive" if "TensorBoard" in runs else "fail"  # the sample of an event file has a NaN
+    assert compare(line)[0] == EXIT_CODES[expected]
+
+
+def test_the_line_about_columns_reads_them(own_runs, compare):
+    (options,) = re.findall(r"the same, with `([^`]+)`", README)
+    for arm in ("fp8", "nvfp4"):
+        text = Path(f"{arm}.csv").read_text()
+        Path(f"{arm}.csv").write_text(text.replace("step,loss", "iteration,train/ce", 1))
+    assert compare(f"parity compare fp8.csv nvfp4.csv --planned-steps 1500 {options}")[0] == EXIT_CODES["fail"]
+
+
+def test_the_table_has_every_format():
+    assert len(ROWS) == 7
+
+
+def test_it_is_short_and_names_what_ci_runs():
+    assert len(README.splitlines()) <= 130
+    section = README.partition("## Tests")[2].partition("\n## ")[0]
+    said = {line.partition(" #")[0].strip() for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()}
+    script = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
+    assert {line for line in script.splitlines() if line.startswith("make ")} <= said
+    assert "chromium" in script
+    assert "chromium" in section
+
+
+@pytest.mark.parametrize("name", ["fp8", "nvfp4", "mxfp8"])
+def test_the_example_curves_are_small_and_whole(name):
+    file = CURVES / f"{name}.csv"
+    steps, loss = np.loadtxt(file, delimiter=",", skiprows=1, unpack=True)
+    assert file.stat().st_size <= 60_000
+    assert steps.tolist() == list(range(1500))
+    assert np.isfinite(loss).all()

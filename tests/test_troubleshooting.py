@@ -1,0 +1,43 @@
+"""docs/troubleshooting.md has every error code of runs and jobs that the sources contain, and every type of a refused request."""
+
+import ast
+import re
+
+from server.errors import ConflictError, ServiceError
+from server.settings import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
+# Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text that jax prints.
+OTHER = {"BEGIN", "CASCADE", "OPTIONS", "NNODES", "NODE_RANK", "RESOURCE_EXHAUSTED", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
+VARIABLES = re.compile(
+    r"(PARITY|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
+)
+VARIABLES_OF = {"workers/slots.py", "training/environment/distributed.py", "training/provenance.py"}
+
+
+def _section(title: str) -> list[str]:
+    return re.findall(r"^\| `([^`]+)` \|", PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0], re.MULTILINE)
+
+
+def _codes() -> set[str]:
+    found = set()
+    for package in ("server", "training", "workers"):
+        for path in (CHECKOUT / package).rglob("*.py"):
+            words = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
+            codes = {word for word in words if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)}
+            if path.relative_to(CHECKOUT).as_posix() in VARIABLES_OF:
+                codes &= {"LAUNCHER"}
+            found |= codes - OTHER
+    return found
+
+
+def test_every_code_of_runs_and_jobs_has_a_row():
+    rows = _section("Runs and jobs")
+    assert rows == sorted(set(rows))
+    assert set(rows) == _codes() | {"CANCELLED"}
+
+
+def test_every_refusal_has_a_row():
+    kinds = {each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
+    assert set(_section("Refused requests")) == kinds | {"database-away", "internal"}
