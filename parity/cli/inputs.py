@@ -1,4 +1,4 @@
-"""What the command line's options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
+"""Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
 
 import dataclasses
 import sys
@@ -10,15 +10,24 @@ from typing import Any
 import yaml
 
 from parity.cli.output import UsageError
+from parity.cli.wrong_calls import did_you_mean
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.run_floor import assume_stochastic
 from parity.readers import read_run, run_name
 from parity.readers.layers import read_layer_snr
+from parity.readers.source import os_words
 from parity.readers.units import other_unit
+from parity.wording import count
 
 Arm = tuple[str, list[Curve]]
+
+# Names that training stacks use; the judge accepts any, so this list only serves to find typing mistakes.
+RECIPES = (
+    *("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8"),
+    *("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +73,57 @@ def load_criteria(options: PolicyOptions) -> Criteria:
 
 
 def read_yaml(path: str) -> object:
-    """What a YAML file holds; UsageError names the file and what is wrong with it."""
+    """The content of a YAML file; UsageError names the file and what is wrong with it."""
     try:
         return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no YAML ({error})") from None
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise UsageError(f"{path}: cannot be read ({words}); expected a YAML file") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
 
 
 def _read_policy(path: str) -> Mapping[str, Any]:
     document = read_yaml(path)
     if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
+        raise UsageError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
     criteria: dict[str, Any] = document["criteria"]
     return criteria
 
 
-def pairs(items: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """NAME=VALUE items as a dict."""
+def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
+    """NAME=VALUE items as a dict; `shape` is what the error expects."""
     values = {}
     for item in items or []:
         key, mark, value = item.partition("=")
         if not mark or not key or not value:
-            raise UsageError(f"{flag} {item!r}; expected NAME=VALUE")
+            raise UsageError(f"{flag} is {item!r}; expected {shape}")
         values[key] = value
     return values
+
+
+def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
+    """Recipes by arm. A name that looks like a misspelled recipe gets a note, no more: any name may be somebody's own recipe."""
+    recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
+    for name, recipe in recipes.items():
+        hint = "" if _has_known_part(recipe) else did_you_mean(recipe, RECIPES)
+        if hint:
+            print(f"parity: note: --recipe {name}={recipe}: {recipe!r} is not a known recipe{hint}", file=sys.stderr)
+    return recipes
+
+
+def _has_known_part(recipe: str) -> bool:
+    """Whether a name extends or varies a known recipe, such as mxfp8-e5m2 or NVFP4."""
+    words = recipe.lower().replace("-", "_")
+    return any(known in words for known in RECIPES)
 
 
 def read_arms(options: ArmOptions) -> list[Arm]:
     """Arms in order, baseline first; raises UsageError or ReadError."""
     if len(options.runs) < 2:
-        raise UsageError("only one arm was given; expected a baseline and at least one candidate")
+        raise UsageError("only one run was given; expected a baseline and at least one candidate")
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
@@ -103,7 +131,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     contexts = _contexts(options.contexts)
     for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
         if name not in names:
-            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(names)}")
+            raise UsageError(f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
     grouped = {name: [file] for name, file in files}
     grouped[names[0]] += options.baseline_runs
     for name, file in map(_split_run, options.candidate_runs):
@@ -112,25 +140,25 @@ def read_arms(options: ArmOptions) -> list[Arm]:
 
 
 def warn_of_unstated_recipes(arms: Sequence[Arm]) -> None:
-    """A name is no proof of a recipe, so it decides nothing; but whoever names an arm nvfp4 should know what that costs."""
+    """Warn if an arm is named like a stochastic recipe but states none: a name alone decides nothing."""
     for name, runs in arms:
         if assume_stochastic(name) and all(run.recipe is None for run in runs):
             print(
-                f"parity: the recipe of arm {name} is not stated, so its run noise is assumed as for a deterministic one "
-                f"(0.08 % of the loss); if it rounds stochastically, say so: --recipe {name}=nvfp4 (0.30 %)",
+                f"parity: note: the recipe of arm {name} is not stated, so its run noise is assumed to be that of deterministic rounding "
+                f"(0.08 % of the loss); if it rounds stochastically, add --recipe {name}=nvfp4 (0.30 %)",
                 file=sys.stderr,
             )
 
 
 def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
-    """Raise UsageError where a run counts something else than the first one does: tokens or samples beside steps."""
+    """Raise UsageError if a run counts in another unit than the first one, such as tokens or samples instead of steps."""
     first = arms[0][1][0]
     for name, runs in (*arms, ("control", controls)):
         for run in runs:
             if other_unit(first, run):
                 raise UsageError(
-                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,}, {name} ({run.label}) in strides of "
-                    f"{run.completeness.stride:,}, with hardly a step in common: expected one unit; "
+                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,} and {name} ({run.label}) in "
+                    f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
                     "name the column that counts optimizer steps with --column step=NAME"
                 )
 
@@ -152,9 +180,11 @@ def _seeds(text: str | None, runs: int, name: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--seeds {text!r}; expected whole numbers such as 0,1,2") from None
+        raise UsageError(f"--seeds is {text!r}; expected whole numbers such as 0,1,2") from None
     if len(seeds) != runs:
-        raise UsageError(f"--seeds names {len(seeds)}, {name} has {runs} runs; expected a seed for each run of every arm")
+        raise UsageError(
+            f"--seeds has {count(len(seeds), 'seed')}, but {name} has {count(runs, 'run')}; expected one seed for each run of an arm"
+        )
     return seeds
 
 
@@ -165,7 +195,7 @@ def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
         left, mark, value = item.partition("=")
         name, colon, key = left.rpartition(":")
         if not (mark and colon and name and key and value):
-            raise UsageError(f"--context {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
+            raise UsageError(f"--context is {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
         contexts.setdefault(name, {})[key] = value
     return contexts
 
@@ -192,7 +222,7 @@ def _optional_name(run: str) -> tuple[str | None, str]:
 def _split_run(text: str) -> tuple[str, str]:
     name, mark, file = text.partition("=")
     if not mark or not name or not file:
-        raise UsageError(f"--candidate-run {text!r}; expected NAME=FILE")
+        raise UsageError(f"--candidate-run is {text!r}; expected NAME=FILE")
     return name, file
 
 
@@ -201,9 +231,13 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
     by_candidate: dict[str, LayerSnr] = {}
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
-            raise UsageError(f"--layer-snr {file}; there are several candidates, expected NAME=FILE with one of {', '.join(candidates)}")
+            raise UsageError(
+                f"--layer-snr is {file!r}, but there are several candidates; expected NAME=FILE with one of {', '.join(candidates)}"
+            )
         arm = name or candidates[0]
         if arm not in candidates:
-            raise UsageError(f"--layer-snr {arm}=...: there is no candidate {arm!r}; the candidates are {', '.join(candidates)}")
+            raise UsageError(
+                f"--layer-snr: no candidate is called {arm!r}; the candidates are {', '.join(candidates)}{did_you_mean(arm, candidates)}"
+            )
         by_candidate[arm] = read_layer_snr(file)
     return by_candidate
