@@ -43,7 +43,7 @@ app = typer.Typer(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     try:
-        code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        code = app(args=list(arguments) if arguments is not None else None, prog_name="parity", standalone_mode=False)
     except CommandLineError as error:
         _complain(what_is_wrong(error))
         code = EXIT_CODES["usage"]

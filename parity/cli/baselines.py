@@ -13,7 +13,7 @@ from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_report import age_in_words
 from parity.cli.help import Command, Group
 from parity.cli.jobs import AsJson, Server, Token
-from parity.cli.output import WIDTH, UsageError, print_json, print_rows
+from parity.cli.output import WIDTH, UsageError, print_json
 from parity.client.rest import DEFAULT_URL, Client
 from parity.wording import count, percent
 
@@ -60,7 +60,7 @@ def index(
         )
         for one in versions
     ]
-    print_rows(("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
+    _print_table(console, ("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
     return 0
 
 

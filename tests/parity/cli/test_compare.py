@@ -132,7 +132,7 @@ def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
     )
     assert process.returncode == 0, process.stderr
     assert b"\x1b[3" not in process.stdout
-    assert b"stdin is within 1.0 %" in process.stdout
+    assert "PASS\x1b[0m: stdin against fp8: gap " in process.stdout.decode()
 
 
 def test_a_figure_that_cannot_be_drawn_is_one_line(files: dict[str, str], run: Run) -> None:
