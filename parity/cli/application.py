@@ -15,7 +15,7 @@ from parity.cli.exits import EXIT_CODES
 from parity.cli.help import HELP_NAMES, Command, Group
 from parity.cli.output import UsageError
 from parity.cli.watching import WatchTimeoutError
-from parity.cli.wrong_calls import CommandLineError, what_is_wrong
+from parity.cli.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.client.rest import ClientError, UnreachableError
 from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError
@@ -24,6 +24,7 @@ from parity.readers import ReadError
 from parity.report.figures import FigureError
 from parity.version import VERSION
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
 FILES, JOBS, OWN_RUNS = "Files (no server needed)", "Jobs on a server", "Runs that you train yourself"
 
 app = typer.Typer(
@@ -44,10 +45,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     try:
         code = app(args=list(arguments) if arguments is not None else None, prog_name="parity", standalone_mode=False)
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
     except CommandLineError as error:
         _complain(what_is_wrong(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, CriteriaError, EvaluationError, EvidenceError, FigureError) as error:
+    except CriteriaError as error:
+        _complain(wrong_value(error))
+        code = EXIT_CODES["usage"]
+    except (UsageError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:

@@ -34,6 +34,8 @@ from parity.report.junit import render_junit
 
 app = typer.Typer()
 
+_FULL_RUN_OPTIONS = {"device_hours": "--full-run-hours", "price": "--hour-price", "check_devices": "--devices"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
@@ -245,5 +247,6 @@ def _with_worth(documents: Sequence[VerdictDocument], hours: float, price: float
     try:
         full = FullRun(device_hours=hours, price=price, check_devices=devices)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        name, _, rest = str(error).partition(" ")
+        raise UsageError(f"{_FULL_RUN_OPTIONS.get(name, name)} {rest}") from None
     return [{**document, "worth": json_value(worth(document, full))} for document in documents]

@@ -102,6 +102,7 @@ def plan_design(
     Exits 0 if it can decide, 3 if it cannot.
     """
     try:
+        criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))
         design = Design(
             level=level,
             planned_steps=planned_steps,
@@ -114,9 +115,11 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
         )
-        outlook = plan(design, load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile)))
+        outlook = plan(design, criteria_to_plan)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        name, mark, rest = str(error).partition(" is ")
+        option = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
+        raise UsageError(f"{option}{mark}{rest}") from None
     if as_json:
         sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(outlook)}))
     else:

@@ -31,13 +31,22 @@ from parity.cli.gate_report import Outcome, Result
 from parity.cli.help import OUTPUT
 from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
 from parity.cli.output import UsageError
+from parity.cli.wrong_calls import wrong_value
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
+from parity.judging.criteria import CriteriaError
 
 app = typer.Typer()
 
 REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
 STDOUT = "-"
+_OPTIONS = {
+    "max_age_days": "--max-age-days",
+    "timeout_seconds": "--timeout",
+    "advisory": "--advisory",
+    "on_inconclusive": "--on-inconclusive",
+    "on_infra": "--on-infra",
+}
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
@@ -126,7 +135,10 @@ def gate(
         "on_inconclusive": on_inconclusive,
         "on_infra": on_infra,
     }
-    policy = gate_policy_from_mapping(content.get("gate"), flags)
+    try:
+        policy = gate_policy_from_mapping(content.get("gate"), flags)
+    except CriteriaError as error:
+        raise UsageError(wrong_value(error, {key: _OPTIONS[key] for key, value in flags.items() if value is not None})) from None
     _check_plain(file, content)
     gate_report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
     question = _Question(

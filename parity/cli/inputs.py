@@ -1,6 +1,7 @@
 """Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,14 @@ from typing import Any
 import yaml
 
 from parity.cli.output import UsageError
-from parity.cli.wrong_calls import did_you_mean
+from parity.cli.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
+from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.run_floor import assume_stochastic
 from parity.readers import read_run, run_name
 from parity.readers.layers import read_layer_snr
-from parity.readers.source import os_words
+from parity.readers.source import STDIN, os_words
 from parity.readers.units import other_unit
 from parity.wording import count
 
@@ -69,7 +70,29 @@ def load_criteria(options: PolicyOptions) -> Criteria:
         mapping["margin"], mapping["profile"] = options.margin, options.profile
     if not mapping.get("margin") and not mapping.get("profile"):
         mapping["profile"] = NVFP4
-    return criteria_from_mapping(mapping)
+    _refuse_bare_margin(options.margin)
+    for gate in options.gates:
+        if gate not in GATES:
+            raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
+    flags = {"margin": options.margin, "profile": options.profile, "accuracy_margin_points": options.accuracy_margin}
+    try:
+        return criteria_from_mapping(mapping)
+    except CriteriaError as error:
+        set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
+        raise UsageError(wrong_value(error, set_by)) from None
+
+
+_OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin"}
+
+
+def _refuse_bare_margin(text: str | None) -> None:
+    """A number alone would be nats, and who types 1 means 1 %: a margin of 1 nat passes everything."""
+    try:
+        bare = text is not None and 0.0 < float(text) < math.inf
+    except ValueError:
+        bare = False
+    if bare:
+        raise UsageError(f'--margin is {text!r}, without a unit; expected "{text}%" of the loss or "{text} nats"')
 
 
 def read_yaml(path: str) -> object:
@@ -127,6 +150,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
+    _refuse_same_file([file for _, file in files] + [*options.baseline_runs, *(_split_run(run)[1] for run in options.candidate_runs)])
     names = [name for name, _ in files]
     contexts = _contexts(options.contexts)
     for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
@@ -137,6 +161,15 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     for name, file in map(_split_run, options.candidate_runs):
         grouped[name].append(file)
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
+
+
+def _refuse_same_file(files: Sequence[str]) -> None:
+    """Raise UsageError if one file is given twice: it would count as two independent runs, or be compared with itself."""
+    seen: dict[Path, str] = {}
+    for file in files:
+        if file != STDIN and (earlier := seen.setdefault(Path(file).resolve(), file)) is not file:
+            twice = file if file == earlier else f"{earlier} and {file}"
+            raise UsageError(f"{twice}: the same file was given twice; expected another file for each run")
 
 
 def warn_of_unstated_recipes(arms: Sequence[Arm]) -> None:
@@ -206,7 +239,8 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
     stems = [name or run_name(file) for name, file in split]
     named = []
     for (name, file), stem in zip(split, stems, strict=True):
-        unique = stem if name or stems.count(stem) == 1 else f"{Path(file).parent.name}/{stem}"
+        folder = Path(file).parent.name
+        unique = stem if name or stems.count(stem) == 1 or not folder else f"{folder}/{stem}"
         named.append((unique, file))
     names = [name for name, _ in named]
     if len(set(names)) == len(names):

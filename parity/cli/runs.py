@@ -20,6 +20,7 @@ from parity.client.delivery import Delivery
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
+from parity.wording import count
 
 app = typer.Typer()
 
@@ -97,7 +98,7 @@ def import_runs(
     """Record finished runs of a job with engine external. Each must be complete: every step of its stride, from first to last."""
     imported = []
     if len(as_run) != len(files):
-        raise UsageError(f"{len(files)} files and {len(as_run)} --as-run were given; expected one run for each file, in the same order")
+        raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
     facts = pairs(context, "--context")
     curves = [read_finished_run(file, pairs(column, "--column")) for file in files]
     with Client(server, token) as client:

@@ -1,11 +1,13 @@
 """The command `verify`: recompute a verdict from its evidence bundle."""
 
+import zipfile
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from parity.cli.exits import EXIT_CODES
-from parity.cli.output import print_json
+from parity.cli.output import UsageError, print_json
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 
@@ -21,6 +23,11 @@ def verify_bundle(
 
     Exits 0 if the result is identical, 1 if something differs, 6 if another version of the judge made the bundle.
     """
+    if not Path(bundle).is_file():
+        problem = "is a directory" if Path(bundle).is_dir() else "no such file"
+        raise UsageError(f"{bundle}: {problem}; expected an evidence bundle of `parity compare --bundle`")
+    if not zipfile.is_zipfile(bundle):
+        raise UsageError(f"{bundle}: not a zip file; expected an evidence bundle of `parity compare --bundle`")
     verification = verify(bundle)
     code = EXIT_CODES["fail" if verification.differences else "pass" if verification.same_judge else "other judge"]
     if as_json:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 
 from parity.cli.help import value_type
+from parity.judging.criteria import CriteriaError
 
 # typer's own base of "no such option" and its like, wherever its version keeps the class
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -19,6 +20,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
+
+
+def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:
+    """The line for a policy's value that cannot be used; `options` names the option by which a key was set, if it was one."""
+    key = error.path.rpartition(".")[2]
+    named = (options or {}).get(key, error.path)
+    if error.expected.startswith("no such key"):
+        known = error.expected.partition(": ")[2]
+        return f"{named}: unknown key; expected one of {known}{did_you_mean(key, known.split(', '))}"
+    words = error.expected.partition("one of ")[2].partition(";")[0].split(", ")
+    return f"{named} is {error.value!r}; expected {error.expected}{did_you_mean(str(error.value), filter(None, words))}"
 
 
 def what_is_wrong(error: Any) -> str:

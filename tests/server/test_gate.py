@@ -96,7 +96,7 @@ def test_a_wrong_policy_is_told_with_its_path(asks, request_body, capsys, policy
 
 def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_body, capsys, tmp_path):
     code, _, err = _gate(capsys, asks(request_body), "--json", str(tmp_path / "nowhere" / "gate.json"))
-    assert (code, "can't be written" in err) == (2, True)
+    assert (code, "cannot be written" in err) == (2, True)
 
 
 def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, asks, request_body, capsys, database):

@@ -89,7 +89,7 @@ BAD = {
     "no arm": ((), "is missing"),
     "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
     "a folder": (("{fp8}", "{folder}"), "is a directory"),
-    "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "criteria.margin: 'tiny'"),
+    "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "--margin is 'tiny'"),
     "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
     "option": (("{fp8}", "{mxfp8}", "--nope"), "unknown option --nope"),
     "plan": (("{fp8}", "{mxfp8}", "--planned-steps", "0"), "--planned-steps"),
