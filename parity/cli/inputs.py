@@ -150,7 +150,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
-    _refuse_same_file([file for _, file in files] + [*options.baseline_runs, *(_split_run(run)[1] for run in options.candidate_runs)])
+    _refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
     names = [name for name, _ in files]
     contexts = _contexts(options.contexts)
     for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
@@ -160,11 +160,13 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     grouped[names[0]] += options.baseline_runs
     for name, file in map(_split_run, options.candidate_runs):
         grouped[name].append(file)
+    for arm in grouped.values():
+        _refuse_same_file(arm)
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
 def _refuse_same_file(files: Sequence[str]) -> None:
-    """Raise UsageError if one file is given twice: it would count as two independent runs, or be compared with itself."""
+    """Raise UsageError if a file is given twice. Only as two arms with names of their own a file may be compared with itself."""
     seen: dict[Path, str] = {}
     for file in files:
         if file != STDIN and (earlier := seen.setdefault(Path(file).resolve(), file)) is not file:

@@ -188,3 +188,7 @@ def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -
     out = tmp_path / "fig.svg"
     assert run("compare", files["fp8"], files["mxfp8"], f"a/b={files['edge']}", "--planned-steps", "1500", "--figure", str(out))[0] == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig-a_b.svg", "fig-mxfp8.svg"]
+
+
+def test_a_file_may_be_compared_with_itself_under_two_names(files: dict[str, str], run: Run) -> None:
+    assert run("compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500")[0] == 0

@@ -132,6 +132,11 @@ MISTAKES = [
     ("compare fp8.csv mxfp8.csv --full-run-hours -5", 2, "--full-run-hours is -5.0; expected more than 0"),
     ("compare fp8.csv mxfp8.csv --planed-steps 5", 2, "unknown option --planed-steps; did you mean --planned-steps?"),
     ("compare fp8.csv fp8.csv --planned-steps 1500", 2, "fp8.csv: the same file was given twice; expected another file for each run"),
+    (
+        "compare fp8.csv mxfp8.csv --baseline-run fp8.csv",
+        2,
+        "fp8.csv: the same file was given twice; expected another file for each run",
+    ),
     ("compare - -", 2, '"-" was given more than once; stdin can be read only once'),
     ("compare fp8.csv mxfp8.csv --margin", 2, "--margin needs a value"),
     ("comprae fp8.csv mxfp8.csv", 2, "unknown command 'comprae'; did you mean compare?"),
