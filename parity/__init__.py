@@ -1,8 +1,29 @@
 """Convergence-parity validation for low-precision LLM training: does the model still converge under NVFP4?"""
 
-from parity.client.run import Run
-from parity.judging.criteria import Criteria, criteria_from_mapping
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.verdict import Verdict, judge
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parity.client.run import Run
+    from parity.judging.criteria import Criteria, criteria_from_mapping
+    from parity.judging.curve import Curve, curve_from_arrays
+    from parity.judging.verdict import Verdict, judge
 
 __all__ = ["Criteria", "Curve", "Run", "Verdict", "criteria_from_mapping", "curve_from_arrays", "judge"]
+
+_HOMES = {
+    "Criteria": "parity.judging.criteria",
+    "Curve": "parity.judging.curve",
+    "Run": "parity.client.run",
+    "Verdict": "parity.judging.verdict",
+    "criteria_from_mapping": "parity.judging.criteria",
+    "curve_from_arrays": "parity.judging.curve",
+    "judge": "parity.judging.verdict",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that the command line can handle Ctrl-C from its start."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'parity' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

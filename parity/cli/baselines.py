@@ -1,8 +1,7 @@
-"""The verbs of named baselines: list, show, promote, control, expire, diff. A server keeps them."""
+"""The commands for named baselines, which a server keeps: list, show, promote, control, expire, diff."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,37 +11,39 @@ from rich.table import Table
 
 from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_report import age_in_words
-from parity.cli.jobs import Server, Token
-from parity.cli.output import WIDTH, UsageError
+from parity.cli.help import Command, Group
+from parity.cli.jobs import AsJson, Server, Token
+from parity.cli.output import WIDTH, UsageError, print_json
 from parity.client.rest import DEFAULT_URL, Client
 from parity.wording import count, percent
 
 app = typer.Typer(
     name="baseline",
-    help="Named baselines: trained once, promoted with a reason, named by job files (`baseline: {name: fp8}`).",
+    help="Manage named baselines: train once, promote with a reason, and use by name in job files (`baseline: {name: fp8}`).",
+    cls=Group,
+    epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Which = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A baseline; without a version its newest.")]
+_Which = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="Name of a baseline; without a version the newest one.")]
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="1 to 64 letters, digits, '_', '.' or '-'.")]
 _Job = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job whose arm becomes the baseline.")]
-_Reason = Annotated[str, typer.Option(help="Why; kept with who and when. Needed.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+_Reason = Annotated[str, typer.Option(metavar="TEXT", help="State the reason; it is kept with the user and the time.")]
 
 
-@app.command("list")
+@app.command("list", cls=Command, epilog="parity baseline list")
 def index(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only versions of this name. Default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="List only versions of this name.")] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> int:
-    """The fifty versions that were promoted last."""
+    """List the fifty versions that were promoted last."""
     with Client(server, token) as client:
         versions = client.baselines(name)["items"]
     if as_json:
-        print(json.dumps(versions, indent=1, sort_keys=True))
+        print_json(versions)
         return 0
     console = _console()
     if not versions:
@@ -63,80 +64,83 @@ def index(
     return 0
 
 
-@app.command()
-def show(which: _Which, server: Server = DEFAULT_URL, token: Token = None, as_json: _AsJson = False) -> int:
-    """One version: its runs and their age, its run noise, what was done to it, and which workers train with something else by now."""
+@app.command(cls=Command, epilog="parity baseline show fp8")
+def show(which: _Which, server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
+    """Show one version: its runs and their age, its run noise, its history, and the workers whose software has changed since."""
     name, version = _parsed(which)
     with Client(server, token) as client:
         _show(client.baseline(name, version), as_json=as_json)
     return 0
 
 
-@app.command()
+@app.command(cls=Command, epilog="parity baseline promote fp8 j0000000000001 --reason 'first release'")
 def promote(
     name: _Name,
     job: _Job,
     reason: _Reason,
-    arm: Annotated[str | None, typer.Option(help="Arm of the job. Default: its baseline.")] = None,
-    days: Annotated[float | None, typer.Option(help="Days after which no job may name it. Default: it does not expire.")] = None,
+    arm: Annotated[str | None, typer.Option(metavar="NAME", help="Use this arm of the job. [default: its baseline]")] = None,
+    days: Annotated[float | None, typer.Option(metavar="DAYS", help="Let the version expire after DAYS. [default: never]")] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Make the finished runs of a job's arm the next version of a name. Refused where one is broken, diverged or not complete."""
+    """Make the finished runs of a job's arm the next version of a baseline; every run must be complete and must not have diverged."""
     with Client(server, token) as client:
         _show(client.promote(name, job, reason, arm=arm, days=days), as_json=as_json)
     return 0
 
 
-@app.command()
+@app.command(cls=Command, epilog="parity baseline control fp8 j0000000000002 --reason 'four reruns'")
 def control(
     which: _Which,
-    runs_of: Annotated[str, typer.Argument(metavar="JOB|RUN", help="A job with reruns of the baseline, or one run.")],
+    runs_of: Annotated[str, typer.Argument(metavar="JOB|RUN", help="Id of a job with reruns of the baseline, or of one run.")],
     reason: _Reason,
     server: Server = DEFAULT_URL,
     token: Token = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Attach reruns: jobs that name the version from now on get its run-to-run noise measured on them, not assumed."""
+    """Attach reruns to a version: later jobs use their measured run-to-run noise instead of an assumed one."""
     name, version = _parsed(which)
     with Client(server, token) as client:
         _show(client.attach_controls(name, version or client.baseline(name)["version"], runs_of, reason), as_json=as_json)
     return 0
 
 
-@app.command()
+@app.command(cls=Command, epilog="parity baseline expire fp8@1 --reason 'new data'")
 def expire(
-    which: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version.")],
+    which: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Version to end.")],
     reason: _Reason,
     server: Server = DEFAULT_URL,
     token: Token = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> int:
-    """End a version now: no later job may name it. What was judged against it stays."""
+    """End a version now: later jobs cannot use it; earlier verdicts stay."""
     name, version = _parsed(which)
     if version is None:
-        raise UsageError(f"{which!r} names no version; expected such as {name}@1")
+        raise UsageError(f"{which!r} has no version; expected NAME@VERSION such as {name}@1")
     with Client(server, token) as client:
         _show(client.expire(name, version, reason), as_json=as_json)
     return 0
 
 
-@app.command()
+@app.command(cls=Command, epilog="parity baseline diff fp8@1 fp8@2")
 def diff(
     which: _Which,
     other: Annotated[str, typer.Argument(metavar="NAME[@VERSION]|JOB", help="Another version, or a job's id.")],
     server: Server = DEFAULT_URL,
     token: Token = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> int:
-    """What differs in specification and environment. Exit code 0 where nothing does, 1 where something does."""
+    """Compare specification and environment of a baseline with another version or a job.
+
+    Exits 0 if nothing differs, 1 if something does.
+    """
     name, version = _parsed(which)
     with Client(server, token) as client:
         difference = client.baseline_diff(name, version or client.baseline(name)["version"], other)
     differs = difference["specification"] or difference["environment"]
     if as_json:
-        print(json.dumps(difference, indent=1, sort_keys=True))
+        print_json(difference)
     else:
         console = _console()
         for part in ("specification", "environment"):
@@ -144,16 +148,16 @@ def diff(
                 rows = [(one["key"], *(value or "not stated" for value in (one["baseline"], one["other"]))) for one in difference[part]]
                 _print_table(console, (part, difference["baseline"], difference["other"]), rows)
         if not difference["told"]:
-            console.print(f"no run of {difference['other']} has begun, so its environment is not known yet")
+            console.print(f"no run of {difference['other']} has begun, so its environment is unknown")
         elif not differs:
             console.print(f"nothing differs between {difference['baseline']} and {difference['other']}")
     return EXIT_CODES["fail"] if differs else EXIT_CODES["pass"]
 
 
 def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
-    """A version in words: the sentence first, then runs, noise, audit trail, and who trains with something else."""
+    """Print a version: one sentence first, then runs, noise, history, and workers whose software differs."""
     if as_json:
-        print(json.dumps(document, indent=1, sort_keys=True))
+        print_json(document)
         return
     console = _console()
     until = (
@@ -176,7 +180,7 @@ def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _noise_words(noise: Mapping[str, Any] | None) -> str:
     if noise is None:
-        return "run noise: not known, its runs have no step in common in the window"
+        return "run noise: unknown, because its runs have no step in common in the window"
     tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
@@ -191,7 +195,7 @@ def _called(document: Mapping[str, Any]) -> str:
 def _parsed(which: str) -> tuple[str, int | None]:
     name, mark, number = which.partition("@")
     if not name or (mark and not (number.isdecimal() and int(number))):
-        raise UsageError(f"{which!r} names no baseline; expected NAME or NAME@NUMBER")
+        raise UsageError(f"{which!r} is not the name of a baseline; expected NAME or NAME@VERSION such as fp8@1")
     return name, int(number) if mark else None
 
 

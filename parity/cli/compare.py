@@ -1,4 +1,4 @@
-"""The verb `compare`: candidates judged against a baseline from files, with no server."""
+"""The command `compare`: judge candidates against a baseline from files, with no server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import typer
 
 from parity.canonical_json import json_value
 from parity.cli.exits import exit_code
+from parity.cli.help import ARMS, EVIDENCE, OUTPUT, POLICY
 from parity.cli.inputs import (
     ArmOptions,
     PolicyOptions,
@@ -17,9 +18,11 @@ from parity.cli.inputs import (
     read_arms,
     read_layer_snrs,
     refuse_mixed_units,
+    stated_recipes,
     warn_of_unstated_recipes,
 )
 from parity.cli.output import UsageError, show, write_file
+from parity.cli.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4, PROFILES
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
@@ -31,107 +34,168 @@ from parity.report.junit import render_junit
 
 app = typer.Typer()
 
+_FULL_RUN_OPTIONS = {"device_hours": "--full-run-hours", "price": "--hour-price", "check_devices": "--devices"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
-    """Paths of what `compare` writes in addition to stdout; None where it is not wanted."""
+    """Paths of the reports that `compare` writes in addition to stdout; None for a report that is not wanted."""
 
     bundle: str | None
     figure: str | None
     junit: str | None
 
 
-@app.command()
+@app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1750")
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="BASE CAND [CAND...]", help="Baseline run, then candidates; [NAME=]FILE, - or x.npz:run.")
+        list[str],
+        typer.Argument(
+            metavar="BASE CAND [CAND...]",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, archive.npz:RUN one run of an archive.",
+        ),
     ],
-    baseline_run: Annotated[list[str] | None, typer.Option(help="A further run of the baseline (file).")] = None,
-    candidate_run: Annotated[list[str] | None, typer.Option(metavar="NAME=FILE", help="A further run of candidate NAME.")] = None,
-    control: Annotated[list[str] | None, typer.Option(help="An A/A control: a rerun of the baseline (file).")] = None,
-    margin: Annotated[
-        str | None, typer.Option(help='Largest acceptable gap: "1.0%" of the loss, or "0.01 nats". Default: the profile\'s.')
+    baseline_run: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", rich_help_panel=ARMS, help="Add a further run of the baseline; repeatable.")
     ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help=f"Margin by name: {', '.join(PROFILES)}. Default {NVFP4} where no margin is set.")
+    candidate_run: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FILE", rich_help_panel=ARMS, help="Add a further run of candidate NAME; repeatable.")
     ] = None,
-    criteria: Annotated[
-        str | None, typer.Option(metavar="parity.yaml", help="File whose `criteria:` part is the policy. Flags override it.")
-    ] = None,
-    planned_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps that each run was planned to take. No default: without it no pass.")
-    ] = None,
-    assume_complete: Annotated[bool, typer.Option(help="The longest run ended by plan. Default: not assumed.")] = False,
-    column: Annotated[
-        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Column of step, loss, grad_norm, ... Default: known names.")
-    ] = None,
-    recipe: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=RECIPE", help="Recipe of an arm (sets its assumed run noise). Default: unknown.")
-    ] = None,
-    context: Annotated[
+    control: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME:KEY=VALUE", help="What arm NAME ran on (engine, device_class, data_digest, ...): must agree. Default: not stated."
+            metavar="FILE", rich_help_panel=ARMS, help="Add a rerun of the baseline that only measures run-to-run noise; repeatable."
+        ),
+    ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=RECIPE",
+            rich_help_panel=ARMS,
+            help="State the recipe of an arm; it sets the run noise that is assumed. Repeatable.",
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="S,S,...", help="Seeds of each arm's runs in order (one data order each). Default: all of one seed."),
+        typer.Option(metavar="S,S,...", rich_help_panel=ARMS, help="State the seed of each run of an arm, in order. [default: one seed]"),
     ] = None,
-    layer_policy: Annotated[str | None, typer.Option(help="Which layers are quantized; named in the headline. Default: not named.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
-    junit: Annotated[str | None, typer.Option(metavar="out.xml", help="Also write JUnit XML here. Default: not written.")] = None,
-    figure: Annotated[
-        str | None, typer.Option(metavar="out.pdf", help="Also draw it: png, svg, pdf; one a candidate. Default: none.")
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:KEY=VALUE",
+            rich_help_panel=ARMS,
+            help="State what an arm ran on (engine, device_class, data_digest, ...); arms that differ cannot pass. Repeatable.",
+        ),
+    ] = None,
+    planned_steps: Annotated[
+        int | None, typer.Option(min=1, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass.")
+    ] = None,
+    assume_complete: Annotated[
+        bool, typer.Option(rich_help_panel=ARMS, help="Assume that the longest run ended as planned, instead of --planned-steps.")
+    ] = False,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="QUANTITY=NAME",
+            rich_help_panel=ARMS,
+            help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]",
+        ),
+    ] = None,
+    layer_policy: Annotated[
+        str | None, typer.Option(metavar="TEXT", rich_help_panel=ARMS, help="Name the layers that are quantized; shown in the report.")
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=POLICY,
+            help=f"Set the margin by name: {', '.join(PROFILES)}. [default without a margin: {NVFP4}]",
+        ),
+    ] = None,
+    criteria: Annotated[
+        str | None,
+        typer.Option(
+            metavar="parity.yaml",
+            rich_help_panel=POLICY,
+            help="Read the policy from the `criteria:` part of this file; options override it.",
+        ),
+    ] = None,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHECK",
+            rich_help_panel=POLICY,
+            help=f"Let a further check decide, in addition to the loss: {', '.join(GATES[1:])}. Repeatable.",
+        ),
+    ] = None,
+    accuracy_margin: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 1.0]"
+        ),
     ] = None,
     evaluation: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE",
-            help="Downstream accuracy of arm NAME, CSV or JSON: task,correct an item a row (then paired by the column item, or by order), "
-            "or task,accuracy,n; or lm-evaluation-harness's results_*.json, with its samples_*.jsonl where they lie beside it. "
-            "One file an arm. Default: none.",
+            rich_help_panel=EVIDENCE,
+            help="Read the downstream accuracy of an arm, one file per arm: CSV or JSON with task,correct or task,accuracy,n; "
+            "or results_*.json of lm-evaluation-harness, with samples_*.jsonl in the same folder.",
         ),
-    ] = None,
-    accuracy_margin: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="Accuracy that may be lost, percentage points. Default: the policy's, 1.0.")
-    ] = None,
-    gate: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHECK", help=f"A check that decides beside the loss: {', '.join(GATES[1:])}. Default: the policy's, none."),
     ] = None,
     layer_snr: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="Quantization SNR (dB) by layer of candidate NAME, CSV or JSON: layer,operand,snr_db; advice after a fail. Default: none.",
+            rich_help_panel=EVIDENCE,
+            help="Read the quantization SNR per layer of a candidate, CSV or JSON with layer,operand,snr_db; used for advice after a fail.",
         ),
     ] = None,
-    full_run_hours: Annotated[float | None, typer.Option(help="Device hours of the full run, to say what is saved. Default: none.")] = None,
-    hour_price: Annotated[float | None, typer.Option(help="Price of a device hour. Default: not priced.")] = None,
-    devices: Annotated[int, typer.Option(help="Devices that a run of this check used.")] = 1,
+    full_run_hours: Annotated[
+        float | None,
+        typer.Option(metavar="HOURS", rich_help_panel=EVIDENCE, help="Report what the full run saves; it takes HOURS device hours."),
+    ] = None,
+    hour_price: Annotated[
+        float | None, typer.Option(metavar="PRICE", rich_help_panel=EVIDENCE, help="Set the price of a device hour.")
+    ] = None,
+    devices: Annotated[int, typer.Option(rich_help_panel=EVIDENCE, help="Set the number of devices that a run of this check used.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print canonical JSON instead of text.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", rich_help_panel=OUTPUT, help="Print Markdown instead of text.")] = False,
+    junit: Annotated[str | None, typer.Option(metavar="out.xml", rich_help_panel=OUTPUT, help="Also write JUnit XML to this file.")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(metavar="out.pdf", rich_help_panel=OUTPUT, help="Also draw one figure per candidate, as .png, .svg or .pdf."),
+    ] = None,
     bundle: Annotated[
-        str | None, typer.Option(metavar="out.zip", help="Also write the evidence bundle here. Default: not written.")
+        str | None,
+        typer.Option(metavar="out.zip", rich_help_panel=OUTPUT, help="Also write an evidence bundle, which `parity verify` recomputes."),
     ] = None,
 ) -> int:
-    """Judge candidates against a baseline from files, with no server. Exit code: the worst of fail, inconclusive, pass."""
+    """Judge candidates against a baseline from files, with no server.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    """
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
-    columns = pairs(column, "--column")
+    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
     arms = read_arms(
         ArmOptions(
             runs=runs,
             baseline_runs=baseline_run or (),
             candidate_runs=candidate_run or (),
             columns=columns,
-            recipes=pairs(recipe, "--recipe"),
+            recipes=stated_recipes(recipe),
             contexts=context or (),
             seeds=seeds,
         )
     )
     controls = [read_run(file, columns=columns) for file in control or []]
     refuse_mixed_units(arms, controls)
+    _refuse_unknown_arms(evaluation, [name for name, _ in arms])
     (name, baseline), candidates = arms[0], dict(arms[1:])
     case = Case(
         baseline=baseline,
@@ -143,7 +207,7 @@ def compare(
         layer_policy=layer_policy,
         baseline_name=name,
         layer_snr_db=read_layer_snrs(layer_snr or [], tuple(candidates)),
-        evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation").items()},
+        evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation", "NAME=FILE").items()},
     )
     documents = case.documents()
     _write_reports(ReportFiles(bundle=bundle, figure=figure, junit=junit), case, documents)
@@ -152,6 +216,12 @@ def compare(
     show(documents, as_json=as_json, markdown=markdown)
     warn_of_unstated_recipes(arms)
     return exit_code(documents)
+
+
+def _refuse_unknown_arms(evaluation: Sequence[str] | None, names: Sequence[str]) -> None:
+    for arm in pairs(evaluation, "--evaluation", "NAME=FILE"):
+        if arm not in names:
+            raise UsageError(f"--evaluation: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
 
 
 def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDocument]) -> None:
@@ -164,7 +234,7 @@ def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDo
 
 
 def _draw(path: str, documents: Sequence[VerdictDocument], case: Case) -> None:
-    """A figure a candidate: `path` for one, the candidate's name before the ending for several."""
+    """One figure per candidate: `path` for one, the candidate's name before the ending for several."""
     target = Path(path)
     for document, (name, runs) in zip(documents, case.candidates.items(), strict=True):
         safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
@@ -177,5 +247,6 @@ def _with_worth(documents: Sequence[VerdictDocument], hours: float, price: float
     try:
         full = FullRun(device_hours=hours, price=price, check_devices=devices)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        name, _, rest = str(error).partition(" ")
+        raise UsageError(f"{_FULL_RUN_OPTIONS.get(name, name)} {rest}") from None
     return [{**document, "worth": json_value(worth(document, full))} for document in documents]

@@ -1,4 +1,4 @@
-"""The verbs for the design of an experiment: `plan` before any GPU is spent, `calibrate` on reruns of one configuration."""
+"""The commands for the design of an experiment: `plan` before you spend GPU time, `calibrate` on reruns of one configuration."""
 
 import math
 import sys
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
 from parity.cli.exits import EXIT_CODES
+from parity.cli.help import EXPERIMENT, NOISE, POLICY
 from parity.cli.inputs import PolicyOptions, load_criteria, pairs
 from parity.cli.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
@@ -26,19 +27,25 @@ CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
 app = typer.Typer()
 
 
-@app.command("calibrate")
+@app.command("calibrate", epilog="parity calibrate rerun1.csv rerun2.csv rerun3.csv --margin 1%")
 def calibrate_runs(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Files of reruns of one configuration, or one .npz of runs.")],
-    planned_steps: Annotated[int | None, typer.Option(min=1, help="Steps of a run. Default: the longest run's length.")] = None,
-    margin: Annotated[list[str] | None, typer.Option(help='Relative margin to try, "1%"; repeatable. Default: 1%, 0.5%, 0.25%.')] = None,
-    criteria: Annotated[
-        str | None, typer.Option(metavar="parity.yaml", help="Policy for all but the margin. Default: the defaults.")
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Files of reruns of one configuration, or one .npz archive of runs.")
+    ],
+    planned_steps: Annotated[int | None, typer.Option(min=1, help="Set the planned length of a run. [default: the longest run]")] = None,
+    margin: Annotated[
+        list[str] | None, typer.Option(metavar="PERCENT", help="Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]")
     ] = None,
-    column: Annotated[list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Column of step, loss. Default: known names.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON. Default: a table.")] = False,
+    criteria: Annotated[
+        str | None, typer.Option(metavar="parity.yaml", help="Read the policy, except for the margin, from this file's `criteria:` part.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Name the column of step or loss. [default: well-known names]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
-    """How often is the judge wrong on reruns of one configuration? Run floor, false alarms, coverage, power."""
-    columns = pairs(column, "--column")
+    """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
+    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
     curves = [curve for name in runs for curve in read_runs(name, columns=columns)]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
@@ -52,25 +59,50 @@ def calibrate_runs(
     return EXIT_CODES["pass"]
 
 
-@app.command("plan")
+@app.command("plan", epilog="parity plan --level 2.7 --planned-steps 10000 --candidate-recipe nvfp4")
 def plan_design(
-    level: Annotated[float, typer.Option(help="Loss expected in the window, nats. No default.")],
-    planned_steps: Annotated[int, typer.Option(min=1, help="Steps of a run. No default.")],
-    baseline_runs: Annotated[int, typer.Option(min=1, help="Runs of the baseline.")] = 1,
-    candidate_runs: Annotated[int, typer.Option(min=1, help="Runs of the candidate.")] = 1,
-    baseline_recipe: Annotated[str | None, typer.Option(help="Sets the assumed run floor. Default: unknown, 0.08 %.")] = None,
-    candidate_recipe: Annotated[str | None, typer.Option(help="Sets the assumed run floor. Default: unknown, 0.08 %.")] = None,
-    margin: Annotated[str | None, typer.Option(help='"1.0%" of the loss or "0.01 nats". Default: the profile\'s.')] = None,
-    profile: Annotated[str | None, typer.Option(help="Margin by name. Default nvfp4 where no margin is set.")] = None,
-    criteria: Annotated[str | None, typer.Option(metavar="parity.yaml", help="File with the policy. Default: none.")] = None,
-    pair_sd: Annotated[float | None, typer.Option(help="Step-to-step sd of the paired gap, nats. Default: 0.11 % of the loss.")] = None,
-    autocorrelation: Annotated[float, typer.Option(help="Lag-1 correlation of the paired gap, 0 to below 1.")] = 0.0,
-    step_seconds: Annotated[float | None, typer.Option(help="Seconds a step, for device hours. Default: not costed.")] = None,
-    devices: Annotated[int, typer.Option(min=1, help="Devices a run.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON. Default: a table.")] = False,
+    level: Annotated[float, typer.Option(metavar="NATS", rich_help_panel=EXPERIMENT, help="Loss that you expect at the end, in nats.")],
+    planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
+    baseline_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of baseline runs.")] = 1,
+    candidate_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of candidate runs.")] = 1,
+    baseline_recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the baseline; sets its assumed run noise.")
+    ] = None,
+    candidate_recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate; sets its assumed run noise.")
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=POLICY, help="Set the margin by name. [default without a margin: nvfp4]")
+    ] = None,
+    criteria: Annotated[
+        str | None, typer.Option(metavar="parity.yaml", rich_help_panel=POLICY, help="Read the policy from this file's `criteria:` part.")
+    ] = None,
+    pair_sd: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS", rich_help_panel=NOISE, help="Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]"
+        ),
+    ] = None,
+    autocorrelation: Annotated[
+        float, typer.Option(metavar="R", rich_help_panel=NOISE, help="Lag-1 correlation of the paired gap, from 0 to below 1.")
+    ] = 0.0,
+    step_seconds: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", rich_help_panel=EXPERIMENT, help="Duration of a step; with it the device hours are shown."),
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of devices per run.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
-    """Can this experiment decide? Chances before any GPU is spent. Exit code 0 where it decides, 3 where it can't."""
+    """Estimate whether an experiment can decide, before you spend GPU time.
+
+    Exits 0 if it can decide, 3 if it cannot.
+    """
     try:
+        criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))
         design = Design(
             level=level,
             planned_steps=planned_steps,
@@ -83,9 +115,11 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
         )
-        outlook = plan(design, load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile)))
+        outlook = plan(design, criteria_to_plan)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        name, mark, rest = str(error).partition(" is ")
+        option = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
+        raise UsageError(f"{option}{mark}{rest}") from None
     if as_json:
         sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(outlook)}))
     else:
@@ -96,7 +130,7 @@ def plan_design(
 def _margins(texts: Sequence[str] | None) -> tuple[float, ...]:
     amounts = [parse_margin(text, "--margin") for text in texts or []]
     if any(amount.unit != "relative" for amount in amounts):
-        raise UsageError(f"--margin {texts}; calibrate takes relative margins such as 1%")
+        raise UsageError(f"--margin is {', '.join(texts or ())}; expected a relative margin such as 1%")
     return tuple(amount.value for amount in amounts) or DEFAULT_MARGINS
 
 

@@ -24,7 +24,7 @@ def read_finished_run(path: str, columns: Mapping[str, str]) -> Curve:
         return read_run(path, columns=columns)
     files = sorted(Path(path).rglob(EVENT_FILES))
     if not files:
-        raise UsageError(f"{path}: holds no event file of TensorBoard (a name with tfevents in it); name a file, or another folder")
+        raise UsageError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
     parts = [read_run(str(file), columns=columns) for file in files]
     # A restart replaces everything from its first step on, also what it did not reach again.
     kept, limit = [], math.inf

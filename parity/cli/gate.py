@@ -1,4 +1,4 @@
-"""The verb for CI: ask a server for the verdict of parity.yaml, wait for it, and leave with a code that a pipeline understands."""
+"""The command for CI: get the verdict of parity.yaml from a server, wait for it, and exit with a code for the pipeline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +23,30 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from parity.canonical_json import canonical_json
 from parity.cli import gate_report, watching
 from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gate_report import Outcome, Result
-from parity.cli.jobs import Reuse, Server, Token, baseline_of, job_file
+from parity.cli.help import OUTPUT
+from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
 from parity.cli.output import UsageError
+from parity.cli.wrong_calls import wrong_value
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
+from parity.judging.criteria import CriteriaError
 
 app = typer.Typer()
+
+REUSE, CODES = "Reuse of earlier verdicts", "Exit code"
+STDOUT = "-"
+_OPTIONS = {
+    "max_age_days": "--max-age-days",
+    "timeout_seconds": "--timeout",
+    "advisory": "--advisory",
+    "on_inconclusive": "--on-inconclusive",
+    "on_infra": "--on-infra",
+}
 
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
@@ -49,38 +64,68 @@ class _Question:
     deadline: float | None
 
 
-@app.command()
+@app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
 def gate(
-    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and, if wanted, `gate:`.")],
+    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and optionally `gate:`.")],
     revision: Annotated[
-        str | None, typer.Option(help="What the code that trains is; another one is trained anew. Default: $GITHUB_SHA, else git's HEAD.")
+        str | None,
+        typer.Option(
+            metavar="REVISION",
+            rich_help_panel=REUSE,
+            help="Training-code revision; a new one triggers retraining. [default: $GITHUB_SHA, or git HEAD]",
+        ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train every run anew, whatever there is. Default: not.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", rich_help_panel=REUSE, help="Train every run again; reuse nothing.")] = False,
     reuse: Reuse = None,
     max_age_days: Annotated[
-        float | None, typer.Option(help="Serve an earlier verdict for so many days. Default: 7, or the file's.")
+        float | None,
+        typer.Option(
+            metavar="DAYS", rich_help_panel=REUSE, help="Reuse a verdict that is at most this old. [default: 7, or the job file's]"
+        ),
     ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait, then exit code 5; the job goes on. Default: the file's.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop waiting after SECONDS with exit code 5; the job goes on. [default: the job file's]"),
+    ] = None,
+    quiet: Quiet = False,
     advisory: Annotated[
-        bool | None, typer.Option("--advisory/--no-advisory", help="Leave with 0 whatever comes out, and say so. Default: the file's, no.")
+        bool | None,
+        typer.Option(
+            "--advisory/--no-advisory", rich_help_panel=CODES, help="Always exit 0 (noted in the log). [default: the job file's, or no]"
+        ),
     ] = None,
     on_inconclusive: Annotated[
-        str | None, typer.Option(metavar="fail|pass", help="Exit code of an inconclusive verdict: 3, or 0. Default: the file's, fail.")
+        str | None,
+        typer.Option(
+            metavar="fail|pass",
+            rich_help_panel=CODES,
+            help="Exit 3 (fail) or 0 (pass) if the verdict is inconclusive. [default: the job file's, or fail]",
+        ),
     ] = None,
     on_infra: Annotated[
-        str | None, typer.Option(metavar="fail|pass", help="Exit code where no verdict can be had: 4, or 0. Default: the file's, fail.")
+        str | None,
+        typer.Option(
+            metavar="fail|pass",
+            rich_help_panel=CODES,
+            help="Exit 4 (fail) or 0 (pass) if there is no verdict. [default: the job file's, or fail]",
+        ),
     ] = None,
     json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the outcome here as JSON. Default: not written.")
+        str | None,
+        typer.Option(
+            "--json", metavar="FILE", rich_help_panel=OUTPUT, help="Write the outcome as JSON; `-` prints it instead of the headline."
+        ),
     ] = None,
-    junit: Annotated[str | None, typer.Option(metavar="FILE", help="Write JUnit XML here. Default: not written.")] = None,
-    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="Write a comment's text here. Default: not written.")] = None,
+    junit: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write JUnit XML to this file.")] = None,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write the text of a pull-request comment to this file.")
+    ] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
 ) -> int:
-    """Gate CI on a job: found where it was judged already, else trained. 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout.
+    """Gate CI on a job: reuse its verdict if there is one, else train.
 
-    Ctrl-C or the end of the CI job stops the waiting, never the job.
+    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout. Ctrl-C, or the end of the CI job, stops the wait, not the job.
     """
     content = job_file(file)
     flags = {
@@ -90,9 +135,12 @@ def gate(
         "on_inconclusive": on_inconclusive,
         "on_infra": on_infra,
     }
-    policy = gate_policy_from_mapping(content.get("gate"), flags)
+    try:
+        policy = gate_policy_from_mapping(content.get("gate"), flags)
+    except CriteriaError as error:
+        raise UsageError(wrong_value(error, {key: _OPTIONS[key] for key, value in flags.items() if value is not None})) from None
     _check_plain(file, content)
-    gate_report.prepare((json_file, junit, markdown))
+    gate_report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
     question = _Question(
         job=content["job"],
         criteria=content["criteria"],
@@ -101,24 +149,29 @@ def gate(
         fresh=fresh,
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
     )
-    progress = Console(stderr=True, highlight=False, markup=False)
+    progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
     with Client(server, token) as client:
         outcome = _outcome(client, question, policy, progress)
-    print(outcome.line)
+    if json_file == STDOUT:
+        sys.stdout.write(canonical_json(gate_report.document(outcome, policy)))
+        json_file = None
+    else:
+        print(outcome.line)
     code, note = gate_report.exit_code_under(outcome, policy)
+    log = Console(stderr=True, highlight=False, markup=False)
     lines = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
     lines += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
     for line in lines:
         if line:
-            progress.print(line, soft_wrap=True)
+            log.print(line, soft_wrap=True)
     return code
 
 
 def _check_plain(file: str, content: Mapping[str, Any]) -> None:
     try:
         json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
+    except (TypeError, ValueError):
+        raise UsageError(f"{file}: {UNSENDABLE}") from None
 
 
 def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:

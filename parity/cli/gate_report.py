@@ -174,7 +174,7 @@ def prepare(paths: Sequence[str | None]) -> None:
     """Check that the reports can be written, before hours are waited; a report of an earlier gate goes, so that none is taken for this."""
     for path in (Path(path) for path in paths if path):
         if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UsageError(f"{path}: can't be written; expected the name of a file in a folder that is there")
+            raise UsageError(f"{path}: cannot be written; expected a file name in an existing folder")
         path.unlink(missing_ok=True)
 
 

@@ -1,6 +1,7 @@
-"""What the command line's options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
+"""Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +11,24 @@ from typing import Any
 import yaml
 
 from parity.cli.output import UsageError
+from parity.cli.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
+from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.run_floor import assume_stochastic
 from parity.readers import read_run, run_name
 from parity.readers.layers import read_layer_snr
+from parity.readers.source import STDIN, os_words
 from parity.readers.units import other_unit
+from parity.wording import count
 
 Arm = tuple[str, list[Curve]]
+
+# Names that training stacks use; the judge accepts any, so this list only serves to find typing mistakes.
+RECIPES = (
+    *("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8"),
+    *("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,77 +70,130 @@ def load_criteria(options: PolicyOptions) -> Criteria:
         mapping["margin"], mapping["profile"] = options.margin, options.profile
     if not mapping.get("margin") and not mapping.get("profile"):
         mapping["profile"] = NVFP4
-    return criteria_from_mapping(mapping)
+    _refuse_bare_margin(options.margin)
+    for gate in options.gates:
+        if gate not in GATES:
+            raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
+    flags = {"margin": options.margin, "profile": options.profile, "accuracy_margin_points": options.accuracy_margin}
+    try:
+        return criteria_from_mapping(mapping)
+    except CriteriaError as error:
+        set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
+        raise UsageError(wrong_value(error, set_by)) from None
+
+
+_OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin"}
+
+
+def _refuse_bare_margin(text: str | None) -> None:
+    """A number alone would be nats, and who types 1 means 1 %: a margin of 1 nat passes everything."""
+    try:
+        bare = text is not None and 0.0 < float(text) < math.inf
+    except ValueError:
+        bare = False
+    if bare:
+        raise UsageError(f'--margin is {text!r}, without a unit; expected "{text}%" of the loss or "{text} nats"')
 
 
 def read_yaml(path: str) -> object:
-    """What a YAML file holds; UsageError names the file and what is wrong with it."""
+    """The content of a YAML file; UsageError names the file and what is wrong with it."""
     try:
         return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no YAML ({error})") from None
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise UsageError(f"{path}: cannot be read ({words}); expected a YAML file") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
 
 
 def _read_policy(path: str) -> Mapping[str, Any]:
     document = read_yaml(path)
     if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise UsageError(f"{path}: no `criteria:` mapping; expected one such as criteria: {{margin: 1.0%}}")
+        raise UsageError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
     criteria: dict[str, Any] = document["criteria"]
     return criteria
 
 
-def pairs(items: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """NAME=VALUE items as a dict."""
+def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
+    """NAME=VALUE items as a dict; `shape` is what the error expects."""
     values = {}
     for item in items or []:
         key, mark, value = item.partition("=")
         if not mark or not key or not value:
-            raise UsageError(f"{flag} {item!r}; expected NAME=VALUE")
+            raise UsageError(f"{flag} is {item!r}; expected {shape}")
         values[key] = value
     return values
+
+
+def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
+    """Recipes by arm. A name that looks like a misspelled recipe gets a note, no more: any name may be somebody's own recipe."""
+    recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
+    for name, recipe in recipes.items():
+        hint = "" if _has_known_part(recipe) else did_you_mean(recipe, RECIPES)
+        if hint:
+            print(f"parity: note: --recipe {name}={recipe}: {recipe!r} is not a known recipe{hint}", file=sys.stderr)
+    return recipes
+
+
+def _has_known_part(recipe: str) -> bool:
+    """Whether a name extends or varies a known recipe, such as mxfp8-e5m2 or NVFP4."""
+    words = recipe.lower().replace("-", "_")
+    return any(known in words for known in RECIPES)
 
 
 def read_arms(options: ArmOptions) -> list[Arm]:
     """Arms in order, baseline first; raises UsageError or ReadError."""
     if len(options.runs) < 2:
-        raise UsageError("only one arm was given; expected a baseline and at least one candidate")
+        raise UsageError("only one run was given; expected a baseline and at least one candidate")
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
+    _refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
     names = [name for name, _ in files]
     contexts = _contexts(options.contexts)
     for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
         if name not in names:
-            raise UsageError(f"there is no arm {name!r}; the arms are {', '.join(names)}")
+            raise UsageError(f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
     grouped = {name: [file] for name, file in files}
     grouped[names[0]] += options.baseline_runs
     for name, file in map(_split_run, options.candidate_runs):
         grouped[name].append(file)
+    for arm in grouped.values():
+        _refuse_same_file(arm)
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
+def _refuse_same_file(files: Sequence[str]) -> None:
+    """Raise UsageError if a file is given twice. Only as two arms with names of their own a file may be compared with itself."""
+    seen: dict[Path, str] = {}
+    for file in files:
+        if file != STDIN and (earlier := seen.setdefault(Path(file).resolve(), file)) is not file:
+            twice = file if file == earlier else f"{earlier} and {file}"
+            raise UsageError(f"{twice}: the same file was given twice; expected another file for each run")
+
+
 def warn_of_unstated_recipes(arms: Sequence[Arm]) -> None:
-    """A name is no proof of a recipe, so it decides nothing; but whoever names an arm nvfp4 should know what that costs."""
+    """Warn if an arm is named like a stochastic recipe but states none: a name alone decides nothing."""
     for name, runs in arms:
         if assume_stochastic(name) and all(run.recipe is None for run in runs):
             print(
-                f"parity: the recipe of arm {name} is not stated, so its run noise is assumed as for a deterministic one "
-                f"(0.08 % of the loss); if it rounds stochastically, say so: --recipe {name}=nvfp4 (0.30 %)",
+                f"parity: note: the recipe of arm {name} is not stated, so its run noise is assumed to be that of deterministic rounding "
+                f"(0.08 % of the loss); if it rounds stochastically, add --recipe {name}=nvfp4 (0.30 %)",
                 file=sys.stderr,
             )
 
 
 def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
-    """Raise UsageError where a run counts something else than the first one does: tokens or samples beside steps."""
+    """Raise UsageError if a run counts in another unit than the first one, such as tokens or samples instead of steps."""
     first = arms[0][1][0]
     for name, runs in (*arms, ("control", controls)):
         for run in runs:
             if other_unit(first, run):
                 raise UsageError(
-                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,}, {name} ({run.label}) in strides of "
-                    f"{run.completeness.stride:,}, with hardly a step in common: expected one unit; "
+                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,} and {name} ({run.label}) in "
+                    f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
                     "name the column that counts optimizer steps with --column step=NAME"
                 )
 
@@ -152,9 +215,11 @@ def _seeds(text: str | None, runs: int, name: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--seeds {text!r}; expected whole numbers such as 0,1,2") from None
+        raise UsageError(f"--seeds is {text!r}; expected whole numbers such as 0,1,2") from None
     if len(seeds) != runs:
-        raise UsageError(f"--seeds names {len(seeds)}, {name} has {runs} runs; expected a seed for each run of every arm")
+        raise UsageError(
+            f"--seeds has {count(len(seeds), 'seed')}, but {name} has {count(runs, 'run')}; expected one seed for each run of an arm"
+        )
     return seeds
 
 
@@ -165,7 +230,7 @@ def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
         left, mark, value = item.partition("=")
         name, colon, key = left.rpartition(":")
         if not (mark and colon and name and key and value):
-            raise UsageError(f"--context {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
+            raise UsageError(f"--context is {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
         contexts.setdefault(name, {})[key] = value
     return contexts
 
@@ -176,7 +241,8 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
     stems = [name or run_name(file) for name, file in split]
     named = []
     for (name, file), stem in zip(split, stems, strict=True):
-        unique = stem if name or stems.count(stem) == 1 else f"{Path(file).parent.name}/{stem}"
+        folder = Path(file).parent.name
+        unique = stem if name or stems.count(stem) == 1 or not folder else f"{folder}/{stem}"
         named.append((unique, file))
     names = [name for name, _ in named]
     if len(set(names)) == len(names):
@@ -192,7 +258,7 @@ def _optional_name(run: str) -> tuple[str | None, str]:
 def _split_run(text: str) -> tuple[str, str]:
     name, mark, file = text.partition("=")
     if not mark or not name or not file:
-        raise UsageError(f"--candidate-run {text!r}; expected NAME=FILE")
+        raise UsageError(f"--candidate-run is {text!r}; expected NAME=FILE")
     return name, file
 
 
@@ -201,9 +267,13 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
     by_candidate: dict[str, LayerSnr] = {}
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
-            raise UsageError(f"--layer-snr {file}; there are several candidates, expected NAME=FILE with one of {', '.join(candidates)}")
+            raise UsageError(
+                f"--layer-snr is {file!r}, but there are several candidates; expected NAME=FILE with one of {', '.join(candidates)}"
+            )
         arm = name or candidates[0]
         if arm not in candidates:
-            raise UsageError(f"--layer-snr {arm}=...: there is no candidate {arm!r}; the candidates are {', '.join(candidates)}")
+            raise UsageError(
+                f"--layer-snr: no candidate is called {arm!r}; the candidates are {', '.join(candidates)}{did_you_mean(arm, candidates)}"
+            )
         by_candidate[arm] = read_layer_snr(file)
     return by_candidate

@@ -1,131 +1,165 @@
-"""The verbs that talk to a server: submit, watch, status, cancel, report. `main` maps their errors to exit codes."""
+"""The commands that talk to a server: submit, watch, status, cancel, report, doctor. `application` maps their errors to exit codes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from parity.cli import watching
 from parity.cli.exits import EXIT_CODES, exit_code
 from parity.cli.gate_report import age_in_words
+from parity.cli.help import OUTPUT, QUEUE, SERVER
 from parity.cli.inputs import read_yaml
-from parity.cli.output import WIDTH, UsageError, show, write_file
+from parity.cli.output import WIDTH, UsageError, print_json, print_rows, show, write_file
+from parity.cli.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
 from parity.report.html import ConcludedJob, render_page
 from parity.wording import count
 
 app = typer.Typer()
 
+_JOB_KEYS = ("job", "criteria", "baseline", "gate")
+JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
-Server = Annotated[str, typer.Option(envvar="PARITY_URL", help="Address of the server.")]
-Token = Annotated[str | None, typer.Option(envvar="PARITY_TOKEN", help="Bearer token, where the server asks for one.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `submit` and `status` print it.")]
+Server = Annotated[str, typer.Option(metavar="URL", envvar="PARITY_URL", rich_help_panel=SERVER, help="Address of the server.")]
+Token = Annotated[
+    str | None,
+    typer.Option(metavar="TOKEN", envvar="PARITY_TOKEN", rich_help_panel=SERVER, help="Bearer token, if the server requires one."),
+]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as printed by `submit` and `status`.")]
 Timeout = Annotated[
-    float | None, typer.Option(min=0, help="Seconds to wait for the end of the job; then exit code 5. Default: as long as it takes.")
+    float | None, typer.Option(min=0, metavar="SECONDS", help="Stop waiting after SECONDS with exit code 5; the job goes on.")
 ]
 Reuse = Annotated[
     bool | None,
-    typer.Option("--reuse/--no-reuse", help="Take a baseline's curve from an equal run that was trained before. Default: the file's, yes."),
+    typer.Option("--reuse/--no-reuse", help="Reuse the curve of an equal, earlier baseline run. [default: yes, or the job file's]"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of text.")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON instead of text.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", rich_help_panel=OUTPUT, help="Print Markdown instead of text.")]
+
+
+UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
 
 
 class JobEndedError(Exception):
-    """The job ended without a verdict; the message says how and why."""
+    """The job ended without a verdict; the message gives the reason."""
 
 
-@app.command()
+@app.command(epilog="parity submit parity.yaml --watch")
 def submit(
     file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:` and `criteria:`.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Follow the job and print its verdicts. Default: print its id and leave.")] = False,
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="The higher first; above 0 takes an admin's token. Default: 0.")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the job and print its verdicts.")] = False,
+    quiet: Quiet = False,
+    timeout: Timeout = None,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, rich_help_panel=QUEUE, help="Set the priority, -100 to 100; above 0 needs an admin token.")
+    ] = 0,
     max_run_seconds: Annotated[
-        float | None, typer.Option(min=1.0, help="Fail a run that trains for longer, in seconds. Default: what the operator allows.")
+        float | None,
+        typer.Option(
+            min=1.0, metavar="SECONDS", rich_help_panel=QUEUE, help="Fail a run that trains longer. [default: the server's limit]"
+        ),
     ] = None,
     reuse: Reuse = None,
-    timeout: Timeout = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
 ) -> int:
-    """Queue a job on the server; prints its id and its page."""
+    """Queue a job on the server and print its id and the address of its page."""
     content = job_file(file)
     order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
     with Client(server, token) as client:
         try:
             job = client.submit(content["job"], content["criteria"], order=order)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"{file}: holds a value that a job can't have ({error}); write dates as quoted text, numbers finite") from None
+        except (TypeError, ValueError):
+            raise UsageError(f"{file}: {UNSENDABLE}") from None
         if not watch:
-            print(f"{job['id']} {client.page(job['id'])}")
+            if as_json:
+                print_json({"id": job["id"], "url": client.page(job["id"])})
+            else:
+                print(f"{job['id']} {client.page(job['id'])}")
             return 0
-        return _follow(client, job["id"], timeout, as_json=as_json, markdown=markdown)
+        return _follow(client, job["id"], timeout, quiet=quiet, as_json=as_json, markdown=markdown)
 
 
-@app.command()
+@app.command(epilog="parity watch j0000000000001 --timeout 3600")
 def watch(
     job: JobId,
+    quiet: Quiet = False,
     timeout: Timeout = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
 ) -> int:
-    """Follow a job to its end and print its verdicts. Ctrl-C stops the watching, never the job."""
+    """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
     with Client(server, token) as client:
-        return _follow(client, job, timeout, as_json=as_json, markdown=markdown)
+        return _follow(client, job, timeout, quiet=quiet, as_json=as_json, markdown=markdown)
 
 
-@app.command()
+@app.command(epilog="parity status --status running --limit 50")
 def status(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job. Default: the newest twenty.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job; without it the newest jobs are listed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="List at most this many jobs, newest first.")] = 20,
+    state: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help=f"List only jobs in this state: {', '.join(JOB_STATES)}.")
+    ] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Where a job stands, or the newest jobs."""
-    console = Console(width=WIDTH, highlight=False, markup=False)
+    """Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."""
+    if state is not None and state not in JOB_STATES:
+        raise UsageError(f"--status is {state!r}; expected one of {', '.join(JOB_STATES)}{did_you_mean(state, JOB_STATES)}")
     with Client(server, token) as client:
         if job is None:
-            _list_jobs(console, client.jobs()["items"])
+            jobs = client.jobs(limit, status=state)["items"]
+            if as_json:
+                print_json(jobs)
+            else:
+                _list_jobs(jobs, filtered=state is not None)
+        elif as_json:
+            print_json(client.job(job))
         else:
-            document = client.job(job)
-            reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
-            console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
-            console.print(watching.table(document, {}))
-            for line in reused_words(document):
-                console.print(line, soft_wrap=True)
-            if document["engine"] == "external":
-                _list_runs(console, document)
+            _show_job(client.job(job))
     return 0
 
 
-@app.command()
-def cancel(job: JobId, server: Server = DEFAULT_URL, token: Token = None) -> int:
-    """Cancel a job; one that has ended stays as it is."""
+@app.command(epilog="parity cancel j0000000000001")
+def cancel(job: JobId, server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
+    """Cancel a job; a job that has ended stays as it is."""
     with Client(server, token) as client:
-        print(f"{job} {client.cancel(job)['status']}")
+        state = client.cancel(job)["status"]
+    if as_json:
+        print_json({"id": job, "status": state})
+    else:
+        print(f"{job} {state}")
     return 0
 
 
-@app.command()
+@app.command(epilog="parity report j0000000000001 --html report.html")
 def report(
     job: JobId,
     server: Server = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
-    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write one page with figures here. Default: not written.")] = None,
+    html: Annotated[
+        str | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Also write one HTML page with figures to this file.")
+    ] = None,
 ) -> int:
-    """The verdicts of a job that has ended. Exit code: the worst of fail, inconclusive, pass."""
+    """Print the verdicts of a job that has ended.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    """
     with Client(server, token) as client:
         document = client.job(job)
         if html and document["verdicts"]:
@@ -134,25 +168,40 @@ def report(
         return _finish(document, as_json=as_json, markdown=markdown)
 
 
-@app.command()
+@app.command(epilog="parity doctor")
 def doctor(server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> int:
-    """What the server's workers are and what each can train, with the reason where it can't. Exit code 4 when none is alive."""
+    """List workers, what each can train, and why it cannot train the rest.
+
+    Exits 4 if no worker is alive.
+    """
     with Client(server, token) as client:
         workers = client.workers()
     alive = [worker for worker in workers if worker["live"]]
     if as_json:
-        print(json.dumps(workers, indent=1, sort_keys=True))
+        print_json(workers)
         return 0 if alive else EXIT_CODES["infrastructure"]
     console = Console(width=WIDTH, highlight=False, markup=False)
     for worker in alive:
         _describe(console, worker)
     silent = len(workers) - len(alive)
-    console.print(f"{len(alive)} alive, {silent} registered earlier and silent now" if workers else "no worker ever registered; start one")
+    console.print(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
     return 0 if alive else EXIT_CODES["infrastructure"]
 
 
+def _show_job(document: Mapping[str, Any]) -> None:
+    """State, progress per arm, reused runs, and the ids of runs that the user trains."""
+    console = Console(width=WIDTH, highlight=False, markup=False)
+    reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
+    console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
+    console.print(watching.table(document, {}))
+    for line in reused_words(document):
+        console.print(line, soft_wrap=True)
+    if document["engine"] == "external":
+        _list_runs(document)
+
+
 def _describe(console: Console, worker: Mapping[str, Any]) -> None:
-    """One worker: its machine, its versions, what it can train and why not the rest."""
+    """One worker: its machine, its versions, what it can train and why it cannot train the rest."""
     device = worker["device"]
     machine = [device.get("device_kind") or device.get("device_class", "unknown device")]
     machine += [f"SM {device['sm']}"] if device.get("sm") else []
@@ -171,8 +220,8 @@ def _describe(console: Console, worker: Mapping[str, Any]) -> None:
         console.print(f"  not {', '.join(names)}: {reason}", soft_wrap=True)
 
 
-def _follow(client: Client, job_id: str, timeout: float | None, *, as_json: bool, markdown: bool) -> int:
-    progress = Console(stderr=True, highlight=False, markup=False)
+def _follow(client: Client, job_id: str, timeout: float | None, *, quiet: bool, as_json: bool, markdown: bool) -> int:
+    progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
     progress.print(f"following {client.page(job_id)}", soft_wrap=True)
     with _kept_alive(job_id):
         document = watching.follow(client, job_id, progress, timeout)
@@ -181,7 +230,7 @@ def _follow(client: Client, job_id: str, timeout: float | None, *, as_json: bool
 
 @contextmanager
 def _kept_alive(job_id: str) -> Iterator[None]:
-    """Ctrl-C leaves the job alone, and says how to come back or to end it."""
+    """On Ctrl-C, leave the job running and print how to follow or cancel it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -201,19 +250,18 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
     return exit_code(document["verdicts"])
 
 
-def _list_runs(console: Console, document: Mapping[str, Any]) -> None:
+def _list_runs(document: Mapping[str, Any]) -> None:
     """The runs that a user's own scripts train: each takes one id (PARITY_RUN)."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("run", "arm", "replicate", "state", "why"):
-        table.add_column(heading, overflow="fold")
-    for arm in document["arms"]:
-        for run in arm["runs"]:
-            table.add_row(run["id"], arm["name"], str(run["replicate"]), run["state"].replace("_", " "), run["message"] or "")
-    console.print(table)
+    rows = [
+        (run["id"], arm["name"], str(run["replicate"]), run["state"].replace("_", " "), run["message"] or "")
+        for arm in document["arms"]
+        for run in arm["runs"]
+    ]
+    print_rows(("run", "arm", "replicate", "state", "why"), rows)
 
 
 def reused_words(document: Mapping[str, Any]) -> list[str]:
-    """A line for the named baseline of a job, and one for each run that was not trained because an equal one had been."""
+    """One line for the named baseline of a job, and one per run whose curve was reused."""
     lines = []
     if named := document["baseline"]:
         lines.append(f"against baseline {named['name']} version {named['version']}, {count(named['controls'], 'control')}")
@@ -225,37 +273,37 @@ def reused_words(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _list_jobs(console: Console, jobs: list[Mapping[str, Any]]) -> None:
+def _list_jobs(jobs: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
     if not jobs:
-        console.print("no job yet; submit one with `parity submit parity.yaml`")
+        print("no jobs match" if filtered else "no job yet; submit one with `parity submit parity.yaml`", file=sys.stderr)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("job", "name", "status", "verdicts"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for job in jobs:
         verdicts = ", ".join(f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in job["verdicts"])
         state = f"{job['status']} {job['share_done']:.0%}" if job["status"] == "running" else job["status"]
-        table.add_row(job["id"], job["name"], state, verdicts)
-    console.print(table)
+        rows.append((job["id"], job["name"], state, verdicts))
+    print_rows(("job", "name", "status", "verdicts"), rows)
 
 
 def baseline_of(content: Mapping[str, Any], reuse: bool | None) -> dict[str, Any] | None:
-    """The file's `baseline:`, with the flag over it; None where neither says anything."""
+    """The file's `baseline:`, overridden by the option; None if neither is given."""
     baseline = dict(content.get("baseline") or {})
     return baseline | ({} if reuse is None else {"reuse": reuse}) or None
 
 
 def job_file(path: str) -> Mapping[str, Any]:
-    """What `parity.yaml` holds; what is in `job:` is for the server to check."""
+    """The content of `parity.yaml`; the server checks the part below `job:`."""
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: holds no mapping; expected `job:` and `criteria:`")
-    unknown = sorted(str(key) for key in content.keys() - {"job", "criteria", "baseline", "gate"})
+        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `criteria:`")
+    unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
-        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline and gate")
+        raise UsageError(
+            f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline or gate{did_you_mean(unknown[0], _JOB_KEYS)}"
+        )
     if not isinstance(content.get("baseline") or {}, dict):
-        raise UsageError(f"{path}: `baseline:` is no mapping; expected such as baseline: {{name: fp8}}")
+        raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")
     for key in ("job", "criteria"):
         if not isinstance(content.get(key), dict):
-            raise UsageError(f"{path}: `{key}:` is missing or no mapping")
+            raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
     return content

@@ -1,12 +1,16 @@
-"""What every verb prints: verdicts to stdout as text, JSON or Markdown, reports to files, and the error for a wrong call."""
+"""What every command prints: verdicts to stdout as text, JSON or Markdown, tables, reports to files, and the error for a wrong call."""
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from parity.judging.document_types import VerdictDocument
+from parity.readers.source import os_words
 from parity.report.markdown import render_markdown
 from parity.report.text import render_json, render_text
 
@@ -14,13 +18,13 @@ WIDTH = 80
 
 
 class UsageError(Exception):
-    """The call is wrong: what the caller has to change, in one line."""
+    """A wrong call; the message is one line that says what to change."""
 
 
 def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool) -> None:
     """Print verdict documents to stdout as text, canonical JSON or Markdown."""
     if as_json and markdown:
-        raise UsageError("--json and --markdown exclude each other; expected one of them")
+        raise UsageError("--json and --markdown exclude each other; give only one of them")
     if as_json or markdown:
         sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
     else:
@@ -28,8 +32,27 @@ def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool)
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a report to a file; UsageError where that can't be done."""
+    """Write a report to a file; UsageError if that fails."""
     try:
         Path(path).write_bytes(data)
     except OSError as error:
-        raise UsageError(f"{path}: can't be written ({error.strerror})") from None
+        raise UsageError(f"{path}: cannot be written ({os_words(error)})") from None
+
+
+def print_json(value: Any) -> None:
+    """Print a value to stdout as indented JSON with sorted keys."""
+    print(json.dumps(value, indent=1, sort_keys=True))
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)

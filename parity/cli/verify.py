@@ -1,33 +1,59 @@
-"""The verb `verify`: a verdict recomputed from its evidence bundle."""
+"""The command `verify`: recompute a verdict from its evidence bundle."""
 
-from typing import Annotated
+import dataclasses
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from parity.cli.exits import EXIT_CODES
+from parity.cli.output import UsageError, print_json
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 
 app = typer.Typer()
 
 
-@app.command("verify")
-def verify_bundle(bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", help="Evidence written by compare --bundle.")]) -> int:
-    """Recompute a verdict from its evidence bundle, offline. Exit code 0: identical, 1: something differs, 6: another judge made it."""
+@app.command("verify", epilog="parity verify evidence.zip")
+def verify_bundle(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE.zip", help="Evidence bundle of `parity compare --bundle`, or of a job's page.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """Recompute a verdict from its evidence bundle, offline.
+
+    Exits 0 if the result is identical, 1 if something differs, 6 if another version of the judge made the bundle.
+    """
+    if not Path(bundle).is_file():
+        problem = "is a directory" if Path(bundle).is_dir() else "no such file"
+        raise UsageError(f"{bundle}: {problem}; expected an evidence bundle of `parity compare --bundle`")
+    if not zipfile.is_zipfile(bundle):
+        raise UsageError(f"{bundle}: not a zip file; expected an evidence bundle of `parity compare --bundle`")
     verification = verify(bundle)
-    for line in verification.differences:
-        print(line)
-    if verification.differences:
-        return EXIT_CODES["fail"]
-    if not verification.same_judge:
+    code = EXIT_CODES["fail" if verification.differences else "pass" if verification.same_judge else "other judge"]
+    if as_json:
+        print_json(_document(verification))
+    elif verification.differences:
+        print("\n".join(verification.differences))
+    elif not verification.same_judge:
         _print_both_verdicts(bundle, verification)
-        return EXIT_CODES["other judge"]
-    print(f"identical: {bundle} gives the verdicts that it states (numbers to 1e-9 relative)")
-    return EXIT_CODES["pass"]
+    else:
+        print(f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)")
+    return code
+
+
+def _document(verification: Verification) -> dict[str, Any]:
+    return {
+        "identical": not verification.differences and verification.same_judge,
+        "differences": list(verification.differences),
+        "made_by_judge": verification.made_by,
+        "this_judge": JUDGE_VERSION,
+        "candidates": [dataclasses.asdict(candidate) for candidate in verification.rejudged],
+    }
 
 
 def _print_both_verdicts(bundle: str, verification: Verification) -> None:
-    """What the bundle records of each candidate, and what this judge says of the same curves."""
+    """The recorded verdict of each candidate, and today's verdict on the same curves."""
     print(f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. Every file matches the manifest.")
     for candidate in verification.rejudged:
         name = candidate.candidate.encode("ascii", "backslashreplace").decode()

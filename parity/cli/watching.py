@@ -1,4 +1,4 @@
-"""A job followed in a terminal: a bar, loss, gap and time left per arm; plain lines where nobody watches."""
+"""Follow a job: on a terminal a bar, loss, gap and time left per arm, elsewhere plain lines."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _GAP_BINS = 20
 
 
 class WatchTimeoutError(Exception):
-    """The job had not ended in the time that the caller gave it."""
+    """The job did not end within the given time."""
 
 
 def follow(
     client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
 ) -> dict[str, Any]:
-    """Show a job's progress until it ends; its last document. Stopping to watch never stops the job.
+    """Show a job's progress until it ends, and return its last document. To stop watching does not stop the job.
 
     `check` is called about once a second; what it raises ends the watching.
     """
@@ -53,7 +53,7 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
     def wait(seconds: float) -> None:
         left = began + limit - time.monotonic()
         if left <= 0.0:
-            raise WatchTimeoutError(f"job {job_id} had not ended after {limit:g} s; it goes on: `parity watch {job_id}`")
+            raise WatchTimeoutError(f"job {job_id} did not end within {limit:g} s and goes on; follow it with `parity watch {job_id}`")
         time.sleep(min(seconds, left))
         check()
 
@@ -91,7 +91,7 @@ def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:
 
 
 def table(document: Mapping[str, Any], gaps: Mapping[str, float]) -> Table:
-    """One row an arm: bar, steps, loss, gap (nats, where known) and time left."""
+    """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
     shown = Table(box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim")
     for heading, justify in (
         ("arm", "left"),

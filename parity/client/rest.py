@@ -1,4 +1,4 @@
-"""The service over REST: a thin client that turns every refusal into one sentence."""
+"""A thin client of the REST API; every error becomes one sentence."""
 
 from __future__ import annotations
 
@@ -89,9 +89,10 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}")
         return document
 
-    def jobs(self, limit: int = 20, cursor: str | None = None) -> dict[str, Any]:
-        """A page of jobs, newest first: `items` and `next_cursor`."""
-        document: dict[str, Any] = self._call("GET", "/api/v1/jobs", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+    def jobs(self, limit: int = 20, cursor: str | None = None, status: str | None = None) -> dict[str, Any]:
+        """A page of jobs, newest first, all or those in one state: `items` and `next_cursor`."""
+        params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | ({"status": status} if status else {})
+        document: dict[str, Any] = self._call("GET", "/api/v1/jobs", params=params)
         return document
 
     def cancel(self, job_id: str) -> dict[str, Any]:
@@ -197,25 +198,50 @@ class Client:
         """The address of the job's page."""
         return f"{self.url}/jobs/{job_id}"
 
+    def _bad_address(self) -> str:
+        return f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
+
     def _call(self, method: str, path: str, **options: Any) -> Any:
         answer = self._send(method, path, **options)
         try:
             return answer.json()
         except ValueError:
-            raise UnreachableError(f"{self.url} answered {path} with something that is no JSON; is it a parity server?") from None
+            raise UnreachableError(f"{self.url} did not answer {path} with JSON; check that PARITY_URL is a parity server") from None
 
     def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **options)
+        except httpx2.UnsupportedProtocol as error:
+            raise UnreachableError(self._bad_address()) from error
         except httpx2.HTTPError as error:
-            raise UnreachableError(f"no answer from {self.url}: {error}; is the server running, and is PARITY_URL right?") from error
-        except httpx2.InvalidURL as error:
-            raise UnreachableError(f"server address {self.url!r} is not one: {error}; expected such as http://127.0.0.1:8321") from error
+            raise UnreachableError(
+                f"no answer from {self.url} ({_cause(error)}); check that the server runs and that PARITY_URL is right"
+            ) from error
+        except (httpx2.InvalidURL, UnicodeError) as error:
+            raise UnreachableError(self._bad_address()) from error
         if answer.is_success:
             return answer
         problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
         detail = problem.get("detail") or _unexplained(answer)
         raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer))
+
+
+def _cause(error: httpx2.HTTPError) -> str:
+    """What happened, without the operating system's error numbers."""
+    if isinstance(error, httpx2.TimeoutException):
+        return f"timed out after {_TIMEOUT_SECONDS:g} s"
+    text = " ".join(str(error).split()).lower()
+    known = {
+        "refused": "connection refused",
+        "name or service not known": "unknown host name",
+        "name resolution": "unknown host name",
+        "getaddrinfo": "unknown host name",
+        "unreachable": "network unreachable",
+        "certificate": "its TLS certificate is not trusted",
+        "reset by peer": "connection lost",
+        "disconnected": "connection lost",
+    }
+    return next((words for part, words in known.items() if part in text), "connection failed")
 
 
 def _baseline_path(name: str, version: int | None) -> str:
@@ -234,4 +260,4 @@ def _retry_after(answer: httpx2.Response) -> float | None:
 
 
 def _unexplained(answer: httpx2.Response) -> str:
-    return f"{answer.request.method} {answer.request.url} answered {answer.status_code} without an explanation; is it a parity server?"
+    return f"{answer.request.method} {answer.request.url} answered {answer.status_code} without a reason; check that PARITY_URL is right"

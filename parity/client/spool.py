@@ -107,10 +107,14 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             header = json.loads(file.readline())
-    except (OSError, ValueError) as error:
-        raise SpoolError(f"{path}: can't be read as a spool of parity.Run ({error})") from None
+    except OSError as error:
+        raise SpoolError(
+            f"{path}: cannot be read ({(error.strerror or 'unknown error').lower()}); expected a spool of parity.Run"
+        ) from None
+    except ValueError:
+        raise SpoolError(f"{path}: is not a spool of parity.Run; expected a file below the folder parity-spool") from None
     if not isinstance(header, dict) or header.get("parity_spool") != SCHEMA:
-        raise SpoolError(f"{path}: is no spool of parity.Run of this version; expected a first line with parity_spool: {SCHEMA}")
+        raise SpoolError(f"{path}: is not a spool of this version of parity.Run; expected a first line with parity_spool: {SCHEMA}")
     return header
 
 

@@ -69,7 +69,7 @@ def _curve(values: dict[str, FloatArray], name: str, label: str, replicate: int,
     if change := unit_change(curve.steps):
         last, stride, first, wider = change
         raise ReadError(
-            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), which counts something else; "
+            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), so the unit changes; "
             "expected one unit; name the column that counts optimizer steps with --column step=NAME"
         )
     return curve

@@ -1,6 +1,6 @@
-"""Accuracy files of downstream evaluations: CSV or JSON, with each item's result or with counts a task.
+"""Accuracy files of downstream evaluations: CSV or JSON, with each item's result or with counts per task.
 
-CSV, results:  task,correct         one row an item, correct is 1/0 or true/false; an `item` column names the item (else the order does)
+CSV, results:  task,correct         one row per item, correct is 1/0 or true/false; an `item` column names the item (else the order does)
 CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with the number of correct items
 JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
                or results_*.json of lm-evaluation-harness (`parity.readers.lm_eval`)
@@ -27,10 +27,10 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
     for number, row in rows_of(text, name, _from_mapping):
         task = row.get("task")
         if task in (None, ""):
-            raise ReadError(f"{name}, row {number}: no task; expected the columns task, correct (an item a row) or task, accuracy, n")
+            raise ReadError(f"{name}, row {number}: no task; expected the columns task, correct (one row per item) or task, accuracy, n")
         grouped.setdefault(str(task), []).append((number, row))
     if not grouped:
-        raise ReadError(f"{name}: no results; expected one row an item, or one row a task")
+        raise ReadError(f"{name}: no results; expected one row per item or one row per task")
     return {task: _task(own, f"{name}, task {task[:40]!r}") for task, own in grouped.items()}
 
 
@@ -49,17 +49,17 @@ def _task(rows: Sequence[tuple[int, Mapping[str, Any]]], where: str) -> TaskResu
     number, first = rows[0]
     if first.get("n") not in (None, ""):
         if len(rows) > 1:
-            raise ReadError(f"{where}, row {rows[1][0]}: a second row with counts; expected one row a task")
+            raise ReadError(f"{where}, row {rows[1][0]}: a second row with counts; expected one row per task")
         return _counts(first, f"{where}, row {number}")
     by_item: dict[str, bool] = {}
     for position, (number, row) in enumerate(rows):
         value = row.get("correct")
         truth = _TRUTH.get(str(value).strip().lower())
         if truth is None:
-            raise ReadError(f"{where}, row {number}: correct is {value!r}; expected 1 or 0 for an item, or a column n beside the accuracy")
+            raise ReadError(f"{where}, row {number}: correct is {value!r}; expected 1 or 0 for an item, or a column n next to the accuracy")
         item = str(position if row.get("item") in (None, "") else row["item"])
         if item in by_item:
-            raise ReadError(f"{where}, row {number}: item {item!r} is there twice; expected each item once")
+            raise ReadError(f"{where}, row {number}: item {item!r} occurs twice; expected each item once")
         by_item[item] = truth
     return TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
 

@@ -3,6 +3,7 @@
 The first name that is there wins, so the language-model loss is read before a total that has z-loss or router losses in it.
 """
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.judging.curve import MAX_STEP
@@ -42,7 +43,9 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
     columns: dict[str, str] = {}
     for quantity, column in wanted.items():
         if column not in names:
-            raise ReadError(f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}")
+            raise ReadError(
+                f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}{_did_you_mean(column, names)}"
+            )
         columns[quantity] = column
     for quantity, aliases in KNOWN_NAMES.items():
         if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
@@ -59,7 +62,7 @@ def step_number(value: float, where: str) -> float:
     """A step as it is; raises ReadError where it is no whole number from 0 to 2^53."""
     if not (0 <= value <= MAX_STEP and value == int(value)):
         raise ReadError(
-            f"{where}: step {value!r} is no whole number from 0 to 2^53; name the column that counts steps with --column step=NAME"
+            f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that counts steps with --column step=NAME"
         )
     return value
 
@@ -78,6 +81,11 @@ def _first_known(names: Sequence[str], aliases: Iterable[str], source: str) -> s
 def _plain(name: str) -> str:
     """A name in lower case, without the run's name that exports put before it ("run - train/loss")."""
     return name.strip().lower().rsplit(" - ", 1)[-1]
+
+
+def _did_you_mean(word: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _listed(names: Sequence[str]) -> str:

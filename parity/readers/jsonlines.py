@@ -38,13 +38,12 @@ def _records(text: str, source: str) -> list[tuple[int, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = str(error)[:80] or type(error).__name__
+        except (ValueError, RecursionError):
             raise ReadError(
-                f"{source}, line {number}: no JSON ({reason}); expected one object a line, such as " + '{"step": 1, "loss": 2.5}'
+                f"{source}, line {number}: not valid JSON; expected one object per line such as " + '{"step": 1, "loss": 2.5}'
             ) from None
         if not isinstance(record, dict):
-            raise ReadError(f"{source}, line {number}: {line.strip()[:40]!r} is no JSON object; expected " + '{"step": 1, "loss": 2.5}')
+            raise ReadError(f"{source}, line {number}: {line.strip()[:40]!r} is not a JSON object; expected " + '{"step": 1, "loss": 2.5}')
         records.append((number, record))
     return records
 

@@ -121,8 +121,8 @@ def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | N
 def _json(line: str, where: str) -> Any:
     try:
         return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ReadError(f"{where}: no JSON ({error})") from None
+    except (ValueError, RecursionError):
+        raise ReadError(f"{where}: not valid JSON; check the file") from None
 
 
 def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | None:

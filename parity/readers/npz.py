@@ -43,8 +43,8 @@ def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     try:
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             flat = {key: np.asarray(archive[key]) for key in archive.files}
-    except _UNREADABLE as error:
-        raise ReadError(f"{path}: no NumPy archive ({type(error).__name__}); expected arrays named '<run>/step' and '<run>/loss'") from None
+    except _UNREADABLE:
+        raise ReadError(f"{path}: not a NumPy archive; expected arrays named '<run>/step' and '<run>/loss'") from None
     runs: dict[str, dict[str, FloatArray]] = {}
     for key, array in flat.items():
         run, _, quantity = key.rpartition("/")

@@ -24,8 +24,8 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatA
         table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
     except ReadError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # the bases of pyarrow's own errors
-        raise ReadError(f"{path}: no readable Parquet ({' '.join(str(error).split())[:120]}); write it anew, or export CSV") from None
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError):  # the bases of pyarrow's own errors
+        raise ReadError(f"{path}: not a readable Parquet file; write it again, or export CSV") from None
     columns: dict[str, FloatArray] = {}
     for quantity, name in by_quantity.items():
         try:

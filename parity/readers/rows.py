@@ -29,15 +29,20 @@ def json_of(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"{name}: no JSON ({error})") from None
+        raise ReadError(f"{name}{json_place(error)}: not valid JSON; check the file") from None
+
+
+def json_place(error: Exception) -> str:
+    """Where JSON breaks, as ", line 3", where that is known."""
+    return f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
 
 
 def _csv_rows(text: str, name: str) -> list[tuple[int, Row]]:
     try:
         reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
         return [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise ReadError(f"{name}: no CSV ({error})") from None
+    except csv.Error:
+        raise ReadError(f"{name}: not valid CSV; check the file") from None
 
 
 def _json_rows(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
@@ -45,5 +50,5 @@ def _json_rows(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]],
     rows = from_mapping(document) if isinstance(document, dict) else document
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise ReadError(f"{name}, row {number}: {row!r}; expected an object, one a row")
+            raise ReadError(f"{name}, row {number}: {row!r}; expected one object per row")
     return list(enumerate(rows, 1))

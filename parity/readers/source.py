@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -12,14 +13,27 @@ STDIN = "-"
 
 
 class ReadError(ValueError):
-    """A file that can't be read as a run: one line with the file, the line where there is one, what was expected and what to do."""
+    """A file cannot be read as a run; the message is one line with file, line number, what was expected and what to do."""
+
+
+def os_words(error: BaseException) -> str:
+    """An error of the operating system or of a decompressor in words, without its number or path."""
+    if isinstance(error, IsADirectoryError):
+        return "it is a directory"
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder"
+    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
+        return "damaged or not gzip"
+    return (getattr(error, "strerror", None) or "unknown error").lower()
 
 
 def read_text(name: str) -> str:
     """The text of a file, of a gzip file, or of stdin for "-"; raises ReadError for what is missing, empty, binary or one endless line."""
     data = _read_bytes(name)
     if not data.strip():
-        raise ReadError(f"{name}: the file is empty; expected one line a training step")
+        raise ReadError(f"{name}: the file is empty; expected one line per training step")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -33,15 +47,17 @@ def _read_bytes(name: str) -> bytes:
             return _collect(sys.stdin.buffer, name)
         path = Path(name)
         if path.is_dir():
-            raise ReadError(f"{name} is a directory; expected a file: name the run's metrics file in it")
+            raise ReadError(f"{name} is a directory; expected a file: name the metrics file in it")
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             return _collect(stream, name)
     except FileNotFoundError:
         raise ReadError(f"{name}: no such file; check the path") from None
-    except (OSError, EOFError) as error:
-        raise ReadError(f"{name}: can't be read ({str(error) or type(error).__name__}); check the file and its permissions") from None
-    except ValueError as error:
-        raise error if isinstance(error, ReadError) else ReadError(f"{name}: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ReadError(f"{name}: cannot be read ({os_words(error)}); check the file and its permissions") from None
+    except ReadError:
+        raise
+    except ValueError:  # a NUL in the name
+        raise ReadError(f"{name!r} is not the name of a file; check the path") from None
 
 
 def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
@@ -53,7 +69,7 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
             at = chunk.index(0)
             line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n", 0, at) + 1
             raise ReadError(
-                f"{name}, line {line}: byte {total + at} is NUL, so this is no text; expected CSV, JSON lines, .npz, Parquet or events"
+                f"{name}, line {line}: byte {total + at} is NUL, so this is not text; expected CSV, JSON lines, .npz, Parquet or events"
             )
         last = chunk.rfind(b"\n")
         open_line = open_line + len(chunk) if last < 0 else len(chunk) - last - 1
@@ -61,6 +77,6 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
         if open_line > MAX_LINE or total > MAX_BYTES:
             line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n") + 1
             what = "longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
-            raise ReadError(f"{name}, line {line}: {what}; expected one line a training step")
+            raise ReadError(f"{name}, line {line}: {what}; expected one line per training step")
         chunks.append(chunk)
     return b"".join(chunks)

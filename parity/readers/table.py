@@ -27,7 +27,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str]) -> tuple[dict[
         columns = {quantity: names.index(name) for quantity, name in by_quantity.items()}
         body, first_line = text[start + len(first) + 1 :].lstrip("\r\n"), text.count("\n", 0, start) + 2
     if not body.strip():
-        raise ReadError(f"{source}: there is a header but no row; expected one row a training step")
+        raise ReadError(f"{source}: a header but no rows; expected one row per training step")
     values = _parse_fast(body, delimiter, list(columns.values()))
     notes: tuple[str, ...] = ()
     if values is None or not whole_steps(values[list(columns).index(STEP)]).all():
@@ -60,7 +60,7 @@ def _parse_slowly(
             continue
         rows.append([_cell(cells, index, quantity, where) for quantity, index in columns.items()])
     if not rows:
-        raise ReadError(f"{source}: no row has a loss; expected one row a training step")
+        raise ReadError(f"{source}: no row has a loss; expected one row per training step")
     notes = (f"{skipped} rows without a loss left out",) if skipped else ()
     return np.array(rows, dtype=np.float64).T, notes
 

@@ -33,6 +33,23 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
     )
 
 
+def reasons_and_advice(documents: Sequence[VerdictDocument]) -> list[tuple[list[tuple[str, str]], list[str]]]:
+    """(code, sentence) of the reasons and the advice of each candidate; a sentence that an earlier candidate has is "as for NAME"."""
+    first: dict[str, str] = {}
+
+    def once(sentence: str, name: str) -> str:
+        owner = first.setdefault(sentence, name)
+        return sentence if owner == name else f"as for {owner}"
+
+    listed = []
+    for document in documents:
+        name = candidate_name(document)
+        reasons = [(str(reason["code"]), once(str(reason["sentence"]), name)) for reason in document["reasons"]]
+        advice = [once(str(sentence), name) for sentence in document["advice"]["sentences"]]
+        listed.append((reasons, list(dict.fromkeys(advice))))
+    return listed
+
+
 def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run floors, convergence."""
     window = document["window"]
@@ -128,7 +145,9 @@ def _noise_words(document: VerdictDocument) -> str:
     noise, parts = document["noise"], document["se_parts"]
     pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
     errors = f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
-    return f"step noise {noise['sigma_step']:.4f} nats, {errors}{pairing}"
+    multiple = noise.get("r_step")
+    gap = f" (the gap is {round(multiple, 2) + 0.0:.2f} x of it)" if isinstance(multiple, float) else ""
+    return f"step noise {noise['sigma_step']:.4f} nats{gap}, {errors}{pairing}"
 
 
 def _floor_words(document: VerdictDocument) -> str:

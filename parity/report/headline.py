@@ -1,4 +1,4 @@
-"""The verdict in one or two sentences with numbers and units, made from the verdict document."""
+"""The verdict in one line: `answer` for reports, which go on with reasons and advice; `headline` where nothing follows (JUnit, gate)."""
 
 from parity.judging.decision import BESIDE_THE_LOSS
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
@@ -13,6 +13,21 @@ def headline(document: VerdictDocument) -> str:
     word = str(document["verdict"]).upper()
     body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
     return f"{word}: {body}{_assumed(document)}"
+
+
+def answer(document: VerdictDocument) -> str:
+    """The verdict in one line: gap with interval, margin, runs, and what decided; the reason's sentence and the advice are not in it."""
+    gap, margin, decimals = document["gap"], document["margin"], _decimals(document)
+    parts = [f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)})" if gap else "no gap measured"]
+    if margin:
+        share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
+        parts.append(f"margin {margin['nats']:.{decimals}f}{share}")
+    parts.append(f"{_runs(document)}{_layers(document)}")
+    code = document["codes"][0]
+    entry = BY_CODE.get(code)
+    decided = f"decided by {code}: {entry.means.partition(';')[0]}" if entry else f"decided by {code}"
+    pair = f"{candidate_name(document)} against {baseline_name(document)}"
+    return f"{str(document['verdict']).upper()}: {pair}: {', '.join(parts)}; {decided}."
 
 
 def _pass(document: VerdictDocument) -> str:

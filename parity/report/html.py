@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
-from parity.report.facts import SUMMARY, facts, summary_row
-from parity.report.headline import MARKS, headline
+from parity.report.facts import SUMMARY, facts, reasons_and_advice, summary_row
+from parity.report.headline import MARKS, answer
 from parity.version import VERSION
 
 _STYLE = """
@@ -38,15 +38,19 @@ class ConcludedJob(TypedDict):
 
 
 def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
-    """The page of a concluded job: headlines, a table, a figure and the reasons of each candidate, policy and specification.
+    """The page of a concluded job: answers, a table, then per candidate a figure, reasons and advice; policy and specification last.
 
     `figures`: candidate -> SVG text; `url`: where the job's own page is.
     """
-    parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{_headline(document)}</p>" for document in job["verdicts"])]
+    parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{_answer(document)}</p>" for document in job["verdicts"])]
     parts.append(_table([SUMMARY, *map(summary_row, job["verdicts"])]))
-    for document in job["verdicts"]:
+    for document, said in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
         name = document["candidate"]["name"]
-        parts += [f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>", _inline(figures[name]), _reasons(document)]
+        parts += [
+            f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>",
+            _inline(figures[name]),
+            _reasons(document, *said),
+        ]
     for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
         parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")
     parts.append(f'<p>parity {VERSION}, job {job["id"]}, concluded {job["finished_at"]}: <a href="{escape(url)}">{escape(url)}</a></p>')
@@ -58,8 +62,8 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
     )
 
 
-def _headline(document: VerdictDocument) -> str:
-    word, _, body = headline(document).partition(":")
+def _answer(document: VerdictDocument) -> str:
+    word, _, body = answer(document).partition(":")
     state = document["verdict"]
     return f'<strong class="{state}">{MARKS[state]} {word}</strong>:{escape(body)}'
 
@@ -70,10 +74,10 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def _reasons(document: VerdictDocument) -> str:
-    lines = [f"<code>{escape(reason['code'])}</code> {escape(reason['sentence'])}" for reason in document["reasons"]]
+def _reasons(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> str:
+    lines = [f"<code>{escape(code)}</code> {escape(sentence)}" for code, sentence in reasons]
     lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
-    lines += [f"next: {escape(sentence)}" for sentence in document["advice"]["sentences"]]
+    lines += [f"next: {escape(sentence)}" for sentence in advice]
     return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
 
 

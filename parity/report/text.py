@@ -12,23 +12,23 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
-from parity.report.facts import SUMMARY, facts, judge_of, summary_row
-from parity.report.headline import MARKS, baseline_name, candidate_name, headline
+from parity.report.facts import SUMMARY, facts, judge_of, reasons_and_advice, summary_row
+from parity.report.headline import MARKS, answer, baseline_name, candidate_name
 
 REPORT_SCHEMA = "parity.report/1"
 _STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 
 
 def render_text(documents: Sequence[VerdictDocument], console_width: int = 80) -> RenderableType:
-    """Headlines, one row a candidate, then reasons and advice; for a rich console of the given width."""
+    """The answer in one line per candidate, then a table, then reasons, numbers and advice; for a rich console of the given width."""
     parts: list[RenderableType] = []
     for document in documents:
         state = document["verdict"]
-        word, _, body = headline(document).partition(":")
-        parts += [Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"), Text("")]
-    parts += [_summary_table(documents, console_width), Text("")]
-    for document in documents:
-        parts += _details(document)
+        word, _, body = answer(document).partition(":")
+        parts.append(Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"))
+    parts += [Text(""), _summary_table(documents, console_width), Text("")]
+    for document, said in zip(documents, reasons_and_advice(documents), strict=True):
+        parts += _details(document, *said)
     return Group(*parts)
 
 
@@ -41,11 +41,11 @@ def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     return table
 
 
-def _details(document: VerdictDocument) -> list[RenderableType]:
+def _details(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"{candidate_name(document)} against {baseline_name(document)}", style="bold")]
-    rows = [Text.assemble((reason["code"], "bold"), f"  {reason['sentence']}") for reason in document["reasons"]]
+    rows = [Text.assemble((code, "bold"), f"  {sentence}") for code, sentence in reasons]
     rows += [Text.assemble((f"{name}: ", "dim"), value) for name, value in facts(document)]
-    rows += [Text.assemble(("next: ", "dim"), sentence) for sentence in document["advice"]["sentences"]]
+    rows += [Text.assemble(("next: ", "dim"), sentence) for sentence in advice]
     return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in rows), Text("")]
 
 

@@ -228,7 +228,7 @@ def test_a_cancelled_workflow_says_how_to_follow_the_job(served, github, act, fi
 
 def test_bad_input_completes_the_check_and_leaves_no_comment(github, act, tmp_path):
     code, log, outputs = act(file=str(tmp_path / "nowhere.yaml"), server="http://127.0.0.1:9")
-    assert (code, outputs["verdict"], "can't be read" in log) == (2, "", True)
+    assert (code, outputs["verdict"], "cannot be read" in log) == (2, "", True)
     assert github.checks[1]["conclusion"] == "failure"
     assert github.comments == []
 

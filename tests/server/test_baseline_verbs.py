@@ -102,7 +102,7 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
         assert client.job(parity("submit", str(job_file))[1].split()[0])["reuse"] is False
         assert client.job(parity("submit", str(job_file), "--reuse")[1].split()[0])["reuse"] is True
     job_file.write_text(yaml.safe_dump(request | {"baseline": "fp8"}))
-    assert "`baseline:` is no mapping" in parity("submit", str(job_file))[2]
+    assert "expected a mapping such as baseline: {name: fp8}" in parity("submit", str(job_file))[2]
 
 
 def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity, judged, register, tmp_path, database, served):

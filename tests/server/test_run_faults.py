@@ -148,7 +148,7 @@ def test_the_spool_of_a_live_process_is_left_to_it(served, database, run, tmp_pa
             cli.main(["resend", *map(str, spool.list_spools(tmp_path / run)), "--server", served])
         logger.log(step=1, loss=1.0)
     assert ended.value.code == 0
-    assert "left alone: its process lives" in capsys.readouterr().err
+    assert "skipped: in use by a running process" in capsys.readouterr().err
     assert _read(database, run)[0].tolist() == [0, 1]
 
 

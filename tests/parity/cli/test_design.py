@@ -28,10 +28,10 @@ def test_calibrate(data: Path, run: Run) -> None:
     ("arguments", "message"),
     [
         (("calibrate", "{data}/nanogpt_reruns.npz:rerun1"), "expected at least 2 reruns"),
-        (("calibrate", "{data}/nanogpt_reruns.npz", "--margin", "0.1"), "relative margins"),
+        (("calibrate", "{data}/nanogpt_reruns.npz", "--margin", "0.1"), "relative margin"),
         (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
         (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
-        (("plan", "--level", "3"), "Missing option"),
+        (("plan", "--level", "3"), "is missing"),
     ],
 )
 def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Path, run: Run) -> None:

@@ -33,7 +33,7 @@ def test_a_restart_replaces_everything_from_its_first_step_on(tmp_path: Path) ->
     assert curve.loss.tolist() == [1.0] * 30 + [2.0] * 10 + [3.0] * 10
     assert curve.completeness.duplicates == 30 + 5
     (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="holds no event file"):
+    with pytest.raises(UsageError, match="contains no TensorBoard event file"):
         read_finished_run(str(tmp_path / "none"), {})
 
 

@@ -1,10 +1,19 @@
 """The command line as a whole: help, version, and a call without a verb."""
 
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+import typer
+
+import training.rules
+from parity.cli.application import app
 from parity.cli.exits import EXIT_CODES
+from parity.cli.help import Group
+from parity.cli.inputs import RECIPES, stated_recipes
 from parity.version import VERSION
 
 Run = Callable[..., tuple[int, str, str]]
@@ -12,15 +21,77 @@ Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[3]
 
 
-def test_help_names_defaults_and_exit_codes(run: Run) -> None:
+def _commands(command: Any, context: Any) -> Iterator[tuple[list[str], Any]]:
+    """Every command with its words, groups included."""
+    yield context.command_path.split()[1:], command
+    for name in command.list_commands(context) if isinstance(command, Group) else ():
+        below = command.get_command(context, name)
+        yield from _commands(below, below.context_class(below, info_name=name, parent=context))
+
+
+def _every_command() -> list[tuple[list[str], Any]]:
+    whole = typer.main.get_command(app)
+    return list(_commands(whole, whole.context_class(whole, info_name="parity")))
+
+
+def test_the_first_help_names_every_exit_code(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     for name, number in EXIT_CODES.items():
         assert f"{number} {name}" in " ".join(out.split())
-    _, out, _ = run("compare", "--help")
-    options = re.split(r"\n  (?=--)", out.split("Options:")[1])[1:]
-    for option in options:
-        assert re.search(r"[Dd]efault|further run|control|File whose|Print|Show this", " ".join(option.split())), option
+
+
+@pytest.mark.parametrize(("words", "command"), _every_command(), ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_every_help_is_readable_and_has_an_example_that_parses(words: list[str], command: Any, run: Run) -> None:
+    code, out, err = run(*words, "-h")
+    assert (code, err) == (0, "")
+    assert run(*words, "--help")[1] == out
+    assert max(map(len, out.splitlines())) <= 80
+    for unwanted in ("<", "Default: ", "default: None", "...\n", "$None"):
+        assert unwanted not in out.replace("CAND...]", "").replace("RUN...", "").replace("SPOOL...", "").replace("FILE...", "")
+    example = re.search(r"Example:\n  parity (.*)\n", out)
+    assert example, out
+    context, parsing, rest = None, typer.main.get_command(app), shlex.split(example[1])
+    while isinstance(parsing, Group):
+        context = parsing.context_class(parsing, info_name=parsing.name, parent=context)
+        _, parsing, rest = parsing.resolve_command(context, rest)
+    assert parsing.name == command.name or isinstance(command, Group)
+    parsing.make_context(parsing.name, rest, parent=context)
+
+
+def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
+    for words, command in _every_command():
+        if isinstance(command, Group):
+            listed = " ".join(run(*words, "--help")[1].split())
+            for below in command.commands.values():
+                assert below.help.split("\n")[0].split(". ")[0].rstrip(".") in listed
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["comprae", "a", "b"], "unknown command 'comprae'; did you mean compare?"),
+        (["baseline", "promot"], "unknown command 'promot'; did you mean promote?"),
+        (["compare", "a", "b", "--planed-steps", "3"], "unknown option --planed-steps; did you mean --planned-steps?"),
+        (["frobnicate"], "unknown command 'frobnicate'; see `parity --help`"),
+    ],
+)
+def test_a_misspelled_word_gets_the_right_one(words: list[str], hint: str, run: Run) -> None:
+    assert run(*words) == (2, "", f"parity: {hint}\n")
+
+
+def test_known_recipes_are_those_of_the_trainer() -> None:
+    assert set(training.rules.RECIPES) <= set(RECIPES)
+
+
+def test_a_misspelled_recipe_gets_a_note_and_an_own_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stated_recipes(["a=nvpf4", "b=fp8-block", "c=NVFP4", "d=ternary"]) == {
+        "a": "nvpf4",
+        "b": "fp8-block",
+        "c": "NVFP4",
+        "d": "ternary",
+    }
+    assert capsys.readouterr().err == "parity: note: --recipe a=nvpf4: 'nvpf4' is not a known recipe; did you mean nvfp4?\n"
 
 
 def test_version_and_bare_call(run: Run) -> None:

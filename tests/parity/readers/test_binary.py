@@ -118,5 +118,5 @@ def test_parquet(tmp_path: Path) -> None:
         read_run(str(path), columns={"loss": "x"})
     shutil.copy(path, tmp_path / "cut.parquet")
     (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:40])
-    with pytest.raises(ReadError, match="no readable Parquet"):
+    with pytest.raises(ReadError, match="not a readable Parquet"):
         read_run(str(tmp_path / "cut.parquet"))

@@ -41,8 +41,8 @@ def test_a_layer_without_operands(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "row 2: no layer"),
         ("layer,operand,snr_db\nblock.0,x,good\n", "row 2: snr_db is 'good'; expected a number"),
         ('{"a": [1]}', "snr_db is .* expected a number"),
-        ("[1]", "row 1: 1; expected an object"),
-        ("{", "no JSON"),
+        ("[1]", "row 1: 1; expected one object"),
+        ("{", "not valid JSON"),
     ],
 )
 def test_bad_files_are_one_line(text: str, message: str, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def arms(tmp_path: Path) -> list[str]:
         (1, "", 1, "first to keep in bf16: block.1 (w, 9.0 dB), block.0 (x, 12.5 dB)"),
         (2, "mxfp4=", 1, "first to keep in bf16: block.1 (w, 9.0 dB)"),
         (2, "", 2, "expected NAME=FILE with one of nvfp4, mxfp4"),
-        (2, "fp8=", 2, "there is no candidate 'fp8'; the candidates are nvfp4, mxfp4"),
+        (2, "fp8=", 2, "no candidate is called 'fp8'; the candidates are nvfp4, mxfp4"),
     ],
 )
 def test_the_advice_after_a_fail_names_the_worst_layers(

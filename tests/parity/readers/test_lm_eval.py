@@ -146,7 +146,7 @@ def test_bad_files_are_one_line(change: dict[str, Any], samples: list[dict[str, 
 def test_a_broken_samples_file_names_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, results(), GSM8K)
     (tmp_path / f"samples_gsm8k_{STAMP}.jsonl").write_text(json.dumps(GSM8K[0]) + "\n{broken\n")
-    with pytest.raises(ReadError, match=r"samples_gsm8k_2026.*jsonl, line 2: no JSON"):
+    with pytest.raises(ReadError, match=r"samples_gsm8k_2026.*jsonl, line 2: not valid JSON"):
         read_accuracy(path)
 
 

@@ -67,7 +67,7 @@ def test_names_and_columns(tmp_path: Path) -> None:
     [
         ("empty.csv", "", "the file is empty"),
         ("blank.csv", " \n\n", "the file is empty"),
-        ("header.csv", "step,loss\n", "a header but no row"),
+        ("header.csv", "step,loss\n", "a header but no rows"),
         ("text.csv", "step,loss\n1,2.0\n2,two\n", "line 3: 'two' in the loss column; expected a number"),
         ("textstep.csv", "step,loss\n1,2.0\nx,2.0\n", "line 3: 'x' in the step column"),
         ("short.csv", "step,loss\n1,2.0\n2\n", "line 3: nothing in the loss column"),
@@ -75,30 +75,30 @@ def test_names_and_columns(tmp_path: Path) -> None:
         ("noloss.csv", "step,b\n1,2\n", "no loss column"),
         ("two.csv", "step,a - loss,b - loss\n1,2,3\n", "2 columns could be 'loss'"),
         ("three.csv", "1,2,3\n4,5,6\n", "no header and 3 columns"),
-        ("negative.csv", "step,loss\n-1,2.0\n", "line 2: step -1.0 is no whole number from 0"),
-        ("huge.csv", "step,loss\n1e300,2.0\n", "line 2: step 1e[+]300 is no whole number"),
+        ("negative.csv", "step,loss\n-1,2.0\n", "line 2: step -1.0 is not a whole number from 0"),
+        ("huge.csv", "step,loss\n1e300,2.0\n", "line 2: step 1e[+]300 is not a whole number"),
         ("fraction.csv", "step,loss\n1.5,2.0\n", "line 2: step 1.5"),
-        ("negative.jsonl", '{"step": -3, "loss": 2}', "line 1: step -3.0 is no whole number"),
+        ("negative.jsonl", '{"step": -3, "loss": 2}', "line 1: step -3.0 is not a whole number"),
         ("nanstep.csv", "step,loss\nnan,2.0\n", "step nan"),
         ("nul.csv", b"step,loss\n1,2\n\0\0", "line 3: byte 14 is NUL"),
         ("underscore.csv", "step,loss\n1,2.0\n2,1_0\n", "line 3: '1_0' in the loss column"),
-        ("garbage.parquet", bytes(range(256)) * 9, "no readable Parquet .* export CSV"),
-        ("garbage.npz", bytes(range(1, 256)) * 9, "no NumPy archive"),
+        ("garbage.parquet", bytes(range(256)) * 9, "not a readable Parquet file.* export CSV"),
+        ("garbage.npz", bytes(range(1, 256)) * 9, "not a NumPy archive"),
         ("events.out.tfevents.1", bytes(range(255, 0, -1)) * 9, "expected a TensorBoard event file"),
         ("garbage.csv", bytes(range(1, 256)) * 9, "line 2: byte 127 is not UTF-8"),
         ("words.csv", "name,text\nfoo,bar\n", "no step column among 'name', 'text'; name it with --column step=NAME"),
         ("wordcells.csv", "step,loss\nfoo,bar\n", "line 2: 'foo' in the step column; expected a number"),
         ("latin.csv", b"step,loss\n1,2\n\xff\xfe,3\n", "line 3: byte 14 is not UTF-8"),
         ("endless.csv", b"step,loss\n" + b"1" * (3 << 20), "line 2: longer than 1 MiB"),
-        ("bad.jsonl", '{"step": 1, "loss": 2}\n{"step": 2\n', "line 2: no JSON"),
-        ("list.jsonl", '{"step": 1, "loss": 2}\n[1]\n', "line 2: '\\[1\\]' is no JSON object"),
+        ("bad.jsonl", '{"step": 1, "loss": 2}\n{"step": 2\n', "line 2: not valid JSON"),
+        ("list.jsonl", '{"step": 1, "loss": 2}\n[1]\n', "line 2: '\\[1\\]' is not a JSON object"),
         ("word.jsonl", '{"step": 1, "loss": "low"}\n', "line 1: 'loss' is 'low'; expected a number"),
         ("nostep.jsonl", '{"step": 1, "loss": 2}\n{"loss": 2}\n', "line 2: 'step' is None"),
         ("bool.jsonl", '{"step": 1, "loss": true}\n', "line 1: 'loss' is True"),
-        ("deep.jsonl", '{"a":' + "[" * 100_000 + "\n", "line 1: no JSON"),
-        ("cut.csv.gz", gzip.compress(b"step,loss\n1,2\n", mtime=0)[:-9], "can't be read"),
-        ("fake.csv.gz", b"step,loss\n1,2\n", "can't be read"),
-        ("fake.npz", b"PK nothing", "no NumPy archive"),
+        ("deep.jsonl", '{"a":' + "[" * 100_000 + "\n", "line 1: not valid JSON"),
+        ("cut.csv.gz", gzip.compress(b"step,loss\n1,2\n", mtime=0)[:-9], "cannot be read"),
+        ("fake.csv.gz", b"step,loss\n1,2\n", "cannot be read"),
+        ("fake.npz", b"PK nothing", "not a NumPy archive"),
     ],
 )
 def test_bad_files_are_one_line_that_names_the_file(
@@ -140,7 +140,7 @@ class Endless(io.RawIOBase):
 def test_a_line_without_end_is_refused_after_two_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Endless()
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stream})())
-    with pytest.raises(ReadError, match="-, line 1: longer than 1 MiB; expected one line a training step"):
+    with pytest.raises(ReadError, match="-, line 1: longer than 1 MiB; expected one line per training step"):
         read_run("-")
     assert stream.given <= 2 << 20
 
@@ -190,7 +190,7 @@ def test_archives_of_runs(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="expected 'a/step' and 'a/loss'"):
         read_run(str(only))
     np.savez(only, x=np.array([{"evil": 1}], dtype=object))
-    with pytest.raises(ReadError, match="no NumPy archive"):
+    with pytest.raises(ReadError, match="not a NumPy archive"):
         read_run(str(only))
 
 
@@ -203,7 +203,7 @@ def test_archives_of_unknown_or_encrypted_zip_are_refused(at: int, tmp_path: Pat
     central = data.index(b"PK\x01\x02")
     data[central + 2 + at] = 0xC3  # needed version, or flags, in the central directory
     path.write_bytes(bytes(data))
-    with pytest.raises(ReadError, match="no NumPy archive"):
+    with pytest.raises(ReadError, match="not a NumPy archive"):
         read_run(str(path))
 
 

@@ -1,3 +1,5 @@
+import html
+import io
 import json
 import re
 from collections.abc import Callable
@@ -6,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from parity import Criteria, Curve, Verdict, curve_from_arrays
-from parity.report.headline import headline
+from parity.report.headline import answer, headline
+from parity.report.html import render_page
 from parity.report.markdown import render_markdown
 from parity.report.text import render_json, render_text
 
@@ -121,3 +124,39 @@ def test_nothing_measured_is_reported_as_such(judge_pair: JudgePair, make_run: M
     assert headline(document).startswith("INCONCLUSIVE: cand against run1: Run 1 of cand has no steps.")
     assert document["gap"] is None
     assert "none" in render_markdown([document])
+
+
+def test_the_answer_is_one_line_with_gap_interval_margin_and_what_decided(documents: dict[str, dict]) -> None:
+    for name, document in documents.items():
+        line = answer(document)
+        assert line.startswith(f"{document['verdict'].upper()}: cand against FP8: "), name
+        assert f"; decided by {document['codes'][0]}: " in line
+        assert "\n" not in line
+        if document["gap"]:
+            assert re.search(rf"gap {NUMBER} nats \(95 % CI {NUMBER} to {NUMBER}\), margin 0\.027 \(1\.0 %\)", line)
+    assert "no gap measured" in answer(documents["nan"])
+    assert answer({**documents["pass"], "codes": ["CODE_OF_ANOTHER_JUDGE"]}).endswith("; decided by CODE_OF_ANOTHER_JUDGE.")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_nothing_is_said_twice_and_the_answers_come_first(form: str, documents: dict[str, dict]) -> None:
+    cases = [{**document, "candidate": {**document["candidate"], "name": name}} for name, document in documents.items()]
+    rendered = {"text": _as_text, "markdown": render_markdown, "html": _as_page}[form](cases)
+    whole = " ".join(html.unescape(rendered).split())
+    sentences = {reason["sentence"] for document in cases for reason in document["reasons"]}
+    sentences |= {sentence for document in cases for sentence in document["advice"]["sentences"]}
+    for sentence in sentences:
+        assert whole.count(" ".join(sentence.split())) == 1, sentence
+    places = [whole.index(part) for part in ("pass against FP8", "assumed against FP8", "gap, nats", cases[0]["reasons"][0]["sentence"])]
+    assert places == sorted(places)
+
+
+def _as_text(cases: list[dict]) -> str:
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_text(cases))
+    return console.file.getvalue()
+
+
+def _as_page(cases: list[dict]) -> str:
+    job = {"id": "j1", "name": "mine", "finished_at": "now", "verdicts": cases, "criteria": {}, "spec": {}}
+    return render_page(job, {case["candidate"]["name"]: "" for case in cases}, "http://host/jobs/j1")
