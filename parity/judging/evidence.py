@@ -108,7 +108,7 @@ def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejudged:
-    """What a bundle of another judge records of one candidate, and what this judge says of the same curves."""
+    """What a bundle records of one candidate, and what this judge says of the same curves."""
 
     candidate: str
     recorded: State
@@ -122,7 +122,7 @@ class Verification:
 
     `made_by` is the version of the judge that made the bundle, safe to print. `differences` has one line for each file that does not match
     the manifest and each value that does not match its recomputation. Where another judge made the bundle the values cannot be compared:
-    `rejudged` then has both verdicts of each candidate.
+    `rejudged`, which is empty where something differs, has both verdicts of each candidate.
     """
 
     made_by: str
@@ -150,8 +150,9 @@ def verify(path: str) -> Verification:
         raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error}){judges}") from None
     recorded = _json(files, VERDICT, path).get("verdicts")
     if made_by == JUDGE_VERSION:
-        return Verification(made_by=made_by, differences=tuple(compare_documents(recorded, json_value(today), "verdicts")))
-    wrong = tuple(_not_of_another_judge(recorded, today, made_by))
+        wrong = tuple(compare_documents(recorded, json_value(today), "verdicts"))
+    else:
+        wrong = tuple(_not_of_another_judge(recorded, today, made_by))
     rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(list[VerdictDocument], recorded), today, strict=True))
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
 

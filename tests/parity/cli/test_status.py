@@ -66,10 +66,10 @@ def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: py
 
 def test_a_verification_as_json(data: Path, run: Run) -> None:
     code, out, _ = run("verify", str(data / "judge-0.1.0.zip"), "--json")
-    told = json.loads(out)
-    assert (code, told["identical"], told["differences"]) == (0, True, [])
-    assert told["made_by_judge"] == told["this_judge"]
-    assert told["candidates"][0].keys() == {"candidate", "recorded", "today", "codes"}
+    report = json.loads(out)
+    assert (code, report["identical"], report["differences"]) == (0, True, [])
+    assert report["made_by_judge"] == report["this_judge"]
+    assert report["candidates"][0].keys() == {"candidate", "recorded", "today", "codes"}
 
 
 def test_a_gate_prints_its_json_instead_of_the_headline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
