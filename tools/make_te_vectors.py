@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     if reason is not None:
         sys.stderr.write(f"no vectors are made: {reason}\n")
         return 2
-    arrays = vectors(TransformerEngine(), sys.stderr.write)
+    arrays: dict[str, Any] = vectors(TransformerEngine(), sys.stderr.write)
     np.savez_compressed(path, **arrays)
     sys.stdout.write(f"{path}: {len(arrays)} arrays; compare them with: python -m training.vectors {path}\n")
     return 0
