@@ -103,9 +103,11 @@ def test_the_table_has_every_format():
 def test_it_is_short_and_names_what_ci_runs():
     assert len(README.splitlines()) <= 130
     section = README.partition("## Tests")[2].partition("\n## ")[0]
-    said = {line.partition(" #")[0].strip() for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()}
+    commands = {
+        line.partition(" #")[0].strip() for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
+    }
     script = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
-    assert {line for line in script.splitlines() if line.startswith("make ")} <= said
+    assert {line for line in script.splitlines() if line.startswith("make ")} <= commands
     assert "chromium" in script
     assert "chromium" in section
 

@@ -21,15 +21,15 @@ def _section(title: str) -> list[str]:
 
 
 def _codes() -> set[str]:
-    found = set()
+    all_codes = set()
     for package in ("server", "training", "workers"):
         for path in (CHECKOUT / package).rglob("*.py"):
             words = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
             codes = {word for word in words if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)}
             if path.relative_to(CHECKOUT).as_posix() in VARIABLES_OF:
                 codes &= {"LAUNCHER"}
-            found |= codes - OTHER
-    return found
+            all_codes |= codes - OTHER
+    return all_codes
 
 
 def test_every_code_of_runs_and_jobs_has_a_row():

@@ -44,12 +44,12 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
     """
     parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{_answer(document)}</p>" for document in job["verdicts"])]
     parts.append(_table([SUMMARY, *map(summary_row, job["verdicts"])]))
-    for document, said in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
+    for document, notes in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
         name = document["candidate"]["name"]
         parts += [
             f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>",
             _inline(figures[name]),
-            _reasons(document, *said),
+            _reasons(document, *notes),
         ]
     for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
         parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")

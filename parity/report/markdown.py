@@ -23,7 +23,7 @@ def markdown_sections(documents: Sequence[VerdictDocument]) -> list[str]:
     lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
     return [
         "\n".join(lines),
-        *(_markdown_details(document, *said) for document, said in zip(documents, reasons_and_advice(documents), strict=True)),
+        *(_markdown_details(document, *notes) for document, notes in zip(documents, reasons_and_advice(documents), strict=True)),
     ]
 
 

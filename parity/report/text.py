@@ -27,8 +27,8 @@ def render_text(documents: Sequence[VerdictDocument], console_width: int = 80) -
         word, _, body = answer(document).partition(":")
         parts.append(Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"))
     parts += [Text(""), _summary_table(documents, console_width), Text("")]
-    for document, said in zip(documents, reasons_and_advice(documents), strict=True):
-        parts += _details(document, *said)
+    for document, notes in zip(documents, reasons_and_advice(documents), strict=True):
+        parts += _details(document, *notes)
     return Group(*parts)
 
 

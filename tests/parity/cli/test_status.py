@@ -21,7 +21,7 @@ JOBS = [
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the command line asked of a server with two jobs."""
     questions: list[dict[str, Any]] = []
 
@@ -33,25 +33,25 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return questions
 
 
-def test_in_a_pipe_a_job_is_one_line_of_tab_separated_cells(asked: list[dict[str, Any]], run: Run) -> None:
+def test_in_a_pipe_a_job_is_one_line_of_tab_separated_cells(queries: list[dict[str, Any]], run: Run) -> None:
     code, out, err = run("status")
-    assert (code, err, asked) == (0, "", [{"limit": 20, "status": None}])
+    assert (code, err, queries) == (0, "", [{"limit": 20, "status": None}])
     assert [line.split("\t") for line in out.splitlines()] == [
         ["j2", " ".join(LONG.split()), "running 25%", ""],
         ["j1", "done", "concluded", "nvfp4 FAIL"],
     ]
 
 
-def test_limit_and_state_are_asked_of_the_server(asked: list[dict[str, Any]], run: Run) -> None:
+def test_limit_and_state_are_queries_to_the_server(queries: list[dict[str, Any]], run: Run) -> None:
     assert run("status", "--limit", "1")[1].count("\n") == 1
     assert run("status", "--status", "concluded")[1].startswith("j1\t")
     assert run("status", "--status", "failed") == (0, "", "no jobs match\n")
-    assert asked == [{"limit": 1, "status": None}, {"limit": 20, "status": "concluded"}, {"limit": 20, "status": "failed"}]
+    assert queries == [{"limit": 1, "status": None}, {"limit": 20, "status": "concluded"}, {"limit": 20, "status": "failed"}]
 
 
-def test_jobs_as_json(asked: list[dict[str, Any]], run: Run) -> None:
+def test_jobs_as_json(queries: list[dict[str, Any]], run: Run) -> None:
     assert json.loads(run("status", "--json")[1]) == JOBS
-    assert len(asked) == 1
+    assert len(queries) == 1
 
 
 def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -60,8 +60,8 @@ def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("PARITY_URL", raising=False)
     (tmp_path / "parity.yaml").write_text("job: {a: 1}\ncriteria: {margin: 1%}\n")
     assert json.loads(run("cancel", "j1", "--json")[1]) == {"id": "j1", "status": "cancelled"}
-    told = json.loads(run("submit", str(tmp_path / "parity.yaml"), "--json", "--server", "http://host")[1])
-    assert told == {"id": "j3", "url": "http://host/jobs/j3"}
+    document = json.loads(run("submit", str(tmp_path / "parity.yaml"), "--json", "--server", "http://host")[1])
+    assert document == {"id": "j3", "url": "http://host/jobs/j3"}
 
 
 def test_a_verification_as_json(data: Path, run: Run) -> None:
