@@ -97,7 +97,9 @@ def _add(panel: str, *groups: typer.Typer) -> None:
     """Add groups of commands, listed under one title in the help."""
     for group in groups:
         for command in group.registered_commands:
-            command.cls, command.rich_help_panel = Command, panel
+            command.cls = Command
+            if group is not baselines.app:  # whose commands have a list of their own
+                command.rich_help_panel = panel
         app.add_typer(group, rich_help_panel=panel)
 
 

@@ -1,4 +1,4 @@
-"""Exit codes: one table for every verb."""
+"""Exit codes: one table for every command."""
 
 from collections.abc import Iterable, Mapping
 

@@ -94,7 +94,7 @@ class Delivery:
         """Keep what the server will not take out of the way of the next process; the sentence that says so."""
         kept = self.path.with_suffix(spool.REFUSED)
         self.path.rename(kept)
-        return f"{error}. What the server did not take is kept in {kept}"
+        return f"{error}. The steps that the server refused are kept in {kept}"
 
     def _remember(self) -> None:
         with suppress(OSError):  # a full disk: after a crash the same would be sent again, which changes nothing

@@ -75,7 +75,7 @@ class Recorder:
         if self._refused.is_set():
             return
         if len(self._rows) >= _MOST_ROWS:
-            self._complain("full", f"{_MOST_ROWS:,} rows wait for the disk, further ones are dropped")
+            self._complain("full", f"{_MOST_ROWS:,} rows are waiting for the disk; further rows are dropped")
             return
         self._rows.append(row)
 
@@ -118,7 +118,7 @@ class Recorder:
                 while (self._rows or self._pending) and self._drain(self._spool):
                     pass
             except OSError as error:
-                self._complain("disk", f"{self.folder} takes nothing ({error}); rows are kept in memory until it does")
+                self._complain("disk", f"{self.folder} cannot be written ({_os_words(error)}); rows stay in memory until it can")
                 time.sleep(_DISK_SECONDS)
             except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
                 self._refused.set()
@@ -175,7 +175,7 @@ class Recorder:
         try:
             self._deliver(left, left.send_rest)
         except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
-            self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
+            self._complain(str(left.path), f"{left.path} could not be sent and is kept: {error!r}")
         if left.unreadable:
             self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
 
@@ -220,7 +220,7 @@ class Recorder:
 
     def _note_error(self, error: Exception) -> None:
         """Report why nothing was sent, and remember whether the token was the reason."""
-        self._complain("network", f"{error}; what is logged is kept and sent again")
+        self._complain("network", f"{error}; steps are saved locally and sent again")
         self._is_wrong_token = isinstance(error, ClientError) and error.status in WRONG_TOKEN
         if self._is_wrong_token and self._closing.is_set():
             self._locked_out.set()
@@ -241,5 +241,9 @@ class Recorder:
                 return folder
         except OSError as error:
             instead = Path.home() / ".parity-spool" / folder.name
-            self._complain("folder", f"{folder} can't be written ({error}); {instead} is used")
+            self._complain("folder", f"{folder} cannot be written ({_os_words(error)}); using {instead} instead")
             return instead
+
+
+def _os_words(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

@@ -75,7 +75,7 @@ class Run:
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
         if not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
-            self._complain("run", f"run is {self.run!r}, expected the id of a run (argument run, or PARITY_RUN); nothing is recorded")
+            self._complain("run", f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); nothing is recorded")
             return
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / self.run
         about = {"run": self.run, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}
@@ -125,7 +125,11 @@ class Run:
             return
         recorder, self._recorder = self._recorder, None
         if not recorder.end(outcome, message and message[:_MESSAGE_CHARACTERS], self._finish_seconds):
-            self._complain("finish", recorder.problem or f"the server has not everything yet; it is kept: parity resend {recorder.folder}")
+            self._complain(
+                "finish",
+                recorder.problem
+                or f"some steps have not reached the server; they are saved locally. Retry with `parity resend {recorder.folder}`",
+            )
         atexit.unregister(self._at_exit)
 
     def __enter__(self) -> Self:
@@ -188,7 +192,7 @@ def _forget(run: Run | None) -> None:
 def _number(value: Any) -> Any:
     """A float, or a jax array as it is: that can't change, and reading it now would wait for the device."""
     if isinstance(value, str | bytes):
-        raise TypeError(f"{value!r:.40} is no number")
+        raise TypeError(f"{value!r:.40} is not a number")
     return value if hasattr(value, "block_until_ready") else float(value)
 
 
