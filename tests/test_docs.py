@@ -5,8 +5,8 @@ import re
 import pytest
 from typer.main import get_command
 
-from parity.cli.exits import EXIT_CODES
 from parity.cli.main import app
+from parity.cli.terminal.exits import EXIT_CODES
 from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"

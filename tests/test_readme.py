@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from parity.cli.exits import EXIT_CODES
 from parity.cli.main import main
+from parity.cli.terminal.exits import EXIT_CODES
 from server.settings import CHECKOUT
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from parity.cli import baselines, compare, design, gate, jobs, runs, verify
-from parity.cli.exits import EXIT_CODES
-from parity.cli.help import HELP_NAMES, Command, Group
-from parity.cli.output import UsageError
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import HELP_NAMES, Command, Group
+from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.cli.watching import WatchTimeoutError
-from parity.cli.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.client.rest import ClientError, UnreachableError
 from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError

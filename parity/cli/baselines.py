@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_report import age_in_words
-from parity.cli.help import Command, Group
 from parity.cli.jobs import AsJson, Server, Token
-from parity.cli.output import WIDTH, UsageError, print_json
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import Command, Group
+from parity.cli.terminal.output import WIDTH, UsageError, print_json
 from parity.client.rest import DEFAULT_URL, Client
 from parity.wording import count, percent
 

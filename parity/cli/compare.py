@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.exits import exit_code
-from parity.cli.help import ARMS, EVIDENCE, OUTPUT, POLICY
 from parity.cli.inputs import (
     ArmOptions,
     PolicyOptions,
@@ -21,8 +19,10 @@ from parity.cli.inputs import (
     stated_recipes,
     warn_of_unstated_recipes,
 )
-from parity.cli.output import UsageError, show, write_file
-from parity.cli.wrong_calls import did_you_mean
+from parity.cli.terminal.exits import exit_code
+from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
+from parity.cli.terminal.output import UsageError, show, write_file
+from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4, PROFILES
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.exits import EXIT_CODES
-from parity.cli.help import EXPERIMENT, NOISE, POLICY
 from parity.cli.inputs import PolicyOptions, load_criteria, pairs
-from parity.cli.output import UsageError
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY
+from parity.cli.terminal.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
 from parity.judging.criteria import parse_margin

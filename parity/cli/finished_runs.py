@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.cli.output import UsageError
+from parity.cli.terminal.output import UsageError
 from parity.client.rest import Client
 from parity.judging.curve import Completeness, Curve, FloatArray, IntArray, curve_from_arrays
 from parity.readers import read_run

@@ -25,13 +25,13 @@ from rich.console import Console
 
 from parity.canonical_json import canonical_json
 from parity.cli import gate_report, watching
-from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gate_report import Outcome, Result
-from parity.cli.help import OUTPUT
 from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
-from parity.cli.output import UsageError
-from parity.cli.wrong_calls import wrong_value
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import OUTPUT
+from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.wrong_calls import wrong_value
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError

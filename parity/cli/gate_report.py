@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parity.canonical_json import canonical_json
-from parity.cli.exits import EXIT_CODES
 from parity.cli.gate_policy import GatePolicy
-from parity.cli.output import UsageError
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.output import UsageError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.report.facts import judge_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from parity.cli.output import UsageError
-from parity.cli.wrong_calls import did_you_mean, wrong_value
+from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve

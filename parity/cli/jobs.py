@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 
 from parity.cli import watching
-from parity.cli.exits import EXIT_CODES, exit_code
 from parity.cli.gate_report import age_in_words
-from parity.cli.help import OUTPUT, QUEUE, SERVER
 from parity.cli.inputs import read_yaml
-from parity.cli.output import WIDTH, UsageError, print_json, print_rows, show, write_file
-from parity.cli.wrong_calls import did_you_mean
+from parity.cli.terminal.exits import EXIT_CODES, exit_code
+from parity.cli.terminal.help import OUTPUT, QUEUE, SERVER
+from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows, show, write_file
+from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
 from parity.report.html import ConcludedJob, render_page
 from parity.wording import count

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-INTERRUPTED = 4  # `infrastructure` in parity.cli.exits, which is not imported yet where this is needed
+INTERRUPTED = 4  # `infrastructure` in parity.cli.terminal.exits, which is not imported yet where this is needed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

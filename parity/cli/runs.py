@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.exits import EXIT_CODES
 from parity.cli.finished_runs import read_finished_run, send_run, why_incomplete
-from parity.cli.help import SERVER
 from parity.cli.inputs import pairs
 from parity.cli.jobs import AsJson, Server, Token
-from parity.cli.output import UsageError, print_json
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import SERVER
+from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
 from parity.client.delivery import Delivery
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.cli.exits import EXIT_CODES
-from parity.cli.output import UsageError, print_json
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.output import UsageError, print_json
 from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 

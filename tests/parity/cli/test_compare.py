@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.exits import EXIT_CODES
+from parity.cli.terminal.exits import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.cli.finished_runs import read_finished_run, why_incomplete
-from parity.cli.output import UsageError
+from parity.cli.terminal.output import UsageError
 from parity.judging.curve import completeness_of
 
 

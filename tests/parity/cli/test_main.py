@@ -11,9 +11,9 @@ import typer
 
 import training.rules
 from parity.cli.application import app
-from parity.cli.exits import EXIT_CODES
-from parity.cli.help import Group
 from parity.cli.inputs import RECIPES, stated_recipes
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.help import Group
 from parity.version import VERSION
 
 Run = Callable[..., tuple[int, str, str]]

@@ -3,8 +3,8 @@
 import pytest
 
 from parity.cli import compare
-from parity.cli.exits import EXIT_CODES, exit_code
 from parity.cli.main import main
+from parity.cli.terminal.exits import EXIT_CODES, exit_code
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from parity.cli.help import value_type
+from parity.cli.terminal.help import value_type
 from parity.judging.criteria import CriteriaError
 
 # typer's own base of "no such option" and its like, wherever its version keeps the class
