@@ -175,7 +175,7 @@ class Recorder:
         try:
             self._deliver(left, left.send_rest)
         except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
-            self._complain(str(left.path), f"{left.path} could not be sent and is kept: {error!r}")
+            self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
         if left.unreadable:
             self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
 
