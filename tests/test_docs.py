@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.main import get_command
 
-from parity.cli.main import app
+from parity.cli.application import app
 from parity.cli.terminal.exits import EXIT_CODES
 from server.settings import CHECKOUT
 

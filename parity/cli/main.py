@@ -16,9 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _quit_on_interrupt()
     from parity.cli.application import run  # noqa: PLC0415  (takes a second or two, in which Ctrl-C may come)
 
-    if as_process:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    code = run(arguments)
+    try:
+        if as_process:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = run(arguments)
+    except KeyboardInterrupt:  # before or after `run` handles it itself
+        sys.stderr.write("parity: interrupted\n")
+        code = INTERRUPTED
     if as_process:
         _quit_on_interrupt()
     sys.exit(code)
