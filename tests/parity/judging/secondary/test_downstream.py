@@ -65,10 +65,10 @@ BAD = [
     ("task,accuracy,n\narc,0.7,0\n", "n is 0"),
     ("task,correct,n\narc,5,4\n", "5 correct of 4"),
     ("task,accuracy,n\narc,0.7,10\narc,0.7,10\n", "a second row with counts"),
-    ("task,item,correct\narc,x,1\narc,x,0\n", "item 'x' is there twice"),
-    ("{not json", "no JSON"),
-    ('{"arc": 0.7}', "expected an object"),
-    ("[1, 2]", "expected an object"),
+    ("task,item,correct\narc,x,1\narc,x,0\n", "item 'x' occurs twice"),
+    ("{not json", "not valid JSON"),
+    ('{"arc": 0.7}', "expected one object"),
+    ("[1, 2]", "expected one object"),
 ]
 
 
@@ -191,9 +191,9 @@ def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run:
     [
         (["fp8"], [], "expected fp8 and at least one of nvfp4"),
         (["nvfp4"], [], "expected fp8 and at least one of nvfp4"),
-        (["fp8", "other"], [], "given for 'other'; the arms are fp8, nvfp4"),
-        (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "accuracy_margin_points: 0.0 is not usable"),
-        ([], ["--gate", "speed"], "criteria.gates: ['loss', 'speed'] is not usable"),
+        (["fp8", "other"], [], "no arm is called 'other'; the arms are fp8, nvfp4"),
+        (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "--accuracy-margin is 0.0"),
+        ([], ["--gate", "speed"], "--gate is 'speed'"),
     ],
 )
 def test_usage_errors(
