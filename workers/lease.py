@@ -111,7 +111,7 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
-    """Finish the run with the curve of an equal earlier one; False where there is none. Call it before the first step."""
+    """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
     source = equal_run(session, fingerprint) if held.reuses else None
     if source is None:
         return False

@@ -226,7 +226,7 @@ class Recorder:
             self._locked_out.set()
 
     def _wait(self, seconds: float) -> None:
-        """Wait before the next try; with a wrong token no longer than to the end of the run. Raises _StoppedError where there is none."""
+        """Wait before the next try; raise _StoppedError if there is none. With a wrong token the wait ends with the run."""
         if self._is_wrong_token and not self._closing.is_set():
             self._closing.wait(seconds)
         else:

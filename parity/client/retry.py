@@ -32,7 +32,7 @@ class Pauses:
     spread: float = 0.0
 
     def after(self, failures: int, error: Exception) -> float:
-        """The pause in seconds after this error, which came after so many failures."""
+        """The pause in seconds after this error, where `failures` tries had failed before it."""
         pause = min(self.first_seconds * 2.0 ** min(failures, 64), self.longest_seconds)
         pause *= random.uniform(1.0 - self.spread, 1.0 + self.spread)  # noqa: S311 (no secret hangs on it)
         retry_after = error.retry_after if isinstance(error, ClientError) else None

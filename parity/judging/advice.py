@@ -140,7 +140,7 @@ def _run_hours(step_seconds: object) -> float:
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
     deciding = BY_CODE[decision.deciding.code]
-    if decision.state == FAIL and deciding.next_step is not None:  # a gate beside the loss
+    if decision.state == FAIL and deciding.next_step is not None:  # a gate failed, not the loss
         return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))

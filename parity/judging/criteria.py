@@ -81,9 +81,9 @@ class Criteria:
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides). The run floors are priors of the between-run
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
-    `early_stop` says what becomes of a pair that looks hopeless while it still trains: `advise` only says so, `stop` ends its candidate,
-    `gates` the checks that decide beside the loss; `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage
-    points.
+    `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
+    trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
+    percentage points.
     """
 
     profile: str | None = None

@@ -26,13 +26,13 @@ CheckName = Literal[
     "late phase",
     "run noise",
     "gap against margin",
-    "beside the loss",
+    "gate",
 ]
-BESIDE_THE_LOSS: CheckName = "beside the loss"
+GATE: CheckName = "gate"
 
 
 def worst(states: Iterable[str]) -> State:
-    """The worst of at least one verdict; ValueError for an unknown one, or where there is none."""
+    """The worst of at least one verdict; ValueError for an unknown one, or for no verdict at all."""
     return min((_state(word) for word in states), key=WORST_FIRST.index)
 
 

@@ -125,7 +125,7 @@ class AdviceDocument(TypedDict):
 
 
 class CheckDocument(TypedDict):
-    """A check beside the loss; `role` is gate or advice, `state` None where it could not be made."""
+    """A check of something other than the training loss; `role` is gate or advice, `state` None where it could not be made."""
 
     name: str
     role: str

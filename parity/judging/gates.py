@@ -1,4 +1,4 @@
-"""Checks beside the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
+"""Checks in addition to the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
 
 The loss always gates. `grad_norm`, `spikes`, `validation_loss`, `accuracy` and `net_speedup` advise unless the policy's `gates` names them;
 a gate that could not be measured leaves the verdict open, because a check that was asked for and not made is no pass.
@@ -32,7 +32,7 @@ class Check:
 
 
 def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[Check, ...]:
-    """Every check beside the loss, in a fixed order."""
+    """Every check in addition to the loss, in a fixed order."""
     outcomes = {
         "grad_norm": _grad_norm(advisory),
         "spikes": _spikes(advisory),

@@ -9,7 +9,7 @@ this file.
 import re
 from collections.abc import Callable, Mapping
 
-from parity.judging.decision import BESIDE_THE_LOSS, FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
+from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
@@ -482,18 +482,18 @@ def _margin(statistics: WindowStatistics) -> str:
     return f"{nats:.{sentence_decimals(nats)}f}"
 
 
-# A check beside the loss that the policy lets decide (`gates`): its code where it fails, and where it is open or could not be made.
+# The checks that a policy can let decide in addition to the loss (`gates`): the code if one fails, and if it is open or could not be made.
 GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "grad_norm": (
         ReasonCode(
             code="GRAD_NORM_FAILS",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate grad_norm: the gradient norms differ by more than 10 %",
             next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
         ),
         ReasonCode(
             code="GRAD_NORM_OPEN",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate grad_norm: undecided, or gradient norms were not recorded",
             next_step="Record grad_norm in every run, before clipping; where it is there, add runs.",
         ),
@@ -501,13 +501,13 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "spikes": (
         ReasonCode(
             code="SPIKES_FAILS",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate spikes: the candidate spikes more often than chance gives",
             next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
         ),
         ReasonCode(
             code="SPIKES_OPEN",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate spikes: undecided, or too few common steps to count spikes",
             next_step="Look at the candidate's spikes: another run of both arms tells whether they are chance.",
         ),
@@ -515,12 +515,12 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "validation_loss": (
         ReasonCode(
             code="VALIDATION_LOSS_FAILS",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate validation_loss: the validation gap is above the margin",
         ),
         ReasonCode(
             code="VALIDATION_LOSS_OPEN",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate validation_loss: undecided, or validation losses were not recorded",
             next_step="Evaluate all runs on the same steps of the window; where that is done, add runs.",
         ),
@@ -528,13 +528,13 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "accuracy": (
         ReasonCode(
             code="ACCURACY_FAILS",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate accuracy: a downstream task is worse by more than its margin",
             next_step="Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
         ),
         ReasonCode(
             code="ACCURACY_OPEN",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate accuracy: undecided, or no downstream accuracy was given",
             next_step="Give both arms' results by item on the same items, or evaluate more items.",
         ),
@@ -542,13 +542,13 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "net_speedup": (
         ReasonCode(
             code="NET_SPEEDUP_FAILS",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate net_speedup: slower to the same loss than the baseline",
             next_step="The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
         ),
         ReasonCode(
             code="NET_SPEEDUP_OPEN",
-            check=BESIDE_THE_LOSS,
+            check=GATE,
             means="gate net_speedup: undecided, or step times were not recorded",
             next_step="Record step_seconds in every run; where it is there, add runs.",
         ),

@@ -33,7 +33,7 @@ def is_lm_eval_results(document: object) -> bool:
 
 
 def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
-    """Results by task of a results file; raises ReadError where there is none that counts right answers, or files disagree."""
+    """Results by task of a results file; raises ReadError if there is none that counts right answers, or files disagree."""
     leaves: dict[str, tuple[str, TaskResult]] = {}
     for task, metrics in document["results"].items():
         if not _is_group(document, task) and (leaf := _leaf(document, task, metrics, name)) is not None:

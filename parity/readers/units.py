@@ -23,7 +23,7 @@ def other_unit(left: Curve, right: Curve) -> bool:
 
 
 def unit_change(steps: IntArray) -> tuple[int, int, int, int] | None:
-    """Last step and stride before, first step and stride after a change of unit in (n,) increasing steps; None where there is none."""
+    """Last step and stride before, first step and stride after a change of unit in (n,) increasing steps; None if there is none."""
     if len(steps) < 2 * MIN_POINTS:
         return None
     at = int(np.argmax(steps[1:] / np.maximum(steps[:-1], RATIO))) + 1

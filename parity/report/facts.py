@@ -73,7 +73,7 @@ def reused_notes(document: VerdictDocument) -> list[str]:
 
 
 def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """What stands beside the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
+    """The measures in addition to the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
     gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
     facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
     if tax := document.get("token_tax"):

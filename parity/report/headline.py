@@ -1,6 +1,6 @@
 """The verdict in one line: `answer` for reports, which go on with reasons and advice; `headline` where nothing follows (JUnit, gate)."""
 
-from parity.judging.decision import BESIDE_THE_LOSS
+from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
 from parity.judging.reasons import BY_CODE
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
@@ -54,7 +54,7 @@ def _fail(document: VerdictDocument) -> str:
 
 def _decided_by_a_gate(document: VerdictDocument) -> bool:
     entry = BY_CODE.get(document["codes"][0])
-    return entry is not None and entry.check == BESIDE_THE_LOSS
+    return entry is not None and entry.check == GATE
 
 
 def _inconclusive(document: VerdictDocument) -> str:

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from parity.judging.decision import BESIDE_THE_LOSS, FAIL, CheckName, State
+from parity.judging.decision import FAIL, GATE, CheckName, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.reasons import BY_CODE, table
 from parity.judging.warnings import WARNING_CODES
@@ -17,7 +17,7 @@ from parity.report.facts import reused_notes
 from parity.report.headline import headline
 
 _GROUND: CheckName = "same ground"
-CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != BESIDE_THE_LOSS)
+CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != GATE)
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
@@ -71,7 +71,7 @@ def _case(suite: ElementTree.Element, document: VerdictDocument, check: str, out
 
 
 def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
-    """Outcome and text of a check beside the loss: only a gate can be a failure or an error."""
+    """Outcome and text of a check in addition to the loss: only a gate can be a failure or an error."""
     state = check["state"]
     if check["role"] == "gate" and state != "pass":
         return ("failure" if state == "fail" else "error"), str(check["sentence"])

@@ -34,7 +34,7 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
 
 
 def last_end(ends: Sequence[float | None]) -> float | None:
-    """Seconds until the last of these ends; None while one of them is unknown, or where there is none."""
+    """Seconds until the last of these ends; None while one of them is unknown, or for an empty list."""
     known_ends = [end for end in ends if end is not None]
     return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
 

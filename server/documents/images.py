@@ -37,7 +37,7 @@ _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "non
 
 
 def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
-    """The figure of one candidate's verdict (default: the job's first); NotFoundError where there is none."""
+    """The figure of one candidate's verdict (default: the job's first); NotFoundError if there is none."""
     documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
     name = candidate or next(iter(documents), None)
     if name is None or name not in documents:

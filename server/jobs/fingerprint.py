@@ -61,7 +61,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def equal_run(session: Session, fingerprint: str) -> Run | None:
-    """The newest sound run of a baseline arm with this fingerprint that was trained itself; None where there is none."""
+    """The newest sound run of a baseline arm with this fingerprint that was trained itself; None if there is none."""
     there = (
         select(Run)
         .join(Arm, Arm.id == Run.arm_id)

@@ -53,7 +53,7 @@ def _by_label(
     values: tuple[str, ...],
     label: str = "state",
 ) -> None:
-    """One gauge with a value for each label, 0 where there is none: an alert can't watch a series that does not exist."""
+    """One gauge with a value for each label, 0 where nothing is counted: an alert can't watch a series that does not exist."""
     gauge = Gauge(name, meaning, [label], registry=registry)
     key: ColumnElement[str] = column.expression
     counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}

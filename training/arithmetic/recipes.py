@@ -16,7 +16,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
     | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32                 |
 
 `nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
-its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights beside the rotation (`rules.NOT_TE_PARITY`).
+its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights together with the rotation (`rules.NOT_TE_PARITY`).
 
 `fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`), `fp8_current` by the tensor's own.
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another

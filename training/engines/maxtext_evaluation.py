@@ -52,7 +52,7 @@ def put_back(paths: maxtext_command.Paths) -> None:
 
 
 def summary(metrics: Path) -> float:
-    """The loss of the only evaluation in a metrics_file; NaN where it says so. Raises EvaluationFailedError where there is none."""
+    """The loss of the only evaluation in a metrics_file; NaN where it says so. Raises EvaluationFailedError if there is none."""
     losses = []
     for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
         try:

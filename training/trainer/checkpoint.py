@@ -79,7 +79,7 @@ class Checkpoints:
         plan.folder.mkdir(parents=True, exist_ok=True)
 
     def resume(self, state: Any) -> tuple[int, Any]:
-        """(step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) where there is none.
+        """(step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) if there is none.
 
         `state` gives the shape of what is read. What is newer, torn or half written is deleted. Raises
         CheckpointRefusedError where the newest was made by something else.

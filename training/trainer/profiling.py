@@ -133,7 +133,7 @@ class _Trace:
         return time.monotonic() - self._began >= max(took, _LEAST_SECONDS)
 
     def stop(self, without: dict[str, float]) -> dict[str, float]:
-        """End the trace and read it; `without` where there is none."""
+        """End the trace and read it; `without` if there is none."""
         self.done = True
         if not self._running:
             return without
@@ -158,7 +158,7 @@ def peak_memory_bytes() -> float:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The newest trace in a folder that jax.profiler wrote, as Chrome's trace events; one without events where there is none."""
+    """The newest trace in a folder that jax.profiler wrote, as Chrome's trace events; one without events if there is none."""
     traces = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     if not traces:
         return {"traceEvents": []}

@@ -9,6 +9,6 @@ EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "usage": 2, "inconclusive
 
 
 def exit_code(documents: Iterable[VerdictDocument]) -> int:
-    """The exit code of several verdicts: the worst of fail, inconclusive, pass; inconclusive where there is none."""
+    """The exit code of the worst of several verdicts; that of inconclusive for an empty list."""
     states = [str(document["verdict"]) for document in documents]
     return EXIT_CODES[worst(states) if states else "inconclusive"]

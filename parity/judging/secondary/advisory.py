@@ -1,4 +1,4 @@
-"""What is measured beside the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up, spikes.
+"""What is measured in addition to the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up, spikes.
 
 All of it advises; `gates` says which of it the policy lets decide.
 """
@@ -31,7 +31,7 @@ class Advisory:
 
 
 def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
-    """Everything beside the loss that the runs' columns allow, with the downstream tasks that were compared already."""
+    """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
     speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
     statistics = m.statistics
     if statistics is None:

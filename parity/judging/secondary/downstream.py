@@ -63,7 +63,7 @@ def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, cri
 def compare_tasks(
     baseline: Mapping[str, TaskResult], candidate: Mapping[str, TaskResult], margin_points: float, confidence: float
 ) -> tuple[TaskGap, ...]:
-    """Every task that both arms have, by name; raises ValueError where there is none, or where items don't match."""
+    """Every task that both arms have, by name; raises ValueError if they share none, or where items don't match."""
     tasks = sorted(baseline.keys() & candidate.keys())
     if not tasks:
         raise ValueError(f"no task in common: {', '.join(baseline)} and {', '.join(candidate)}")

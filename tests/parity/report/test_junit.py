@@ -51,7 +51,7 @@ def test_cases(name: str, failures: int, errors: int, skipped: int, check: str |
 def test_every_code_that_decides_belongs_to_a_check() -> None:
     assert {entry.code for state, entry in table() if entry.check is None} == {entry.code for state, entry in table() if state is None}
     assert {entry.check for _, entry in table()} - {None} == set(get_args(CheckName))
-    assert "beside the loss" not in CHECKS
+    assert "gate" not in CHECKS
 
 
 @pytest.mark.parametrize(("gates", "tag"), [(["loss", "accuracy"], "failure"), (["loss"], "system-out")])
