@@ -10,6 +10,8 @@ from parity.judging.arms import Arms, Controls, make_arms, usable_controls
 from parity.judging.context import differing_context, same_data_recorded
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.independence import same_values
+from parity.judging.mismatch import Mismatch, find_mismatch
 from parity.judging.pairing import worst_correlation
 from parity.judging.resolution import Resolution, resolution
 from parity.judging.window import Window, decay_phase, planned_share
@@ -31,6 +33,8 @@ class Measurements:
     same_data_recorded: bool
     differing_context: tuple[str, ...]
     resolution: Resolution
+    mismatch: Mismatch
+    arms_equal: bool
     statistics: WindowStatistics | None
 
 
@@ -47,7 +51,9 @@ def measure(
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
     usable = usable_controls(arms.baseline, controls, criteria, window)
+    equal = all(any(same_values(run, other) for other in arms.baseline.runs) for run in arms.candidate.runs)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
+    r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     return Measurements(
         criteria=criteria,
         arms=arms,
@@ -56,10 +62,12 @@ def measure(
         planned_share=planned_share(arms.runs, window),
         common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
         aligned=aligned,
-        r_pair=worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned)),
+        r_pair=r_pair,
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
+        mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
+        arms_equal=equal,
         statistics=_statistics(aligned, arms, usable, criteria, window, resolved.quantum),
     )
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 
 from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.measurements import Measurements
-from parity.judging.pairing import SAME_ORDER
+from parity.judging.mismatch import BITS
+from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
 from parity.judging.window import COMPLETE_SHARE
 from parity.judging.window_statistics import WindowStatistics
-from parity.wording import count, interval_words, percent, sentence_decimals
+from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
 MAX_NONFINITE_SHARE = 0.01
 MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
@@ -70,6 +71,61 @@ def _empty(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="STEPS_SHIFTED",
+        check="same data order",
+        means="the arms number the same steps differently",
+        next_step="Renumber the steps of one arm, so that equal numbers mean the same batch: many tools count from 0, others from 1.",
+    ),
+)
+def _steps_shifted(m: Measurements) -> str | None:
+    shift = m.mismatch.shift
+    if shift is None or m.criteria.pairing == "unpaired":
+        return None
+    ahead = "ahead of" if shift > 0 else "behind"
+    return (
+        f"Step numbers of {m.arms.candidate.name} are {count(abs(shift), 'step')} {ahead} {m.arms.baseline.name}'s: "
+        f"the batch noise agrees once they are moved by that."
+    )
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="STEPS_SCALED",
+        check="same data order",
+        means="the arms count their steps in different units, such as tokens or samples",
+        next_step="Divide the step column that counts tokens or samples by the tokens or samples of one step.",
+    ),
+)
+def _steps_scaled(m: Measurements) -> str | None:
+    factor = m.mismatch.factor
+    if factor is None:
+        return None
+    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if factor > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
+    return f"{more} counts {max(factor, 1.0 / factor):,.10g} for each step of {fewer}; point by point the batch noise agrees."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_SCALED",
+        check="input",
+        means="the losses of the arms are in different units, such as bits and nats",
+        next_step="Give both arms the cross-entropy per token in nats (bits x 0.6931).",
+    ),
+)
+def _loss_scaled(m: Measurements) -> str | None:
+    ratio = m.mismatch.ratio
+    if ratio is None:
+        return None
+    unit = " (1.4427: bits against nats)" if abs(max(ratio, 1.0 / ratio) / BITS - 1.0) < 0.02 else ""
+    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if ratio > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
+    return f"The losses of {more} are {max(ratio, 1.0 / ratio):.4f} times those of {fewer} from the first step on{unit}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="NO_COMMON_STEPS",
         check="input",
         means="no step was logged by every run",
@@ -88,7 +144,7 @@ def _no_common_steps(m: Measurements) -> str | None:
     ReasonCode(
         code="DATA_ORDER_MISMATCH",
         check="same data order",
-        means="the arms read other data, or the same data in another order",
+        means="the arms read other data, or the same data in another order, or it is not shown that they did not",
         next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
     ),
 )
@@ -97,9 +153,28 @@ def _data_order(m: Measurements) -> str | None:
         return None
     if not m.arms.share_seeds:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
+    if _rounding_explains(m):
+        return None
     if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
         return None
-    return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
+    if m.r_pair < OTHER_ORDER:
+        return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
+    return (
+        f"That the arms read the same data in the same order is not shown: their batch noise correlates {m.r_pair:.2f}, between other "
+        "batches (about 0) and the same ones (above 0.9). Very large batches give that too; a recorded data digest then proves it."
+    )
+
+
+@decides(INCONCLUSIVE, ROUNDED)
+def _rounding_hides_pairing(m: Measurements) -> str | None:
+    if not _rounding_explains(m):
+        return None
+    return f"Losses are rounded to {m.resolution.quantum:.2g} nats, more than the batch noise: whether both arms read the same data can't be seen."
+
+
+def _rounding_explains(m: Measurements) -> bool:
+    unseen = m.criteria.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
+    return unseen and m.mismatch.rounding_hides
 
 
 @decides(
@@ -173,7 +248,7 @@ def _diverged(m: Measurements) -> str | None:
     if (
         m.statistics is None
         or m.statistics.margin is None
-        or not diverged_late(m.statistics.spikes.divergence_gap, m.statistics.margin.nats)
+        or not diverged_late(m.statistics.spikes.masked_gap, m.statistics.margin.nats)
     ):
         return None
     return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
@@ -213,7 +288,8 @@ def _incomplete(m: Measurements) -> str | None:
 TOO_FEW_STEPS = ReasonCode(
     code="TOO_FEW_STEPS",
     check="plan and window",
-    means="too few common steps in the window; from 50 on they suffice for a fail",
+    means="too few common steps in the window",
+    detail="from 50 on they suffice for a fail",
     next_step="Log the loss at every step; where it is, train longer.",
 )
 
@@ -252,22 +328,6 @@ def _margin_undetermined(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
-        code="UNSTABLE",
-        check="stability",
-        means="spikes cover more than a tenth of the window",
-        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    ),
-)
-def _unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
-        return None
-    s = m.statistics.spikes
-    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
         code="CONFOUNDED",
         check="same ground",
         means="the arms differ in more than the recipe",
@@ -288,17 +348,18 @@ def _confounded(m: Measurements) -> str | None:
     ReasonCode(
         code="NOT_CONVERGED",
         check="late phase",
-        means="an arm still declines too much over the window",
+        means="the baseline still declines too much over the window",
         next_step="Train to the end of the learning-rate schedule.",
     ),
 )
 def _not_converged(m: Measurements) -> str | None:
     if m.statistics is None:
         return None
-    for name, arm in ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate)):
-        if not arm.converged:
-            return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
-    return None
+    arm = m.statistics.baseline  # a candidate that falls faster closes its gap; one that flattens must not pass for that (decision 0053)
+    if arm.converged:
+        return None
+    name = m.arms.baseline.name
+    return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
 
 
 @decides(
@@ -316,6 +377,37 @@ def _gap_exceeds(m: Measurements) -> str | None:
     return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.statistics)} nats."
 
 
+@decides(
+    FAIL,
+    ReasonCode(
+        code="ENDS_ABOVE_MARGIN",
+        check="gap against margin",
+        means="the last quarter or half of the window lies above the margin",
+        detail="the interval of its median gap does, after a rise beyond noise",
+    ),
+)
+def _ends_above(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
+        return None
+    return f"{m.arms.candidate.name} ends above the margin of {_margin(m.statistics)} nats, although its mean over the window is lower."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="UNSTABLE",
+        check="stability",
+        means="spikes cover more than a tenth of the window",
+        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    ),
+)
+def _unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
+        return None
+    s = m.statistics.spikes
+    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
+
+
 @decides(INCONCLUSIVE, TOO_FEW_STEPS)
 def _few_for_a_pass(m: Measurements) -> str | None:
     return _few_points(m) if _few_suffice_to_fail(m) else None
@@ -324,17 +416,53 @@ def _few_for_a_pass(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="ARMS_IDENTICAL",
+        check="input",
+        means="the candidate's curve is the baseline's curve again",
+        detail="bit for bit, with other digits, thinned out, or moved by a constant",
+        next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
+    ),
+)
+def _arms_identical(m: Measurements) -> str | None:
+    if not m.arms_equal:
+        return None
+    return f"{m.arms.candidate.name} is {m.arms.baseline.name} again, but for rounding: two recipes do not give equal losses."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="END_DIFFERS",
+        check="stability",
+        means="the last steps depart from the rest of the window, far enough to cross the margin",
+        next_step="Train on until it is clear whether the last steps are a spike or a divergence.",
+    ),
+)
+def _end_differs(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.differs:
+        return None
+    end, decimals = m.statistics.end, sentence_decimals(m.statistics.margin.nats)
+    steps = "last point" if end.points == 1 else f"last {end.points:,} points"
+    return (
+        f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, {signed(end.rise, decimals)} from the window before it "
+        f"(noise allows {end.limit:.{decimals}f}): a spike that has not ended, or a divergence."
+    )
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="BETTER_THAN_BASELINE",
         check="gap against margin",
-        means="the upper end of the interval is below minus the margin: something other than the precision changed",
+        means="the candidate is better by the margin or more: something other than the precision changed",
         next_step="Look for a difference in data, model or evaluation between the arms.",
     ),
 )
 def _better(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not hi < -m.statistics.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
         return None
-    return f"{m.arms.candidate.name} is better by more than the margin ({_interval(m)}): something else than the precision has changed."
+    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
 
 
 @decides(
@@ -342,7 +470,7 @@ def _better(m: Measurements) -> str | None:
     ReasonCode(
         code="GAP_GROWING",
         check="late phase",
-        means="the gap rises toward the margin",
+        means="the gap rises, and would reach the margin if it went on",
         next_step="Train longer: the gap at the end of the schedule is what counts.",
     ),
 )
@@ -353,7 +481,9 @@ def _gap_growing(m: Measurements) -> str | None:
     rises = statistics.drift - DRIFT_Z * statistics.drift_se > 0.0
     if not rises or not statistics.interval.mean + DRIFT_REACH * statistics.drift > m.statistics.margin.nats:
         return None
-    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, toward the margin of {_margin(statistics)}."
+    beyond = statistics.interval.mean > statistics.margin.nats
+    where = "and is above" if beyond else "toward"
+    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, {where} the margin of {_margin(statistics)}."
 
 
 @decides(
@@ -424,12 +554,13 @@ def _spikes_hide(m: Measurements) -> str | None:
         m.statistics is None
         or m.statistics.margin is None
         or m.statistics.spikes.masked_share == 0.0
-        or m.statistics.raw_gap < m.statistics.margin.nats
+        or max(m.statistics.raw_gap, m.statistics.raw_gap_candidate) < m.statistics.margin.nats
     ):
         return None
     if _within_margin(m) is None:
         return None
-    return f"Only without its spikes is the gap below the margin: {m.statistics.raw_gap:+.4f} nats with them."
+    with_them = max(m.statistics.raw_gap, m.statistics.raw_gap_candidate)
+    return f"Only without its spikes is the gap below the margin: {with_them:+.4f} nats with them."
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)
@@ -459,7 +590,8 @@ def _within_margin(m: Measurements) -> str | None:
     ReasonCode(
         code="CI_STRADDLES_MARGIN",
         check="gap against margin",
-        means="the interval contains the margin; the advice says which runs or steps would decide",
+        means="the interval contains the margin",
+    detail="the advice says which runs or steps would decide",
     ),
 )
 def _straddles(m: Measurements) -> str | None:
@@ -556,10 +688,19 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
 }
 
 
+VALIDATION_LOSS_WORSE = ReasonCode(
+    code="VALIDATION_LOSS_WORSE",
+    check="gap against margin",
+    means="the validation gap is above the margin, although the training gap is below it",
+    next_step="Find out why the model is worse on held-out data; `validation: advise` in the policy lets the training loss alone decide.",
+)
+
+
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code with the state that it decides, in the table's order: rows, gates, then warnings (None). A code comes once."""
+    """Every reason code with the state that it decides, in the table's order: rows, gates, the validation veto, then warnings (None). A code comes once."""
     gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
     rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
+    rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
     rows += [(None, entry) for entry in WARNING_CODES]
     first: dict[str, tuple[State | None, ReasonCode]] = {}
     for state, entry in rows:

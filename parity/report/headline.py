@@ -25,7 +25,7 @@ def answer(document: VerdictDocument) -> str:
     parts.append(f"{_runs(document)}{_layers(document)}")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
-    decided = f"decided by {code}: {entry.means.partition(';')[0]}" if entry else f"decided by {code}"
+    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
     pair = f"{candidate_name(document)} against {baseline_name(document)}"
     return f"{str(document['verdict']).upper()}: {pair}: {', '.join(parts)}; {decided}."
 
