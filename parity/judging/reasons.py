@@ -16,7 +16,7 @@ from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
-from parity.judging.window import COMPLETE_SHARE
+from parity.judging.window import COMPLETE_SHARE, last_common_step
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
@@ -274,13 +274,16 @@ def _candidate_unstable(m: Measurements) -> str | None:
     ReasonCode(
         code="INCOMPLETE",
         check="plan and window",
-        means="a run ended before 95 % of the plan",
+        means="a run ended before 95 % of the plan, or well before another one",
         next_step="Let every run reach its planned last step.",
     ),
 )
 def _incomplete(m: Measurements) -> str | None:
     if m.planned_share >= COMPLETE_SHARE:
-        return None
+        first, last, allowed = last_common_step(m.arms.runs, m.window)
+        if last - first <= allowed:
+            return None
+        return f"A run stops at step {first:,}, another one goes on to {last:,}: what happens in between is not compared."
     last = min(int(run.steps[-1]) if len(run.steps) else 0 for run in m.arms.runs)
     return f"A run stops at step {last:,} of {m.window.planned_steps:,} ({percent(m.planned_share)} of the plan, 95 % needed)."
 
@@ -545,22 +548,22 @@ def _rounding_hides(m: Measurements) -> str | None:
     ReasonCode(
         code="SPIKES_HIDE_GAP",
         check="stability",
-        means="only without its spikes is the gap below the margin",
-        next_step="Find the cause of the spikes: with them the gap is above the margin.",
+        means="only without the candidate's spikes is the interval below the margin",
+        next_step="Find the cause of the candidate's spikes: with them the gap may be above the margin.",
     ),
 )
 def _spikes_hide(m: Measurements) -> str | None:
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or m.statistics.spikes.masked_share == 0.0
-        or max(m.statistics.raw_gap, m.statistics.raw_gap_candidate) < m.statistics.margin.nats
-    ):
+    if m.statistics is None or m.statistics.margin is None or m.statistics.spikes.masked_share == 0.0 or _within_margin(m) is None:
         return None
-    if _within_margin(m) is None:
+    _, hi = _bounds(m)
+    spikes = m.statistics.raw_gap_candidate - m.statistics.interval.mean
+    if hi + spikes < m.statistics.margin.nats:
         return None
-    with_them = max(m.statistics.raw_gap, m.statistics.raw_gap_candidate)
-    return f"Only without its spikes is the gap below the margin: {with_them:+.4f} nats with them."
+    decimals = sentence_decimals(m.statistics.margin.nats)
+    return (
+        f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
+        f"{signed(hi + spikes, decimals)}, across the margin."
+    )
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)

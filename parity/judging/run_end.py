@@ -46,7 +46,7 @@ class RunEnd:
 
 
 def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> RunEnd | None:
-    """The end of the window's gap series (n,), nats, at the baseline's `level` and losses rounded to `quantum`; None for fewer than 16."""
+    """The end of the window's gap series without spikes (n,), nats, at the baseline's `level` and losses rounded to `quantum`; None for fewer than 16."""
     n = len(gap)
     if n < MIN_POINTS:
         return None

@@ -185,7 +185,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        end=measure_end(pair.gap, measured.interval, margin.nats, pair.criteria.confidence, baseline.level, pair.quantum) if margin else None,
+        end=measure_end(gap, measured.interval, margin.nats, pair.criteria.confidence, baseline.level, pair.quantum) if margin else None,
         sensitivity=_sensitivity(pair, window, measured.interval),
     )
 
