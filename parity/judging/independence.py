@@ -97,7 +97,11 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     tolerance, share = _likeness(first, second)
     if _is_copy(x, y, tolerance, share):
         return "copy", f"equal but for {tolerance:.2g} nats or a constant"
-    return _filtered(x, y) or _forked(x, y, first, second) or _late(second)
+    if (doubt := _filtered(x, y)) is not None:
+        return doubt
+    if (until := shared_start(first, second)) is not None:
+        return "fork", f"equal to another run up to step {until:,}"
+    return _late(second)
 
 
 def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
@@ -114,7 +118,11 @@ def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
     return None
 
 
-def _forked(x: FloatArray, y: FloatArray, first: Curve, second: Curve) -> tuple[Relation, str] | None:
+def shared_start(first: Curve, second: Curve) -> int | None:
+    """The last step up to which two runs are equal within rounding, where that is a fork's beginning and not that of two runs; else None."""
+    x, y = _common_losses(first, second)
+    if len(x) < COPY_POINTS:
+        return None
     rounding = max(_quantum(first), _quantum(second), 2.0 * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))))
     shared = max(FORK_POINTS, math.ceil(FORK_SHARE * len(x)))
     if len(x) < shared or float(np.abs(y[:shared] - x[:shared]).max()) > rounding:
@@ -122,7 +130,7 @@ def _forked(x: FloatArray, y: FloatArray, first: Curve, second: Curve) -> tuple[
     apart = np.flatnonzero(np.abs(y - x) > rounding)
     until = int(apart[0]) if len(apart) else len(x)
     steps = common_steps(first.steps, second.steps)
-    return "fork", f"equal to another run up to step {int(steps[min(until, len(steps)) - 1]):,}"
+    return int(steps[min(until, len(steps)) - 1])
 
 
 def _late(run: Curve) -> tuple[Relation, str] | None:

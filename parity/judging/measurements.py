@@ -10,7 +10,7 @@ from parity.judging.arms import Arms, Controls, make_arms, usable_controls
 from parity.judging.context import differing_context, same_data_recorded
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
-from parity.judging.independence import same_values
+from parity.judging.independence import same_values, shared_start
 from parity.judging.mismatch import Mismatch, find_mismatch
 from parity.judging.pairing import worst_correlation
 from parity.judging.resolution import Resolution, resolution
@@ -35,6 +35,7 @@ class Measurements:
     resolution: Resolution
     mismatch: Mismatch
     arms_equal: bool
+    shared_start: int | None
     statistics: WindowStatistics | None
 
 
@@ -68,6 +69,7 @@ def measure(
         resolution=resolved,
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
         arms_equal=equal,
+        shared_start=_shared_start(arms),
         statistics=_statistics(aligned, arms, usable, criteria, window, resolved.quantum),
     )
 
@@ -82,6 +84,12 @@ def _statistics(
         aligned=aligned, means=aligned.arm_means(), part=part, arms=arms, controls=controls, criteria=criteria, quantum=quantum
     )
     return measure_window(pair, window)
+
+
+def _shared_start(arms: Arms) -> int | None:
+    """The last step up to which a candidate's run is a baseline's run of its seed; None where they part at once."""
+    pairs = [(run, other) for run in arms.candidate.runs for other in arms.baseline.runs if run.seed == other.seed]
+    return max((until for run, other in pairs if (until := shared_start(other, run)) is not None), default=None)
 
 
 def _pairs(aligned: Aligned) -> list[tuple[int, int]]:

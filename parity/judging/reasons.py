@@ -13,7 +13,7 @@ from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Re
 from parity.judging.measurements import Measurements
 from parity.judging.mismatch import BITS
 from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
-from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
 from parity.judging.window import COMPLETE_SHARE, last_common_step
@@ -26,6 +26,7 @@ MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run fl
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
+SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
 _TABLE: list[tuple[State, ReasonCode, Rule]] = []
@@ -293,7 +294,7 @@ TOO_FEW_STEPS = ReasonCode(
     check="plan and window",
     means="too few common steps in the window",
     detail="from 50 on they suffice for a fail",
-    next_step="Log the loss at every step; where it is, train longer.",
+    next_step="Log the loss more often: at every step where the run is short.",
 )
 
 
@@ -310,7 +311,8 @@ def _few_points(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
-    return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed for a pass."
+    whole = round(m.criteria.min_points / m.criteria.window_fraction)
+    return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
 
 
 @decides(
@@ -455,6 +457,23 @@ def _end_differs(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="ARMS_SHARE_START",
+        check="same ground",
+        means="a run of the candidate went on from a run of the baseline",
+        detail="equal losses over the first tenth of the plan or more",
+        next_step="Train the candidate from step 0: a run that began in the baseline's precision does not show that its own converges.",
+    ),
+)
+def _arms_share_start(m: Measurements) -> str | None:
+    until = m.shared_start
+    if m.arms_equal or until is None or until - m.window.origin + 1 < SHARED_START * m.window.planned_steps:
+        return None
+    return f"The arms are equal up to step {until:,}: {m.arms.candidate.name} went on from a run of {m.arms.baseline.name}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="BETTER_THAN_BASELINE",
         check="gap against margin",
         means="the candidate is better by the margin or more: something other than the precision changed",
@@ -474,7 +493,7 @@ def _better(m: Measurements) -> str | None:
         code="GAP_GROWING",
         check="late phase",
         means="the gap rises, and would reach the margin if it went on",
-        next_step="Train longer: the gap at the end of the schedule is what counts.",
+        next_step="Find what drives the gap: one that still grows at the end of the schedule does not close with more steps of the same kind.",
     ),
 )
 def _gap_growing(m: Measurements) -> str | None:
@@ -509,13 +528,15 @@ def _plan_unknown(m: Measurements) -> str | None:
     ReasonCode(
         code="DOWNSAMPLED",
         check="input",
-        means="a series is a sample of its run",
+        means="a series is a sample of its run, or has a hole in the window",
         next_step="Give the full series: exports of dashboards are samples of the run.",
     ),
 )
 def _downsampled(m: Measurements) -> str | None:
     if m.resolution.coverage >= MIN_COVERAGE:
-        return None
+        if m.resolution.hole <= MAX_HOLE:
+            return None
+        return f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged can't be compared."
     return f"A series is a sample of its run: the window holds {percent(m.resolution.coverage)} of the steps its own stride promises."
 
 
