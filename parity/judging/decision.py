@@ -47,7 +47,7 @@ def _state(word: str) -> State:
 class ReasonCode:
     """A code, the one line that documents it, what a user does next, and the check that reports name it under (None: a warning only).
 
-    `detail` adds to `means` what only the tables in the docs say. `next_step` is None where nothing needs doing, or where `advice` computes it.
+    `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs doing, or where `advice` computes it.
     """
 
     code: str

@@ -4,8 +4,8 @@ x, y: losses of two runs of one arm at their common finite steps; d = y - x, wit
 sigma(z) = 1.4826 MAD(z_t - 2 z_{t+1} + z_{t+2}) / sqrt(6)                            noise that is new at every step
 T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / var(d_b)      1 where d has no memory at all
 
-copy      at least 60 % of all points, or of the last fifth, have |d - median d| <= max(0.0001 nats, half the coarser rounding step); where both
-          logs are rounded alike, 98 % of them have |d - median d| <= 0.0001 nats
+copy      at least 60 % of all points, or of the last fifth, have |d - median d| <= max(0.0001 nats, half the coarser rounding step);
+          where both logs are rounded alike, 98 % of them have |d - median d| <= 0.0001 nats
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
 filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
 fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
@@ -25,7 +25,7 @@ import numpy as np
 
 from parity.judging.alignment import common_steps, positions
 from parity.judging.curve import FORKED_FROM, Curve, FloatArray, usable
-from parity.judging.noise import mad_sd, second_differences, step_noise
+from parity.judging.noise import step_noise
 from parity.judging.pairing import SAME_ORDER, pair_correlation
 from parity.judging.resolution import quantum
 from parity.wording import percent
@@ -119,7 +119,7 @@ def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
 
 
 def shared_start(first: Curve, second: Curve) -> int | None:
-    """The last step up to which two runs are equal within rounding, where that is a fork's beginning and not that of two runs; else None."""
+    """The last step up to which two runs are equal within rounding; None where they part as soon as two runs of their own do."""
     x, y = _common_losses(first, second)
     if len(x) < COPY_POINTS:
         return None

@@ -34,8 +34,8 @@ ROUNDING_EXPLAINS = 0.5
 class Mismatch:
     """What makes two logs unfit for a comparison, each None where it does not.
 
-    `shift` is how many steps the candidate's numbers are ahead, `factor` how many of its steps are one of the baseline's, `ratio` how many of
-    its units are one of the baseline's. `rounding_hides` says that losses are rounded so coarsely that the batches can't be recognised.
+    `shift` is how many steps the candidate's numbers are ahead, `factor` how many of its steps are one of the baseline's, `ratio` how
+    many of its units are one of the baseline's. `rounding_hides` says that rounding is too coarse for the batches to be recognised.
     """
 
     shift: int | None = None
@@ -44,7 +44,9 @@ class Mismatch:
     rounding_hides: bool = False
 
 
-def find_mismatch(baseline: Sequence[Curve], candidate: Sequence[Curve], aligned: Aligned, r_pair: float | None, quantum: float) -> Mismatch:
+def find_mismatch(
+    baseline: Sequence[Curve], candidate: Sequence[Curve], aligned: Aligned, r_pair: float | None, quantum: float
+) -> Mismatch:
     """Why the first runs of two arms don't fit together; `r_pair` is their correlation at equal steps, `quantum` their rounding step."""
     base, cand = baseline[0], candidate[0]
     if min(len(base.steps), len(cand.steps)) < 2:

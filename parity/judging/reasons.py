@@ -84,8 +84,8 @@ def _steps_shifted(m: Measurements) -> str | None:
         return None
     ahead = "ahead of" if shift > 0 else "behind"
     return (
-        f"Step numbers of {m.arms.candidate.name} are {count(abs(shift), 'step')} {ahead} {m.arms.baseline.name}'s: "
-        f"the batch noise agrees once they are moved by that."
+        f"The step numbers of {m.arms.candidate.name} are {count(abs(shift), 'step')} {ahead} those of {m.arms.baseline.name}: "
+        "shifted by that, their batch noise agrees."
     )
 
 
@@ -161,8 +161,8 @@ def _data_order(m: Measurements) -> str | None:
     if m.r_pair < OTHER_ORDER:
         return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
     return (
-        f"That the arms read the same data in the same order is not shown: their batch noise correlates {m.r_pair:.2f}, between other "
-        "batches (about 0) and the same ones (above 0.9). Very large batches give that too; a recorded data digest then proves it."
+        f"It is not shown that the arms read the same data in the same order: their batch noise correlates {m.r_pair:.2f}, between that "
+        "of different batches (about 0) and of equal ones (above 0.9). Very large batches lower it too; data digests then settle it."
     )
 
 
@@ -170,7 +170,9 @@ def _data_order(m: Measurements) -> str | None:
 def _rounding_hides_pairing(m: Measurements) -> str | None:
     if not _rounding_explains(m):
         return None
-    return f"Losses are rounded to {m.resolution.quantum:.2g} nats, more than the batch noise: whether both arms read the same data can't be seen."
+    return (
+        f"Losses are rounded to {m.resolution.quantum:.2g} nats, coarser than the batch noise: it can't show whether the data is the same."
+    )
 
 
 def _rounding_explains(m: Measurements) -> bool:
@@ -246,11 +248,7 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     ),
 )
 def _diverged(m: Measurements) -> str | None:
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or not diverged_late(m.statistics.spikes.masked_gap, m.statistics.margin.nats)
-    ):
+    if m.statistics is None or m.statistics.margin is None or not diverged_late(m.statistics.spikes.masked_gap, m.statistics.margin.nats):
         return None
     return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
 
@@ -267,7 +265,8 @@ def _candidate_unstable(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
         return None
     s = m.statistics.spikes
-    return f"{m.arms.candidate.name} spikes alone: {s.candidate} times against {s.baseline}, over {percent(s.masked_share)} of the window."
+    spikes = f"{m.arms.candidate.name} has {count(s.candidate, 'spike')}, {m.arms.baseline.name} {s.baseline}"
+    return f"{spikes}; they cover {percent(s.masked_share)} of the window."
 
 
 @decides(
@@ -423,7 +422,7 @@ def _few_for_a_pass(m: Measurements) -> str | None:
     ReasonCode(
         code="ARMS_IDENTICAL",
         check="input",
-        means="the candidate's curve is the baseline's curve again",
+        means="the candidate's curve is a copy of the baseline's",
         detail="bit for bit, with other digits, thinned out, or moved by a constant",
         next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
     ),
@@ -431,7 +430,7 @@ def _few_for_a_pass(m: Measurements) -> str | None:
 def _arms_identical(m: Measurements) -> str | None:
     if not m.arms_equal:
         return None
-    return f"{m.arms.candidate.name} is {m.arms.baseline.name} again, but for rounding: two recipes do not give equal losses."
+    return f"{m.arms.candidate.name} repeats the losses of {m.arms.baseline.name}; two different recipes never give equal losses."
 
 
 @decides(
@@ -450,7 +449,7 @@ def _end_differs(m: Measurements) -> str | None:
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
         f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, {signed(end.rise, decimals)} from the window before it "
-        f"(noise allows {end.limit:.{decimals}f}): a spike that has not ended, or a divergence."
+        f"(noise allows {end.limit:.{decimals}f}): an unfinished spike or a divergence."
     )
 
 
@@ -493,7 +492,7 @@ def _better(m: Measurements) -> str | None:
         code="GAP_GROWING",
         check="late phase",
         means="the gap rises, and would reach the margin if it went on",
-        next_step="Find what drives the gap: one that still grows at the end of the schedule does not close with more steps of the same kind.",
+        next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
     ),
 )
 def _gap_growing(m: Measurements) -> str | None:
@@ -513,14 +512,14 @@ def _gap_growing(m: Measurements) -> str | None:
     ReasonCode(
         code="PLAN_UNKNOWN",
         check="plan and window",
-        means="nobody stated how long the runs were meant to be",
-        next_step="Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
+        means="the planned length of the runs is unknown",
+        next_step="State the planned length: --planned-steps N, or --assume-complete if the runs ended as planned.",
     ),
 )
 def _plan_unknown(m: Measurements) -> str | None:
     if m.window.plan != "unknown":
         return None
-    return "How long the runs were meant to be is not known: two curves cut at the same step look complete. State the planned steps."
+    return "The planned length of the runs is unknown, and two runs that were cut at the same step look complete."
 
 
 @decides(
@@ -537,14 +536,14 @@ def _downsampled(m: Measurements) -> str | None:
         if m.resolution.hole <= MAX_HOLE:
             return None
         return f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged can't be compared."
-    return f"A series is a sample of its run: the window holds {percent(m.resolution.coverage)} of the steps its own stride promises."
+    return f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the steps that its logging interval gives."
 
 
 @decides(INCONCLUSIVE, SMOOTHED)
 def _smoothed(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
         return None
-    return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}): it remembers more than 5 % of the window. Use the raw loss."
+    return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}) over more than 5 % of the window. Use the raw loss."
 
 
 @decides(INCONCLUSIVE, ROUNDED)
@@ -615,7 +614,7 @@ def _within_margin(m: Measurements) -> str | None:
         code="CI_STRADDLES_MARGIN",
         check="gap against margin",
         means="the interval contains the margin",
-    detail="the advice says which runs or steps would decide",
+        detail="the advice says which runs or steps would decide",
     ),
 )
 def _straddles(m: Measurements) -> str | None:
@@ -645,27 +644,27 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="GRAD_NORM_FAILS",
             check=GATE,
             means="gate grad_norm: the gradient norms differ by more than 10 %",
-            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
+            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms differ.",
         ),
         ReasonCode(
             code="GRAD_NORM_OPEN",
             check=GATE,
             means="gate grad_norm: undecided, or gradient norms were not recorded",
-            next_step="Record grad_norm in every run, before clipping; where it is there, add runs.",
+            next_step="Record grad_norm in every run, before clipping; if it is recorded already, add runs.",
         ),
     ),
     "spikes": (
         ReasonCode(
             code="SPIKES_FAILS",
             check=GATE,
-            means="gate spikes: the candidate spikes more often than chance gives",
+            means="gate spikes: the candidate spikes more often than by chance",
             next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
         ),
         ReasonCode(
             code="SPIKES_OPEN",
             check=GATE,
             means="gate spikes: undecided, or too few common steps to count spikes",
-            next_step="Look at the candidate's spikes: another run of both arms tells whether they are chance.",
+            next_step="Look at the candidate's spikes: another run of both arms shows whether they are chance.",
         ),
     ),
     "validation_loss": (
@@ -678,7 +677,7 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="VALIDATION_LOSS_OPEN",
             check=GATE,
             means="gate validation_loss: undecided, or validation losses were not recorded",
-            next_step="Evaluate all runs on the same steps of the window; where that is done, add runs.",
+            next_step="Evaluate all runs on the same steps of the window; if they are, add runs.",
         ),
     ),
     "accuracy": (
@@ -686,7 +685,7 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="ACCURACY_FAILS",
             check=GATE,
             means="gate accuracy: a downstream task is worse by more than its margin",
-            next_step="Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
+            next_step="Evaluate another run of both arms before you give up the recipe: a single evaluation does not include run noise.",
         ),
         ReasonCode(
             code="ACCURACY_OPEN",
@@ -700,13 +699,13 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="NET_SPEEDUP_FAILS",
             check=GATE,
             means="gate net_speedup: slower to the same loss than the baseline",
-            next_step="The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
+            next_step="The token tax cancels the speed-up: quantize fewer layers, or look for what slows the step.",
         ),
         ReasonCode(
             code="NET_SPEEDUP_OPEN",
             check=GATE,
             means="gate net_speedup: undecided, or step times were not recorded",
-            next_step="Record step_seconds in every run; where it is there, add runs.",
+            next_step="Record step_seconds in every run; if it is recorded already, add runs.",
         ),
     ),
 }
@@ -721,7 +720,7 @@ VALIDATION_LOSS_WORSE = ReasonCode(
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code with the state that it decides, in the table's order: rows, gates, the validation veto, then warnings (None). A code comes once."""
+    """Every reason code once, with the state that it decides: rows in their order, gates, the validation veto, then warnings (None)."""
     gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
     rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
     rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))

@@ -32,7 +32,7 @@ SAMPLE = 10_000  # the last so many points show rounding and smoothing as well a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Worst values over all runs: rounding error of the gap (nats), window coverage, its longest hole, smoothing weight, memory (shares)."""
+    """Worst values over all runs: rounding error of the gap (nats), coverage of the window, longest hole, smoothing weight, memory (shares)."""
 
     rounding: float
     quantum: float

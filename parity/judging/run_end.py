@@ -32,7 +32,7 @@ MEDIAN_VARIANCE = math.pi / 2.0  # of a median over that of a mean, for normal n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """The tail of the run that stands out most: its `points`, mean `gap` and `rise` over the window before it, and the rise's `limit`, nats.
+    """The tail of the run that stands out most: its `points`, mean `gap`, `rise` from before it, the rise's `limit`; nats.
 
     `differs` says whether it could carry the gap across the margin, `above` whether the run surely ends above it.
     """
@@ -46,7 +46,10 @@ class RunEnd:
 
 
 def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> RunEnd | None:
-    """The end of the window's gap series without spikes (n,), nats, at the baseline's `level` and losses rounded to `quantum`; None for fewer than 16."""
+    """The end of the window's gap series without spikes (n,), nats; None for fewer than 16 points.
+
+    `level` is the baseline's loss there, `quantum` the step to which losses are rounded.
+    """
     n = len(gap)
     if n < MIN_POINTS:
         return None

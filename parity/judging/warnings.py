@@ -46,9 +46,15 @@ def noise_assumed(m: Measurements) -> str | None:
     sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
     level = abs(m.statistics.baseline.level)
     df = m.statistics.measured_df
-    prior = [] if m.statistics.interval.run.seeds > 1 else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
+    prior = (
+        []
+        if m.statistics.interval.run.seeds > 1
+        else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
+    )
     if not prior:
-        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed. Add replicates."
+        return (
+            f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed. Add replicates."
+        )
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
@@ -62,9 +68,9 @@ def noise_assumed(m: Measurements) -> str | None:
     ReasonCode(
         code="REPLICATES_IDENTICAL",
         check=None,
-        means="runs are copies of another run and count for nothing",
-        detail="a deterministic rerun that is equal bit for bit is no error, it adds nothing",
-        next_step="Replicates must differ in their replicate number: equal runs say nothing about noise.",
+        means="runs are copies of another run and do not count",
+        detail="a deterministic rerun that is equal bit for bit is not an error, but adds nothing",
+        next_step="Give each replicate its own replicate number: equal runs show no run noise.",
     )
 )
 def _identical(m: Measurements) -> str | None:
@@ -75,7 +81,7 @@ def _identical(m: Measurements) -> str | None:
     ReasonCode(
         code="REPLICATES_DEPENDENT",
         check=None,
-        means="runs are forks of another run, or could be, and count for nothing",
+        means="runs are forks of another run, or could be, and do not count",
         detail="a run's offset is settled early, so a late fork shows too little noise",
         next_step="Train replicates from step 0, and log them from there.",
     )
@@ -90,7 +96,7 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
         return None
     whys = "; ".join(f"{run.label}: {run.why}" for run in runs[:RUNS_SHOWN])
     more = f"; and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else ""
-    return f"{count(len(runs), 'run')} not counted as a run of {'its' if len(runs) == 1 else 'their'} own ({whys}{more})."
+    return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys}{more})."
 
 
 @warns(
@@ -132,8 +138,8 @@ def _spikes_masked(m: Measurements) -> str | None:
         code="BETTER_THAN_NOISE",
         check=None,
         means="the candidate is better than the baseline by more than noise explains",
-        next_step="Look for a difference in data, model or evaluation: lower precision does not make a model better, and what does could hide "
-        "a loss through the precision.",
+        next_step="Look for a difference in data, model or evaluation: lower precision does not improve a model, so something else may "
+        "have changed, and may hide a real loss.",
     )
 )
 def _better_than_noise(m: Measurements) -> str | None:
@@ -252,7 +258,7 @@ def _controls_left_out(m: Measurements) -> str | None:
         code="BEYOND_PLAN",
         check=None,
         means="a run goes on after the planned last step",
-    detail="those steps are not judged",
+        detail="those steps are not judged",
     )
 )
 def _beyond_plan(m: Measurements) -> str | None:

@@ -119,7 +119,11 @@ def half_widths(
         if measured:
             made[step], newest = measured
     looks = tuple(made.values())
-    forecast = _forecast(looks[-1], newest, steps, criteria, runs or (len(baseline), len(candidate)), whole) if newest and looks and not ended else ()
+    forecast = (
+        _forecast(looks[-1], newest, steps, criteria, runs or (len(baseline), len(candidate)), whole)
+        if newest and looks and not ended
+        else ()
+    )
     return HalfWidths(looks=looks, forecast=forecast, sentence=_sentence(looks, forecast, runs, whole))
 
 

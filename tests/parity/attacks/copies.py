@@ -122,9 +122,22 @@ COPIES: dict[str, Copy] = {
 }
 
 ATTACKS = (
-    *(Attack(what=f"replicates that are copies {name}" if not name.startswith("forked") else f"replicates {name}", build=replicates(copy), codes=ASSUMED, **REAL) for name, copy in COPIES.items()),
     *(
-        Attack(what=f"controls that are copies {name}" if not name.startswith("forked") else f"controls {name}", build=controls(COPIES[name]), codes=ASSUMED, **CONTROL)
+        Attack(
+            what=f"replicates that are copies {name}" if not name.startswith("forked") else f"replicates {name}",
+            build=replicates(copy),
+            codes=ASSUMED,
+            **REAL,
+        )
+        for name, copy in COPIES.items()
+    ),
+    *(
+        Attack(
+            what=f"controls that are copies {name}" if not name.startswith("forked") else f"controls {name}",
+            build=controls(COPIES[name]),
+            codes=ASSUMED,
+            **CONTROL,
+        )
         for name in ("equal bit for bit", "with 3 decimals", "averaged with weight 0.9", "with noise of 0.001 nats", "forked at 80 %")
     ),
     Attack(what="one pair copied to five seeds", build=relabelled, codes=ASSUMED, **REAL),

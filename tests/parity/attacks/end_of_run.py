@@ -82,13 +82,28 @@ ATTACKS = (
     Attack(what="swings of +40 and -20 margins over the last 2 %", build=swings, codes=(*ENDS, "UNSTABLE", "SPIKES_HIDE_GAP"), **RETURNED),
     Attack(what="1.3 margins worse, and the baseline ends 18 margins worse", build=baseline_ends_worse, codes=ENDS, **SMALL),
     *(
-        Attack(what=f"{margins:g} margins worse from {100 * start:g} % on", build=end(1.0 - start, margins), codes=(*ENDS, "CI_STRADDLES_MARGIN"), **EARLY)
+        Attack(
+            what=f"{margins:g} margins worse from {100 * start:g} % on",
+            build=end(1.0 - start, margins),
+            codes=(*ENDS, "CI_STRADDLES_MARGIN"),
+            **EARLY,
+        )
         for start, margins in ((0.85, 2), (0.85, 4), (0.90, 2), (0.88, 3), (0.95, 2), (0.82, 1.6), (0.92, 4), (0.5, 1.5), (0.7, 3))
     ),
     *(
         Attack(what=f"a ramp from {100 * start:g} % on to {margins:g} margins", build=ramp(start, margins), codes=ENDS, **EARLY)
         for start, margins in ((0.8, 2), (0.9, 3), (0.98, 10), (0.6, 2), (0.95, 4), (0.99, 18))
     ),
-    Attack(what="1.5 margins worse throughout", build=lambda runs: Case(base=[runs[0]], cand=[raised(runs[1], 0.0, 1.5)]), codes=(*ENDS, "CI_STRADDLES_MARGIN"), **SMALL),
-    Attack(what="2 % worse throughout", build=lambda runs: Case(base=[runs[0]], cand=[with_loss(runs[1], 1.02 * runs[1].loss)]), codes=ENDS, **SMALL),
+    Attack(
+        what="1.5 margins worse throughout",
+        build=lambda runs: Case(base=[runs[0]], cand=[raised(runs[1], 0.0, 1.5)]),
+        codes=(*ENDS, "CI_STRADDLES_MARGIN"),
+        **SMALL,
+    ),
+    Attack(
+        what="2 % worse throughout",
+        build=lambda runs: Case(base=[runs[0]], cand=[with_loss(runs[1], 1.02 * runs[1].loss)]),
+        codes=ENDS,
+        **SMALL,
+    ),
 )

@@ -87,6 +87,7 @@ def other_context(runs: Runs) -> Case:
 
 def stated(rounding: str | None) -> Build:
     """A margin of 0.5 %, and an arm whose rounding is as given."""
+
     def build(runs: Runs) -> Case:
         cand = curve_from_arrays(runs[1].steps, runs[1].loss, rounding=rounding)  # type: ignore[arg-type]
         return Case(base=[runs[0]], cand=[cand], policy={"margin": "0.5%"})
@@ -94,7 +95,12 @@ def stated(rounding: str | None) -> Build:
     return build
 
 
-UNITS, SHIFTED, SCALED, ORDER = ("LOSS_SCALED",), ("STEPS_SHIFTED",), ("STEPS_SCALED", "NO_COMMON_STEPS"), ("DATA_ORDER_MISMATCH", "ROUNDED")
+UNITS, SHIFTED, SCALED, ORDER = (
+    ("LOSS_SCALED",),
+    ("STEPS_SHIFTED",),
+    ("STEPS_SCALED", "NO_COMMON_STEPS"),
+    ("DATA_ORDER_MISMATCH", "ROUNDED"),
+)
 SAME = ("ARMS_IDENTICAL",)
 PLAN = {"twin": "the pair with its plan", "honest": planned}
 SMALL = {"twin": "0.4 margins worse throughout", "honest": half_a_margin}
@@ -112,30 +118,69 @@ ATTACKS = (
     Attack(what="steps in thousandths", build=cand_is(lambda run: steps_as(run, run.steps * 1000)), codes=SCALED),
     Attack(what="other batches over the last half", build=cand_is(lambda run: reordered(run, 0.5)), codes=ORDER),
     Attack(what="other batches over the whole run", build=cand_is(lambda run: reordered(run, 1.0)), codes=ORDER),
-    Attack(what="losses with one decimal", build=cand_is(lambda run: with_loss(run, run.loss.round(1))), codes=("ROUNDED", "DATA_ORDER_MISMATCH")),
-    Attack(what="whole-number losses", build=cand_is(lambda run: with_loss(run, run.loss.round(0))), codes=("ROUNDED", "DATA_ORDER_MISMATCH", "SMOOTHED", "CI_STRADDLES_MARGIN", "UNSTABLE")),
-    Attack(what="a candidate averaged with weight 0.99", build=cand_is(lambda run: ema(run, 0.99)), codes=("SMOOTHED", "DATA_ORDER_MISMATCH")),
+    Attack(
+        what="losses with one decimal",
+        build=cand_is(lambda run: with_loss(run, run.loss.round(1))),
+        codes=("ROUNDED", "DATA_ORDER_MISMATCH"),
+    ),
+    Attack(
+        what="whole-number losses",
+        build=cand_is(lambda run: with_loss(run, run.loss.round(0))),
+        codes=("ROUNDED", "DATA_ORDER_MISMATCH", "SMOOTHED", "CI_STRADDLES_MARGIN", "UNSTABLE"),
+    ),
+    Attack(
+        what="a candidate averaged with weight 0.99", build=cand_is(lambda run: ema(run, 0.99)), codes=("SMOOTHED", "DATA_ORDER_MISMATCH")
+    ),
     Attack(what="one file given twice", build=again(lambda run: with_loss(run, run.loss)), codes=SAME),
     Attack(what="the baseline again with 3 decimals", build=again(lambda run: with_loss(run, run.loss.round(3))), codes=SAME),
     Attack(what="the baseline again with 2 decimals", build=again(lambda run: with_loss(run, run.loss.round(2))), codes=SAME),
-    Attack(what="the baseline again as float16", build=again(lambda run: with_loss(run, run.loss.astype(np.float16).astype(float))), codes=SAME),
+    Attack(
+        what="the baseline again as float16", build=again(lambda run: with_loss(run, run.loss.astype(np.float16).astype(float))), codes=SAME
+    ),
     Attack(what="the baseline again, moved by 0.2 margins", build=again(lambda run: raised(run, 0.0, 0.2)), codes=SAME),
-    Attack(what="the baseline again, every second step", build=again(lambda run: kept(run, slice(1, None, 2))), codes=(*SAME, "TOO_FEW_STEPS", "DOWNSAMPLED")),
+    Attack(
+        what="the baseline again, every second step",
+        build=again(lambda run: kept(run, slice(1, None, 2))),
+        codes=(*SAME, "TOO_FEW_STEPS", "DOWNSAMPLED"),
+    ),
     Attack(
         what="a candidate forked from the baseline at 80 %",
         build=lambda runs: Case(base=[runs[0]], cand=[forked(runs[0], runs[1], 0.8)]),
         codes=("ARMS_IDENTICAL", "ARMS_SHARE_START"),
     ),
     *(
-        Attack(what=f"{which} cut at {100 * share:g} %, the candidate 5 margins worse after it", build=cut(share, which), codes=("INCOMPLETE",), **PLAN)
+        Attack(
+            what=f"{which} cut at {100 * share:g} %, the candidate 5 margins worse after it",
+            build=cut(share, which),
+            codes=("INCOMPLETE",),
+            **PLAN,
+        )
         for share, which in ((0.955, "candidate"), (0.955, "baseline"), (0.75, "both"), (0.94, "baseline"), (0.97, "candidate"))
     ),
     Attack(what="both cut at 75 %, no plan", build=no_plan, codes=("PLAN_UNKNOWN",), **PLAN),
-    Attack(what="validation loss 3 margins worse", build=validation(3.0), codes=("VALIDATION_LOSS_WORSE",), twin="validation loss equal", honest=validation(0.0)),
-    Attack(what="validation loss 1.6 margins worse", build=validation(1.6), codes=("VALIDATION_LOSS_WORSE",), twin="validation loss equal", honest=validation(0.0)),
+    Attack(
+        what="validation loss 3 margins worse",
+        build=validation(3.0),
+        codes=("VALIDATION_LOSS_WORSE",),
+        twin="validation loss equal",
+        honest=validation(0.0),
+    ),
+    Attack(
+        what="validation loss 1.6 margins worse",
+        build=validation(1.6),
+        codes=("VALIDATION_LOSS_WORSE",),
+        twin="validation loss equal",
+        honest=validation(0.0),
+    ),
     Attack(what="0.8 margins better", build=cand_is(lambda run: raised(run, 0.0, -0.8)), codes=("BETTER_THAN_NOISE",), may_pass=True),
     Attack(what="1.3 margins better", build=cand_is(lambda run: raised(run, 0.0, -1.3)), codes=("BETTER_THAN_BASELINE",)),
     Attack(what="10 % better", build=cand_is(lambda run: with_loss(run, 0.9 * run.loss)), codes=("BETTER_THAN_BASELINE",)),
     Attack(what="arms on different engines", build=other_context, codes=("CONFOUNDED",)),
-    Attack(what="a candidate whose rounding is not on record, at a margin of 0.5 %", build=stated(None), codes=("CI_STRADDLES_MARGIN",), twin="nearest rounding on record", honest=stated("nearest")),
+    Attack(
+        what="a candidate whose rounding is not on record, at a margin of 0.5 %",
+        build=stated(None),
+        codes=("CI_STRADDLES_MARGIN",),
+        twin="nearest rounding on record",
+        honest=stated("nearest"),
+    ),
 )

@@ -47,7 +47,11 @@ def test_an_attack_gets_no_pass_and_is_named(attack: Attack, reruns: tuple[Curve
 def test_the_honest_twin_passes(attack: Attack, reruns: tuple[Curve, ...]) -> None:
     for number, runs in enumerate(groups(reruns)):
         verdict = attack.honest(runs).judged()
-        assert verdict.verdict == "pass", (number, verdict.codes, [reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)])
+        assert verdict.verdict == "pass", (
+            number,
+            verdict.codes,
+            [reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)],
+        )
 
 
 def test_there_are_enough_attacks_and_each_has_a_name_of_its_own() -> None:

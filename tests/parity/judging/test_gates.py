@@ -49,7 +49,9 @@ def test_a_gate_decides_only_where_the_policy_names_it(
     assert set(roles.values()) == {"advice"}
 
 
-def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_wants_advice(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_wants_advice(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base, cand = equipped(make_run()), equipped(make_run(seed=2), validation=0.1)
     verdict = judge_pair(base, cand)
     assert (verdict.verdict, verdict.codes[:2]) == ("inconclusive", ("VALIDATION_LOSS_WORSE", "WITHIN_MARGIN"))
