@@ -196,4 +196,5 @@ def _measure_noise(m: Measurements) -> str:
     if not bare:
         return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")
-    return f"Add {number} in all, of {' and '.join(bare)} (same seed and data, another replicate number), to measure the run noise."
+    in_all = "in all, " if len(bare) > 1 else ""
+    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run noise."
