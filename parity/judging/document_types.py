@@ -8,7 +8,7 @@ REUSED = "reused: "  # how a run's note begins where its curve is that of a run 
 
 
 class ArmDocument(TypedDict):
-    """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on another one, `identical_runs` their number."""
+    """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on another, `identical_runs` their number."""
 
     name: str
     recipe: str | None
