@@ -17,7 +17,7 @@ from parity.cli.inputs import (
     read_layer_snrs,
     refuse_mixed_units,
     stated_recipes,
-    warn_of_unstated_recipes,
+    stated_roundings,
 )
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
@@ -72,7 +72,16 @@ def compare(
         typer.Option(
             metavar="NAME=RECIPE",
             rich_help_panel=ARMS,
-            help="State the recipe of an arm; it sets the run noise that is assumed. Repeatable.",
+            help="State the recipe of an arm, or other:RECIPE for your own; it sets the run noise that is assumed. Repeatable.",
+        ),
+    ] = None,
+    rounding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOW",
+            rich_help_panel=ARMS,
+            help="State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "
+            "[default: stochastic is assumed]",
         ),
     ] = None,
     seeds: Annotated[
@@ -181,6 +190,7 @@ def compare(
     """
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
+    recipes = stated_recipes(recipe)
     columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
     arms = read_arms(
         ArmOptions(
@@ -188,7 +198,8 @@ def compare(
             baseline_runs=baseline_run or (),
             candidate_runs=candidate_run or (),
             columns=columns,
-            recipes=stated_recipes(recipe),
+            recipes=recipes,
+            roundings=stated_roundings(rounding, recipes),
             contexts=context or (),
             seeds=seeds,
         )
@@ -214,7 +225,6 @@ def compare(
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    warn_of_unstated_recipes(arms)
     return exit_code(documents)
 
 
