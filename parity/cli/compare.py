@@ -14,8 +14,10 @@ from parity.cli.inputs import (
     load_criteria,
     pairs,
     read_arms,
+    read_control,
     read_layer_snrs,
     refuse_mixed_units,
+    stated_columns,
     stated_recipes,
     stated_roundings,
 )
@@ -26,7 +28,6 @@ from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4, PROFILES
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
-from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.report.economics import FullRun, worth
 from parity.report.figures import draw_figure
@@ -52,7 +53,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, archive.npz:RUN one run of an archive.",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive.",
         ),
     ],
     baseline_run: Annotated[
@@ -105,9 +106,10 @@ def compare(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="QUANTITY=NAME",
+            metavar="[WHERE:]QUANTITY=NAME",
             rich_help_panel=ARMS,
-            help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]",
+            help="Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or a file. Repeatable. "
+            "[default: well-known names]",
         ),
     ] = None,
     layer_policy: Annotated[
@@ -191,12 +193,13 @@ def compare(
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
-    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
+    columns = stated_columns(column)
     arms = read_arms(
         ArmOptions(
             runs=runs,
             baseline_runs=baseline_run or (),
             candidate_runs=candidate_run or (),
+            controls=control or (),
             columns=columns,
             recipes=recipes,
             roundings=stated_roundings(rounding, recipes),
@@ -204,7 +207,7 @@ def compare(
             seeds=seeds,
         )
     )
-    controls = [read_run(file, columns=columns) for file in control or []]
+    controls = [read_control(file, columns) for file in control or []]
     refuse_mixed_units(arms, controls)
     _refuse_unknown_arms(evaluation, [name for name, _ in arms])
     (name, baseline), candidates = arms[0], dict(arms[1:])

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.inputs import PolicyOptions, load_criteria, pairs, stated_rounding
+from parity.cli.inputs import PolicyOptions, load_criteria, stated_columns, stated_rounding
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY
 from parity.cli.terminal.output import UsageError
@@ -41,7 +41,8 @@ def calibrate_runs(
         str | None, typer.Option(metavar="parity.yaml", help="Read the policy, except for the margin, from this file's `criteria:` part.")
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Name the column of step or loss. [default: well-known names]")
+        list[str] | None,
+        typer.Option(metavar="[FILE:]QUANTITY=NAME", help="Name the column of step or loss; repeatable. [default: well-known names]"),
     ] = None,
     rounding: Annotated[
         str | None,
@@ -50,9 +51,10 @@ def calibrate_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
-    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
+    columns = stated_columns(column)
+    columns.refuse_unknown(runs)
     stated = stated_rounding(rounding, "--rounding")
-    curves = [dataclasses.replace(curve, rounding=stated) for name in runs for curve in read_runs(name, columns=columns)]
+    curves = [dataclasses.replace(curve, rounding=stated) for name in runs for curve in read_runs(name, columns=columns.of(name))]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)

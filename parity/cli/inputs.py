@@ -14,7 +14,8 @@ from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve, Rounding
-from parity.readers import read_run, run_name
+from parity.readers import read_run, run_name, split_name
+from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
 from parity.readers.source import STDIN, os_words
 from parity.readers.units import other_unit
@@ -35,18 +36,40 @@ class PolicyOptions:
     accuracy_margin: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Names of columns by quantity, as --column states them: for every file (key ""), or for one arm or file, which counts more."""
+
+    by_place: Mapping[str, Mapping[str, str]]
+
+    def of(self, *places: str) -> dict[str, str]:
+        """The names for a file; `places` are its arm and the file itself."""
+        names: dict[str, str] = {}
+        for place in ("", *places):
+            names |= self.by_place.get(place, {})
+        return names
+
+    def refuse_unknown(self, places: Sequence[str]) -> None:
+        """Raise UsageError if a name is for an arm or a file that is not there."""
+        for place in self.by_place:
+            if place and place not in places:
+                shown = ", ".join(dict.fromkeys(places))
+                raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmOptions:
     """The arms of a comparison as options state them.
 
-    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE, `columns` names by quantity,
-    `recipes` and `roundings` are by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, with commas.
+    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE. `recipes` and `roundings` are
+    by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, with commas.
     """
 
     runs: Sequence[str]
     baseline_runs: Sequence[str]
     candidate_runs: Sequence[str]
-    columns: Mapping[str, str]
+    controls: Sequence[str]
+    columns: ColumnNames
     recipes: Mapping[str, str]
     roundings: Mapping[str, Rounding]
     contexts: Sequence[str]
@@ -121,6 +144,25 @@ def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> 
     return values
 
 
+def stated_columns(items: Sequence[str] | None) -> ColumnNames:
+    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file; UsageError for another shape, an unknown quantity, or one given twice."""
+    by_place: dict[str, dict[str, str]] = {}
+    for item in items or []:
+        left, mark, name = item.partition("=")
+        place, _, quantity = left.rpartition(":")
+        if not mark or not name or not quantity:
+            raise UsageError(f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME")
+        if quantity not in QUANTITIES:
+            raise UsageError(
+                f"--column is {item!r}; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of {', '.join(QUANTITIES)}"
+                f"{did_you_mean(quantity, QUANTITIES)}"
+            )
+        if quantity in by_place.setdefault(place, {}):
+            raise UsageError(f"--column names {left} twice, {by_place[place][quantity]!r} and {name!r}; expected one column")
+        by_place[place][quantity] = name
+    return ColumnNames(by_place)
+
+
 def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
     """Recipes by arm; UsageError for a word that is neither known nor `other:NAME`."""
     recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
@@ -176,6 +218,8 @@ def read_arms(options: ArmOptions) -> list[Arm]:
         grouped[name].append(file)
     for arm in grouped.values():
         _refuse_same_file(arm)
+    files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
+    options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
@@ -206,9 +250,19 @@ def _read_arm(name: str, files: Sequence[str], options: ArmOptions, context: Map
     runs = []
     for number, (file, seed) in enumerate(zip(files, seeds, strict=True)):
         replicate = seeds[:number].count(seed)
-        run = read_run(file, columns=options.columns, replicate=replicate, recipe=options.recipes.get(name))
+        run = read_run(file, columns=options.columns.of(name, *_places(file)), replicate=replicate, recipe=options.recipes.get(name))
         runs.append(dataclasses.replace(run, seed=seed, context=context, rounding=options.roundings.get(name)))
     return runs
+
+
+def _places(file: str) -> tuple[str, str]:
+    """How --column may name a run's file: without and with the run in it."""
+    return split_name(file)[0], file
+
+
+def read_control(file: str, columns: ColumnNames) -> Curve:
+    """A rerun of the baseline that only measures noise."""
+    return read_run(file, columns=columns.of(*_places(file)))
 
 
 def _seeds(text: str | None, runs: int, name: str) -> list[int]:

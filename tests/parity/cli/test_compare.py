@@ -117,7 +117,7 @@ BAD = {
     "one arm": (("{fp8}",), "only one run"),
     "no arm": ((), "is missing"),
     "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
-    "a folder": (("{fp8}", "{folder}"), "is a directory"),
+    "a folder": (("{fp8}", "{folder}"), "contains no TensorBoard event file"),
     "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "--margin is 'tiny'"),
     "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
     "option": (("{fp8}", "{mxfp8}", "--nope"), "unknown option --nope"),

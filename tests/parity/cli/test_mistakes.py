@@ -39,7 +39,11 @@ FILES = {
 MISTAKES = [
     ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate"),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
-    ("compare fp8.csv folder", 2, "folder is a directory; expected a file: name the metrics file in it"),
+    (
+        "compare fp8.csv folder",
+        2,
+        "folder: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder",
+    ),
     ("compare fp8.csv empty.csv", 2, "empty.csv: the file is empty; expected one line per training step"),
     ("compare fp8.csv header.csv", 2, "header.csv: a header but no rows; expected one row per training step"),
     ("compare fp8.csv word.csv", 2, "word.csv, line 2: 'low' in the loss column; expected a number (nan and inf are allowed)"),
@@ -66,7 +70,11 @@ MISTAKES = [
         2,
         "fp8.csv: no column 'los' for loss; the columns are 'step', 'loss'; did you mean 'loss'?",
     ),
-    ("compare fp8.csv mxfp8.csv --column loss", 2, "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss"),
+    (
+        "compare fp8.csv mxfp8.csv --column loss",
+        2,
+        "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME",
+    ),
     ("compare fp8.csv mxfp8.csv --margin -1%", 2, '--margin is \'-1%\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
     ("compare fp8.csv mxfp8.csv --margin 1", 2, '--margin is \'1\', without a unit; expected "1%" of the loss or "1 nats"'),
     (
