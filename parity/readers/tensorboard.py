@@ -19,6 +19,7 @@ from parity.judging.curve import BoolArray, FloatArray
 from parity.readers.columns import LOSS, STEP, Columns, NoLossError, from_series
 from parity.readers.plausible import check_repeats
 from parity.readers.source import ReadError
+from parity.wording import count
 
 EVENT_FILES = "*tfevents*"
 MAX_RECORD = 64 << 20
@@ -41,14 +42,15 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     Raises ReadError where the folder has no event file, or files with a training loss in more than one folder: those are several runs.
     """
     by_folder: dict[Path, list[Columns]] = {}
-    refusal: ReadError | None = None
+    refusals: list[NoLossError] = []
     for file in sorted(Path(path).rglob(EVENT_FILES)):
         try:
-            by_folder.setdefault(file.parent, []).append(read_tensorboard(str(file), wanted))
+            columns = read_tensorboard(str(file), wanted)
+            by_folder.setdefault(file.parent, []).append(columns)
         except NoLossError as error:  # a file of validation scalars, next to the one with the training loss
-            refusal = error
-    if not by_folder and refusal is not None:
-        raise refusal
+            refusals.append(error)
+    if not by_folder and refusals:
+        raise refusals[0]
     if not by_folder:
         raise ReadError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
     if len(by_folder) > 1:
@@ -57,10 +59,11 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     ((_, parts),) = by_folder.items()
     steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
     check_repeats(steps, loss, path)
-    return _joined(parts)
+    left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",) if refusals else ()
+    return _joined(parts, left_out)
 
 
-def _joined(parts: Sequence[Columns]) -> Columns:
+def _joined(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
     """The files of one run in their order. A restart replaces everything from its first step on, also what it did not reach again."""
     kept: list[BoolArray] = []
     limit = math.inf
@@ -79,7 +82,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
         values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
         names=parts[-1].names,
         others=parts[-1].others,
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
         overwritten=sum(int((~keep).sum()) for keep in kept),
     )
 

@@ -20,6 +20,7 @@ from parity.wording import count
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
+_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
 _HEAD = 1 << 16  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
 Found = tuple[float | str, Mapping[str, float]]
@@ -48,7 +49,7 @@ def _known(**values: float | None) -> dict[str, float]:
 def _megatron(line: str) -> Found | None:
     if match := re.search(r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER, line, re.IGNORECASE):
         return float(match[1]), {VALIDATION: float(match[2])}
-    match = re.search(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|", line)
+    match = _MEGATRON.search(line)
     if match is None:
         return None
     loss = _value(r"\| lm loss:", line)
@@ -97,10 +98,10 @@ def _deepspeed(line: str) -> Found | None:
 
 
 _FORMATS = (
-    _Format(trainer="Megatron-LM", marks=re.compile(r"\biteration\s+\d+\s*/\s*\d+\s*\|"), loss="lm loss", parse=_megatron),
+    _Format(trainer="Megatron-LM", marks=_MEGATRON, loss="lm loss", parse=_megatron),
     _Format(trainer="NeMo", marks=re.compile(r"\breduced_train_loss[:=]"), loss="reduced_train_loss", parse=_nemo),
     _Format(trainer="torchtitan", marks=re.compile(r"\bstep:\s*\d+\s+loss:"), loss="loss", parse=_torchtitan),
-    _Format(trainer="MaxText", marks=re.compile(r"\bcompleted step: \d+, "), loss="lm_loss or loss", parse=_maxtext),
+    _Format(trainer="MaxText", marks=re.compile(r"\bcompleted step: \d+, "), loss="lm_loss", parse=_maxtext),
     _Format(trainer="DeepSpeed", marks=re.compile(r"\bsteps: \d+ loss: \S+ .*?iter time"), loss="loss", parse=_deepspeed),
 )
 
@@ -151,7 +152,8 @@ def read_train_log(text: str, source: str, wanted: Mapping[str, str]) -> Columns
     notes = [f"a log of {formats[0].trainer}: losses as printed"]
     if without:
         notes.append(f"{count(without, 'step line')} without a loss left out")
-    return Columns(values=columns.values, names={**columns.names, LOSS: formats[0].loss}, notes=tuple(notes))
+    name = formats[0].loss if f"{formats[0].loss}:" in plain or f"{formats[0].loss}=" in plain else LOSS
+    return Columns(values=columns.values, names={**columns.names, LOSS: name}, notes=tuple(notes))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
