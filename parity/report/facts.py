@@ -55,7 +55,7 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     facts.append(("series", _both_series(document)))
-    facts += [("read", note) for note in read_notes(document)]
+    facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]

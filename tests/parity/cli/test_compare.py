@@ -239,3 +239,73 @@ def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -
 
 def test_a_file_may_be_compared_with_itself_under_two_names(files: dict[str, str], run: Run) -> None:
     assert run("compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500", *nearest("a", "b"))[0] == 0
+
+
+def long_table(folder: Path, files: dict[str, str], worse: float) -> str:
+    """MLflow's download of two runs of two metrics: `base`, and `cand` with losses that are `worse` times as high."""
+    rows = ["run_id,key,value,step,timestamp"]
+    for run, factor in (("base", 1.0), ("cand", worse)):
+        losses = [line.split(",") for line in Path(files["fp8" if run == "base" else "mxfp8"]).read_text().splitlines()[1:]]
+        rows += [f"{run},loss,{float(loss) * factor},{step},{1700000000000 + int(step)}" for step, loss in losses]
+        rows += [f"{run},learning_rate,0.001,{step},{1700000000000 + int(step)}" for step, _ in losses]
+    path = folder / "mlflow.csv"
+    path.write_text("\n".join(rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(("worse", "code", "verdict"), [(1.10, 1, "fail"), (1.0, 0, "pass")])
+def test_a_long_table_of_two_runs_is_judged_run_against_run(
+    worse: float, code: int, verdict: str, tmp_path: Path, files: dict[str, str], run: Run
+) -> None:
+    """Read as one column, a candidate that is 10 % worse passed."""
+    file = long_table(tmp_path, files, worse)
+    common = ("--planned-steps", "1500", *nearest("base", "cand"))
+    left, out, _ = run("compare", f"{file}:base", f"{file}:cand", *common, "--json")
+    (entry,) = json.loads(out)["verdicts"]
+    assert (left, entry["verdict"], entry["candidate"]["name"]) == (code, verdict, "cand")
+    assert entry["gap"]["rel"] == pytest.approx(worse - 1.0, abs=0.005)
+    left, out, err = run("compare", f"base={file}", f"{file}:cand", *common)
+    assert (left, out) == (2, "")
+    assert f"{file} holds 2 runs; name one as {file}:RUN, of base, cand" in err
+
+
+def test_the_report_names_the_columns_that_were_taken(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    file = tmp_path / "hf.csv"
+    lines = Path(files["mxfp8"]).read_text().splitlines()[1:]
+    file.write_text("step,train_loss,loss\n" + "".join(f"{step},1.0,{loss}\n" for step, loss in (line.split(",") for line in lines)))
+    for style in ((), ("--markdown",)):
+        out = " ".join(run("compare", files["fp8"], str(file), "--planned-steps", "1500", *style)[1].split())
+        assert "input: fp8: loss read from 'loss', step from 'step'" in out
+        assert "input: hf: loss read from 'loss' ('train_loss' could also be the loss), step from 'step'" in out
+        once = " ".join(run("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", *style)[1].split())
+        assert once.count("input: loss read from 'loss', step from 'step'") == 1
+
+
+def test_columns_by_arm_and_by_file(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    cand = tmp_path / "cand.csv"
+    cand.write_text(Path(files["mxfp8"]).read_text().replace("step,loss", "it,train/ce"))
+    arms = ("compare", f"a={files['fp8']}", f"b={cand}", "--planned-steps", "1500", *nearest("a", "b"))
+    for place in ("b", str(cand)):
+        assert run(*arms, "--column", f"{place}:step=it", "--column", f"{place}:loss=train/ce")[0] == 0
+    code, _, err = run(*arms, "--column", "step=it", "--column", "loss=train/ce")
+    assert (code, "no column 'it' for step" in err) == (2, True)
+    assert run(*arms, "--column", "step=step", "--column", "b:step=it", "--column", "b:loss=train/ce")[0] == 0
+    for wrong, words in (
+        (("c:loss=x",), "no arm or file is called 'c'; there are a, "),
+        (("lose=x",), "with QUANTITY one of step, loss"),
+        (("cand.csv=train/ce",), "with QUANTITY one of step, loss"),
+        (("b:loss=x", "b:loss=y"), "--column names b:loss twice, 'x' and 'y'"),
+    ):
+        code, out, err = run(*arms, *(word for item in wrong for word in ("--column", item)))
+        assert (code, out, err.count("\n"), words in err) == (2, "", 1, True)
+
+
+def test_logs_of_trainers_are_compared(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    logs = []
+    for name in ("fp8", "mxfp8"):
+        lines = [line.split(",") for line in Path(files[name]).read_text().splitlines()[1:]]
+        path = tmp_path / f"{name}.log"
+        path.write_text("".join(f"[rank0]: steps: {step} loss: {loss} iter time (s): 0.5 samples/sec: 9.0\n" for step, loss in lines))
+        logs.append(str(path))
+    code, out, _ = run("compare", *logs, "--planned-steps", "1500", *nearest("fp8", "mxfp8"), "--json")
+    assert (code, json.loads(out)["verdicts"][0]["inputs"]["common_steps"]) == (0, 1500)
