@@ -71,14 +71,18 @@ MISTAKES = [
     (
         "compare fp8.csv mixed.csv",
         2,
-        "mixed.csv: 9 of 18 rows repeat a step with another loss (first step 0), so two runs or ranks may be mixed; expected one row per "
-        "step; keep one run or rank in the file, or remove the rows of the earlier attempt",
+        (
+            "mixed.csv: 9 of 18 rows repeat a step with another loss (first step 0), so two runs or ranks may be mixed; expected one row "
+            "per step; keep one run or rank in the file, or remove the rows of the earlier attempt"
+        ),
     ),
     (
         "compare fp8.csv ppl.csv",
         2,
-        "ppl.csv: every value in column 'loss' is outside 0 to 30 nats (41 to 44), so it is not a loss per token (a perplexity, or a sum?); "
-        "expected the cross-entropy in nats per token; name its column with --column loss=NAME",
+        (
+            "ppl.csv: every value in column 'loss' is outside 0 to 30 nats (41 to 44), so it is not a loss per token (a perplexity, or a "
+            "sum?); expected the cross-entropy in nats per token; name its column with --column loss=NAME"
+        ),
     ),
     ("compare fp8.csv cell.csv", 2, "cell.csv, line 2: 'fast' in the learning_rate column; expected a number (nan and inf are allowed)"),
     (
@@ -94,19 +98,24 @@ MISTAKES = [
     (
         "compare fp8.csv mxfp8.csv --column nvfp4:loss=x",
         2,
-        "--column: no arm or file is called 'nvfp4'; there are fp8, mxfp8, fp8.csv, mxfp8.csv; did you mean mxfp8?",
+        "--column: no arm or file is called 'nvfp4'; there are fp8, mxfp8, fp8.csv, mxfp8.csv",
     ),
     (
         "compare fp8.csv mxfp8.csv --column mxfp8:los=x",
         2,
-        "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of step, loss, grad_norm, "
-        "clipped_grad_norm, learning_rate, step_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; did you mean loss?",
+        (
+            "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of step, loss, grad_norm, "
+            "clipped_grad_norm, learning_rate, step_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; did you mean "
+            "loss?"
+        ),
     ),
     (
         "compare fp8.csv mxfp8.csv --recipe mxfp8=nvpf4",
         2,
-        "--recipe mxfp8 is 'nvpf4'; expected one of f32, bf16, fp8, fp8_current, fp8_delayed, mxfp8, nvfp4, nvfp4_no_rht, nvfp4_no_sr, "
-        "nvfp4_1d_weights, mxfp4, mxfp4_rht_sr, or other:NAME for a recipe of your own; did you mean nvfp4?",
+        (
+            "--recipe mxfp8 is 'nvpf4'; expected one of f32, bf16, fp8, fp8_current, fp8_delayed, mxfp8, nvfp4, nvfp4_no_rht, nvfp4_no_sr, "
+            "nvfp4_1d_weights, mxfp4, mxfp4_rht_sr, or other:NAME for a recipe of your own; did you mean nvfp4?"
+        ),
     ),
     ("compare fp8.csv mxfp8.csv --rounding mxfp8=up", 2, "--rounding mxfp8 is 'up'; expected stochastic or nearest"),
     ("compare fp8.csv mxfp8.csv --rounding nearest", 2, "--rounding is 'nearest'; expected NAME=stochastic or NAME=nearest"),
