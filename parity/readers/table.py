@@ -21,8 +21,9 @@ _OF_A_RUN = " - "
 
 def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
     """Columns of a table; a row without a loss value is left out and counted, NaN and inf are kept."""
-    first = text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")
-    start = text.index(first)
+    start = next(at for at, letter in enumerate(text) if letter not in "\r\n")
+    end = text.find("\n", start)
+    first = text[start : end if end >= 0 else len(text)].rstrip("\r")
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else None
     names = _fields(first, delimiter)
     line = text.count("\n", 0, start) + 1
@@ -35,7 +36,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
         return read_long(table_rows(body, names, delimiter, line, source), layout, wanted, source, run)
     body, shown = _rows_of_run(body, delimiter, names, source, run)
     by_quantity = find_columns(shown, wanted, source)
-    if not body.strip():
+    if not body or body.isspace():
         raise ReadError(f"{source}: a header but no rows; expected one row per training step")
     values, notes = _values(body, delimiter, {quantity: names.index(name) for quantity, name in by_quantity.items()}, source, line)
     return Columns(values=values, names=by_quantity, others=other_losses(shown, by_quantity[LOSS]), notes=notes)

@@ -21,7 +21,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
 _MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|.*\belapsed time per iteration \(ms\):")
-_HEAD = 1 << 16  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
+_HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
 Found = tuple[float | str, Mapping[str, float]]
 """The step and what was printed of it, by quantity; a step that can't be used is its text."""
@@ -107,7 +107,7 @@ _FORMATS = (
 
 
 def is_train_log(text: str, *, whole: bool = False) -> bool:
-    """Whether a text has a trainer's step lines, in its first 64 Ki characters or (`whole`) anywhere."""
+    """Whether a text has a trainer's step lines, in its first 16 Ki characters or (`whole`) anywhere."""
     plain = _COLOUR.sub("", text if whole else text[:_HEAD])
     return any(entry.marks.search(plain) for entry in _FORMATS)
 
