@@ -107,6 +107,11 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
     for quantity, aliases in KNOWN_NAMES.items():
         if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
             columns[quantity] = guess
+    for quantity, column in columns.items():
+        if list(names).count(column) > 1:
+            raise ReadError(
+                f"{source}: {list(names).count(column)} columns are called {column!r}; expected one for {quantity}; rename the others"
+            )
     if columns.get("clipped_grad_norm") == columns.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
         columns.pop("clipped_grad_norm", None)
     for quantity, error in ((STEP, ReadError), (LOSS, NoLossError)):

@@ -6,6 +6,7 @@ Face trainer writes evaluations and, at the end, the mean training loss (`train_
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,16 +58,21 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str 
     return Columns(values=values, names=columns, others=other_losses(names, loss_name), notes=notes)
 
 
+def is_json_list(text: str) -> bool:
+    """Whether a text begins like a JSON list of objects."""
+    return re.match(r"\s*\[\s*\{", text) is not None
+
+
 def _log_history(text: str, source: str) -> list[_Record] | None:
-    """The records of `trainer_state.json`, numbered from 1; None for any other text."""
-    if f'"{LOG_HISTORY}"' not in text:
+    """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
+    if f'"{LOG_HISTORY}"' not in text and not is_json_list(text):
         return None
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ReadError(f"{source}{line}: not valid JSON; expected trainer_state.json as the trainer wrote it") from None
-    history = document.get(LOG_HISTORY) if isinstance(document, dict) else None
+    history = document.get(LOG_HISTORY) if isinstance(document, dict) else document
     if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
         raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; expected trainer_state.json as the trainer wrote it")
     return list(enumerate(history, 1))

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from parity.readers.columns import KNOWN_NAMES, STEP, Columns, from_series, step_number
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns, from_series, step_number
 from parity.readers.source import ReadError
 
 METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
@@ -34,9 +34,13 @@ class Layout:
 
 
 def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) -> Layout | None:
-    """The layout of a long table, None for any other table; raises ReadError for a long table without a step."""
+    """The layout of a long table, None for any other table, such as one with a loss column next to a name and a value.
+
+    Raises ReadError for a long table without a step.
+    """
     metric, value = _one_of(names, METRIC_NAMES), _one_of(names, VALUE_NAMES)
-    if metric is None or value is None:
+    has_loss = _one_of(names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]) or wanted.get(LOSS) in set(names) - {value}
+    if metric is None or value is None or has_loss:
         return None
     step = wanted.get(STEP) or _one_of(names, KNOWN_NAMES[STEP])
     if step is None or step not in names:

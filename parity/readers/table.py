@@ -29,7 +29,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
     line = text.count("\n", 0, start) + 1
     if all(_is_number(name) for name in names):
         return _bare_columns(text[start:], delimiter, names, wanted, source, line, run)
-    rest = text[start + len(first) + 1 :]
+    rest = text[end + 1 :] if end >= 0 else ""
     body = rest.lstrip("\r\n")
     line += 1 + rest.count("\n", 0, len(rest) - len(body))
     if layout := long_layout(names, wanted, source):
@@ -38,7 +38,8 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
     by_quantity = find_columns(shown, wanted, source)
     if not body or body.isspace():
         raise ReadError(f"{source}: a header but no rows; expected one row per training step")
-    values, notes = _values(body, delimiter, {quantity: names.index(name) for quantity, name in by_quantity.items()}, source, line)
+    indices = {quantity: names.index(name) for quantity, name in by_quantity.items()}
+    values, notes = _values(body, delimiter, indices, len(names), source, line)
     return Columns(values=values, names=by_quantity, others=other_losses(shown, by_quantity[LOSS]), notes=notes)
 
 
@@ -71,7 +72,7 @@ def _bare_columns(
         raise ReadError(f"{source}: there is no header line, so there is no run {run!r}; expected names in line 1")
     if len(cells) != 2:
         raise ReadError(f"{source}: no header and {len(cells)} columns; expected two (step, loss), or a first line with names")
-    values, notes = _values(body, delimiter, {STEP: 0, LOSS: 1}, source, line)
+    values, notes = _values(body, delimiter, {STEP: 0, LOSS: 1}, len(cells), source, line)
     loss = values[LOSS]
     if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
         raise ReadError(f"{source}: no header, and both columns could be the step; expected a first line with names, such as step,loss")
@@ -80,12 +81,24 @@ def _bare_columns(
 
 
 def _values(
-    body: str, delimiter: str | None, columns: Mapping[str, int], source: str, first_line: int
+    body: str, delimiter: str | None, columns: Mapping[str, int], width: int, source: str, first_line: int
 ) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+    """Values by quantity, and notes, of rows that have as many cells as the header (`width`)."""
     values = _parse_fast(body, delimiter, list(columns.values()))
-    if values is None or not whole_steps(values[list(columns).index(STEP)]).all():
-        return _parse_slowly(body, delimiter, columns, source, first_line)
+    if (
+        values is None
+        or not whole_steps(values[list(columns).index(STEP)]).all()
+        or not _is_regular(body, delimiter, width, values.shape[1])
+    ):
+        return _parse_slowly(body, delimiter, columns, width, source, first_line)
     return dict(zip(columns, values, strict=True)), ()
+
+
+def _is_regular(body: str, delimiter: str | None, width: int, rows: int) -> bool:
+    """Whether all rows have `width` cells, as far as the number of delimiters shows it; of a table of blanks, the first row."""
+    if delimiter is None:
+        return len(body.split("\n", 1)[0].split()) == width
+    return body.count(delimiter) == rows * (width - 1)
 
 
 def _parse_fast(body: str, delimiter: str | None, indices: list[int]) -> FloatArray | None:
@@ -98,7 +111,7 @@ def _parse_fast(body: str, delimiter: str | None, indices: list[int]) -> FloatAr
 
 
 def _parse_slowly(
-    body: str, delimiter: str | None, columns: Mapping[str, int], source: str, first_line: int
+    body: str, delimiter: str | None, columns: Mapping[str, int], width: int, source: str, first_line: int
 ) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
     """Row by row, to name the line of what is wrong; empty cells are allowed except for the step."""
     rows: list[list[float]] = []
@@ -109,6 +122,8 @@ def _parse_slowly(
             continue
         cells = _fields(line.rstrip("\r\n"), delimiter)
         where = f"{source}, line {number}"
+        if any(cell.strip() for cell in cells[width:]):
+            raise ReadError(f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with a point)")
         if VALIDATION in columns and not np.isnan(loss := _cell(cells, columns[VALIDATION], VALIDATION, where)):
             evaluated.append((_cell(cells, columns[STEP], STEP, where), loss))
         if columns[LOSS] < len(cells) and not cells[columns[LOSS]].strip():

@@ -113,6 +113,11 @@ def test_the_metric_is_named_like_a_column(tmp_path: Path) -> None:
         read_run(file, columns={"loss": "accuracy"})
 
 
+def test_a_loss_column_next_to_a_name_and_a_value_is_no_long_table(tmp_path: Path) -> None:
+    file = write(tmp_path, "step,name,value,loss\n0,x,9.0,3.0\n1,y,9.0,2.5\n")
+    assert read_run(file).loss.tolist() == [3.0, 2.5]
+
+
 @pytest.mark.parametrize(("text", "kind"), [("step,loss\n1,2.0\n", "column"), ('{"step": 1, "loss": 2.0}\n', "field")])
 def test_a_run_of_a_file_that_names_none(text: str, kind: str, tmp_path: Path) -> None:
     file = write(tmp_path, text)

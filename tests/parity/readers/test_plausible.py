@@ -107,6 +107,10 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
         ("step,loss,lr\n0,3.0,fast\n1,2.9,0.1\n", "line 2: 'fast' in the learning_rate column"),
         ("step,loss,val_loss\n0,3.0,\n1,2.9,2.8s\n", "line 3: '2.8s' in the validation_loss column"),
         ("step,loss\n0,3.0\n1,2.9*\n", "line 3: '2.9[*]' in the loss column"),
+        ("step,loss\n0,3,5\n1,3,25\n", "line 2: 3 cells; expected 2, as in line 1 [(]write decimals with a point[)]"),
+        ("step;loss\n0;3,5\n", "line 2: '3,5' in the loss column"),
+        ("step loss\n0 3.5 9\n1 3.25 9\n", "line 2: 3 cells; expected 2"),
+        ("step,loss,loss\n0,3.5,3.0\n", "2 columns could be 'loss'"),
         ("step,loss\n0,3.0\n1,N/A\n", "line 3: 'N/A' in the loss column"),
         ('{"step": 0, "loss": 3.0, "grad_norm": "1.0 (clipped)"}\n', "line 1: 'grad_norm' is '1.0 [(]clipped[)]'"),
     ],
@@ -114,6 +118,15 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
 def test_a_cell_that_is_no_number_is_named_by_its_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=message):
         read_run(write(tmp_path, text, "run.jsonl" if text.startswith("{") else "run.csv"))
+
+
+def test_a_delimiter_at_the_end_of_each_row_is_no_cell(tmp_path: Path) -> None:
+    assert read_run(write(tmp_path, "step,loss\n0,3.0,\n1,2.5,\n")).loss.tolist() == [3.0, 2.5]
+
+
+def test_two_columns_of_one_name_are_refused_when_named(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="2 columns are called 'ce'"):
+        read_run(write(tmp_path, "step,ce,ce\n0,3.5,3.0\n"), columns={"loss": "ce"})
 
 
 def test_missing_values_of_other_columns_are_nothing(tmp_path: Path) -> None:

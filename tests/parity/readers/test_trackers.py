@@ -38,6 +38,10 @@ def as_state(history: list[dict[str, Any]]) -> tuple[str, str]:
     return "trainer_state.json", json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
+def as_list(history: list[dict[str, Any]]) -> tuple[str, str]:
+    return "log.json", json.dumps(history, indent=1)
+
+
 def as_csv(history: list[dict[str, Any]]) -> tuple[str, str]:
     """pandas.DataFrame(log_history).to_csv(): an index without a name, and empty cells."""
     import io
@@ -51,7 +55,7 @@ def as_csv(history: list[dict[str, Any]]) -> tuple[str, str]:
     return "log.csv", text.getvalue()
 
 
-every_form = pytest.mark.parametrize("form", [as_json_lines, as_state, as_csv])
+every_form = pytest.mark.parametrize("form", [as_json_lines, as_state, as_list, as_csv])
 
 
 @every_form
