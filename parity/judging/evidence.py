@@ -27,6 +27,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.secondary.evaluations import TaskResult
 from parity.judging.verdict import judge
+from parity.recipes import OTHER, RecipeError, check_recipe
 from parity.version import JUDGE_VERSION
 
 BUNDLE_SCHEMA = "parity.bundle/1"
@@ -157,6 +158,12 @@ def verify(path: str) -> Verification:
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
 
 
+def case_of(path: str) -> Case:
+    """The case in a bundle, without a check of its digests. Raises EvidenceError where the file cannot be read as a bundle."""
+    files = _unzipped(path)
+    return _case(files, _json(files, MANIFEST, path))
+
+
 def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], made_by: str) -> Iterator[str]:
     """Why these cannot be another judge's verdicts on the case: another candidate, no verdict, or another judge than the manifest names."""
     if not isinstance(recorded, list) or len(recorded) != len(today):
@@ -224,7 +231,7 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
     }
 
 
-def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any]) -> Curve:
+def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any], same_judge: bool) -> Curve:
     arrays = {name: np.load(io.BytesIO(files[file]), allow_pickle=False) for name, file in entry["arrays"].items()}
     return curve_from_arrays(
         arrays["steps"],
@@ -233,7 +240,7 @@ def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any]) -> Curve:
         label=entry["label"],
         seed=entry["seed"],
         replicate=entry["replicate"],
-        recipe=entry["recipe"],
+        recipe=entry["recipe"] if same_judge else _known_or_other(entry["recipe"]),
         rounding=entry.get("rounding"),  # bundles before 2026-11-22 have none
         context=entry["context"],
         notes=entry["notes"],
@@ -241,8 +248,18 @@ def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any]) -> Curve:
     )
 
 
+def _known_or_other(recipe: str | None) -> str | None:
+    """A recipe that an earlier judge accepted: judge 0.1.0 took any word."""
+    try:
+        check_recipe(recipe)
+    except RecipeError:
+        return f"{OTHER}{recipe or 'unnamed'}"
+    return recipe
+
+
 def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
-    arms = [(arm["role"], arm["name"], [_load_run(files, entry) for entry in arm["runs"]]) for arm in manifest["arms"]]
+    same_judge = manifest.get("engine_version") == JUDGE_VERSION
+    arms = [(arm["role"], arm["name"], [_load_run(files, entry, same_judge) for entry in arm["runs"]]) for arm in manifest["arms"]]
     role, name, baseline = arms[0]
     if role != "baseline":
         raise ValueError(f"the first arm is {role!r}; expected 'baseline'")

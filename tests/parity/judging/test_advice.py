@@ -1,13 +1,17 @@
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+import parity
+from parity import Curve, Verdict, criteria_from_mapping
 from parity.judging.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
 from parity.judging.evidence import Case, bundle_bytes, verify
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
