@@ -24,6 +24,7 @@ from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
 from parity.cli.terminal.output import UsageError, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4, PROFILES
+from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers import read_run
@@ -88,7 +89,10 @@ def compare(
         ),
     ] = None,
     planned_steps: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_STEP, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass."
+        ),
     ] = None,
     assume_complete: Annotated[
         bool, typer.Option(rich_help_panel=ARMS, help="Assume that the longest run ended as planned, instead of --planned-steps.")

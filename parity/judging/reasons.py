@@ -21,6 +21,7 @@ from parity.wording import count, interval_words, percent, sentence_decimals
 
 MAX_NONFINITE_SHARE = 0.01
 MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
+MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
@@ -138,6 +139,42 @@ def _all_absolute(m: Measurements) -> bool:
     c = m.criteria
     amounts = (c.margin, c.baseline_run_floor, c.candidate_run_floor)
     return c.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_CONSTANT",
+        check="input",
+        means="a run's loss is one value over the whole window",
+        next_step="Check that the right column was read: a training loss varies from step to step.",
+    ),
+)
+def _constant(m: Measurements) -> str | None:
+    part = m.window.part(m.aligned.steps)
+    if part.stop - part.start < 2:
+        return None
+    for arm, losses in ((m.arms.baseline, m.aligned.baseline), (m.arms.candidate, m.aligned.candidate)):
+        for run in losses[:, part]:
+            if run.min() == run.max():
+                return f"The loss of {arm.name} is {run[0]:.6g} at every step of the window; a training loss varies from step to step."
+    return None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="STEPS_TOO_LARGE",
+        check="input",
+        means="the steps of a run exceed what any training counts, so they are neither steps nor tokens",
+        next_step="Name the column that counts optimizer steps, with --column step=NAME.",
+    ),
+)
+def _steps_too_large(m: Measurements) -> str | None:
+    last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
+    if last <= MAX_COUNTED:
+        return None
+    return f"A run's last step is {last:,}; no training counts beyond {MAX_COUNTED:,}, in steps or in tokens."
 
 
 @decides(

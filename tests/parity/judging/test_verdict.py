@@ -46,9 +46,9 @@ def test_identical_arms_pass_and_are_named(make_run: MakeRun, judge_pair: JudgeP
     assert "ARMS_IDENTICAL" in verdict.codes
 
 
-def test_constant_series_pass(judge_pair: JudgePair) -> None:
+def test_constant_series_are_no_training(judge_pair: JudgePair) -> None:
     flat = curve_from_arrays(np.arange(2000), np.full(2000, 3.0))
-    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).verdict == "pass"
+    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).codes[0] == "LOSS_CONSTANT"
 
 
 @pytest.mark.parametrize("noise", ["noisy", "smooth"])
