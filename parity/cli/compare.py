@@ -89,10 +89,7 @@ def compare(
         ),
     ] = None,
     planned_steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MAX_STEP, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass."
-        ),
+        int | None, typer.Option(min=1, rich_help_panel=ARMS, help="State the planned length of a run; without it no candidate can pass.")
     ] = None,
     assume_complete: Annotated[
         bool, typer.Option(rich_help_panel=ARMS, help="Assume that the longest run ended as planned, instead of --planned-steps.")
@@ -183,6 +180,8 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
+    if planned_steps is not None and planned_steps > MAX_STEP:
+        raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")

@@ -13,9 +13,22 @@ from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Re
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER
 from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.schedule.learning_rate import differing_rates
+from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
-from parity.judging.window import COMPLETE_SHARE
+from parity.judging.warnings import (
+    BEYOND_PLAN,
+    ROUNDED,
+    RUN_NOISE_ASSUMED,
+    SCHEDULE_UNFINISHED,
+    SMOOTHED,
+    WARNING_CODES,
+    goes_beyond_plan,
+    noise_assumed,
+    schedule_unfinished,
+    warnings_of,
+)
+from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals
 
@@ -323,6 +336,25 @@ def _confounded(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="LEARNING_RATES_DIFFER",
+        check="same ground",
+        means="the recorded learning rates of two runs differ by more than their rounding",
+        next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
+    ),
+)
+def _rates_differ(m: Measurements) -> str | None:
+    if LEARNING_RATE in m.criteria.may_differ:
+        return None
+    worst = differing_rates(m.arms.runs)
+    if worst is None:
+        return None
+    where = f"at step {worst.step:,} {worst.rate:.3g} against {worst.reference:.3g}"
+    return f"The learning rates of the runs differ: {where}, and at {count(worst.steps, 'step')} of {worst.logged:,} in all."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="NOT_CONVERGED",
         check="late phase",
         means="an arm still declines too much over the window",
@@ -406,6 +438,20 @@ def _plan_unknown(m: Measurements) -> str | None:
     if m.window.plan != "unknown":
         return None
     return "How long the runs were meant to be is not known: two curves cut at the same step look complete. State the planned steps."
+
+
+@decides(INCONCLUSIVE, SCHEDULE_UNFINISHED)
+def _schedule_unfinished(m: Measurements) -> str | None:
+    return schedule_unfinished(m) if m.window.plan == "assumed complete" else None
+
+
+@decides(INCONCLUSIVE, BEYOND_PLAN)
+def _beyond_plan(m: Measurements) -> str | None:
+    beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
+    if beyond is None or s is None:
+        return None
+    worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
+    return goes_beyond_plan(m) if worse or beyond.share > MAX_BEYOND else None
 
 
 @decides(
