@@ -632,8 +632,8 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
         ReasonCode(
             code="NET_SPEEDUP_OPEN",
             check=GATE,
-            means="gate net_speedup: undecided, or step times were not recorded",
-            next_step="Record step_seconds in every run; where it is there, add runs.",
+            means="gate net_speedup: undecided, or step times were not recorded or cannot be compared",
+            next_step="Train both arms at the same time on one machine, or in turns with two runs each, and record step_seconds.",
         ),
     ),
 }
