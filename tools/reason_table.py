@@ -35,7 +35,7 @@ REMEDIES: Mapping[str, str] = {
 
 def reason_table() -> str:
     """The decision table: a row for each code, in the order in which the judge looks at them; warnings last."""
-    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.means} |" for state, entry in table())
+    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.meaning} |" for state, entry in table())
     return "\n".join(["| code | verdict | holds where |", "|---|---|---|", *rows])
 
 
@@ -44,7 +44,7 @@ def remedy_table() -> str:
 
     def rows() -> Iterator[str]:
         for state, entry in sorted(table(), key=lambda row: row[1].code):
-            yield f"| `{entry.code}` | {state or 'warning'} | {entry.means} | {entry.next_step or REMEDIES[entry.code]} |"
+            yield f"| `{entry.code}` | {state or 'warning'} | {entry.meaning} | {entry.next_step or REMEDIES[entry.code]} |"
 
     return "\n".join(["| code | verdict | meaning | what to do |", "|---|---|---|---|", *rows()])
 

@@ -170,7 +170,8 @@ def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
         "name": arm.name,
         "recipe": arm.recipe,
         "runs": len(arm.runs),
-        "identical_runs": arm.identical,
+        "identical_runs": len(arm.left_out),
+        "left_out": arm.left_out,
         "level": statistics.level if statistics else None,
     }
 

@@ -13,7 +13,7 @@ from typing import Literal
 from parity.judging.criteria import GATES, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
 from parity.judging.margin import Margin
-from parity.judging.reasons import GATE_CODES
+from parity.judging.reasons import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
@@ -47,8 +47,11 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
     )
 
 
-def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
-    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open."""
+def apply_gates(decision: Decision, made: tuple[Check, ...], criteria: Criteria) -> Decision:
+    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open.
+
+    A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
+    """
     if decision.state != PASS:
         return decision
     gates = [check for check in made if check.role == "gate"]
@@ -57,6 +60,10 @@ def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
             if (check.state or INCONCLUSIVE) == state:
                 reason = Reason(code=GATE_CODES[check.name][place].code, sentence=check.sentence)
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
+    worse = next((check for check in made if check.name == "validation_loss" and check.state == FAIL), None)
+    if worse is not None and criteria.validation == "veto":
+        reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse.sentence)
+        return Decision(state=INCONCLUSIVE, deciding=reason, others=(decision.deciding, *decision.others))
     return decision
 
 

@@ -21,6 +21,7 @@ from parity.judging.noise import lag1
 from parity.judging.window import Window
 
 MIN_COVERAGE = 0.90
+MAX_HOLE = 0.03  # of the window: 0.6 % of the plan
 COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
@@ -31,11 +32,12 @@ SAMPLE = 10_000  # the last so many points show rounding and smoothing as well a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Worst values over all runs: rounding error of the gap (nats), window coverage, smoothing weight, memory as share of the window."""
+    """Worst values over all runs: rounding error of the gap (nats), coverage of the window, longest hole, smoothing, memory (shares)."""
 
     rounding: float
     quantum: float
     coverage: float
+    hole: float
     smoothing: float
     memory_share: float
 
@@ -49,6 +51,7 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
         rounding=sum(quanta) / 2.0,
         quantum=max(quanta),
         coverage=min((coverage for arm in late for coverage, _ in arm), default=1.0),
+        hole=max((longest_hole(run.steps[window.part(run.steps)]) for run in (*baseline, *candidate)), default=0.0),
         smoothing=max((weight for weight, _ in smooth), default=0.0),
         memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
     )
@@ -67,6 +70,15 @@ def regular_share(steps: IntArray) -> float:
     if not completeness.stride or completeness.stride == 1:
         return completeness.coverage
     return min(completeness.coverage, float(np.mean(np.diff(steps) % completeness.stride == 0)))
+
+
+def longest_hole(steps: IntArray) -> float:
+    """The longest stretch without a step, as a share of the range of (n,) increasing steps; 0.0 for a regular grid."""
+    if len(steps) < 3:
+        return 0.0
+    distance = np.diff(steps)
+    stride = int(np.median(distance))
+    return (int(distance.max()) - stride) / (int(steps[-1]) - int(steps[0]))
 
 
 def quantum(loss: FloatArray) -> float:

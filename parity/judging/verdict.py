@@ -99,7 +99,7 @@ def judge(
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
-            decision = apply_gates(decide(measured), made)
+            decision = apply_gates(decide(measured), made, criteria)
             earlier = list(candidates.items())[:number]
             verdicts.append(
                 Verdict(

@@ -44,11 +44,20 @@ def test_a_gate_decides_only_where_the_policy_names_it(
     gated = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "gates": ["loss", gate]}))
     assert (gated.codes[0], gated.verdict) == (code, state)
     assert state.upper() in headline(gated.document())
-    advised = judge_pair(base, cand)
+    advised = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "validation": "advise"}))
     assert advised.verdict == "pass"
     roles = {check["name"]: check["role"] for check in gated.document()["checks"]}
     assert roles.pop(gate) == "gate"
     assert set(roles.values()) == {"advice"}
+
+
+def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_wants_advice(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = equipped(make_run()), equipped(make_run(seed=2), validation=0.1)
+    verdict = judge_pair(base, cand)
+    assert (verdict.verdict, verdict.codes[:2]) == ("inconclusive", ("VALIDATION_LOSS_WORSE", "WITHIN_MARGIN"))
+    assert judge_pair(base, equipped(make_run(seed=2))).verdict == "pass"
 
 
 def spiking(run: Curve, starts: range) -> Curve:
