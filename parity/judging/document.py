@@ -53,6 +53,7 @@ def verdict_document(
             "grad_norm": advisory.grad_norm,
             "token_tax": advisory.token_tax,
             "throughput": advisory.throughput,
+            "speed_reason": advisory.speed_reason,
             "net_speedup": advisory.net_speedup,
             "checks": checks,
             "other_candidates": peers,

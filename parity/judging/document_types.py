@@ -304,6 +304,7 @@ class VerdictDocument(TypedDict):
     grad_norm: GradNormDocument | None
     token_tax: TokenTaxDocument | None
     throughput: ThroughputDocument | None
+    speed_reason: NotRequired[str | None]
     net_speedup: EstimateDocument | None
     checks: list[CheckDocument]
     other_candidates: list[PeerDocument]

@@ -109,7 +109,15 @@ def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None
 def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
     speedup = advisory.net_speedup
     if speedup is None:
-        return None, "Step times were not recorded by all runs, or the token tax is unbounded."
+        return None, f"The net speed-up cannot be computed: {_why_no_speedup(advisory)}."
     state: State = PASS if speedup.lo > 1.0 else FAIL if speedup.hi < 1.0 else INCONCLUSIVE
     words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
     return state, f"The net speed-up {speedup.value:.3f} x ({speedup.lo:.3f} to {speedup.hi:.3f}) {words}."
+
+
+def _why_no_speedup(advisory: Advisory) -> str:
+    if advisory.speed_reason is not None:
+        return advisory.speed_reason
+    if advisory.throughput is None:
+        return "step times were not recorded by all runs"
+    return "the token tax is not known" if advisory.token_tax is None else "the token tax is unbounded"

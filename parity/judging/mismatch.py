@@ -118,4 +118,6 @@ def _rounding_share(aligned: Aligned, quantum: float) -> float:
     noise = max(step_noise(aligned.baseline[0, late][:SAMPLE]), step_noise(aligned.candidate[0, late][:SAMPLE]))
     if quantum == 0.0:
         return 0.0
-    return min(1.0, quantum**2 / 12.0 / noise**2) if noise > 0.0 else 1.0
+    if noise <= quantum / math.sqrt(12.0):
+        return 1.0
+    return (quantum / noise) ** 2 / 12.0

@@ -14,14 +14,28 @@ from parity.judging.measurements import Measurements
 from parity.judging.mismatch import BITS
 from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
 from parity.judging.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.schedule.learning_rate import differing_rates
+from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
-from parity.judging.window import COMPLETE_SHARE, last_common_step
+from parity.judging.warnings import (
+    BEYOND_PLAN,
+    ROUNDED,
+    RUN_NOISE_ASSUMED,
+    SCHEDULE_UNFINISHED,
+    SMOOTHED,
+    WARNING_CODES,
+    goes_beyond_plan,
+    noise_assumed,
+    schedule_unfinished,
+    warnings_of,
+)
+from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, last_common_step
 from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
 MAX_NONFINITE_SHARE = 0.01
 MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
+MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
@@ -219,6 +233,43 @@ def _all_absolute(m: Measurements) -> bool:
 
 
 @decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_CONSTANT",
+        check="input",
+        means="a run's loss is one value over the whole window",
+        next_step="Check that the right column was read: a training loss varies from step to step.",
+    ),
+)
+def _constant(m: Measurements) -> str | None:
+    part = m.window.part(m.aligned.steps)
+    if part.stop - part.start < 2:
+        return None
+    for arm, losses in ((m.arms.baseline, m.aligned.baseline), (m.arms.candidate, m.aligned.candidate)):
+        for run in losses[:, part]:
+            if run.min() == run.max():
+                return f"The loss of {arm.name} is {run[0]:.6g} at every step of the window; a training loss varies from step to step."
+    return None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="STEPS_TOO_LARGE",
+        check="input",
+        means="the steps of a run exceed what any training counts",
+        detail="so they are neither steps nor tokens",
+        next_step="Name the column that counts optimizer steps, with --column step=NAME.",
+    ),
+)
+def _steps_too_large(m: Measurements) -> str | None:
+    last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
+    if last <= MAX_COUNTED:
+        return None
+    return f"A run's last step is {last:,}; no training counts beyond {MAX_COUNTED:,}, in steps or in tokens."
+
+
+@decides(
     FAIL,
     ReasonCode(
         code="NONFINITE_CAND",
@@ -345,6 +396,25 @@ def _confounded(m: Measurements) -> str | None:
     more = len(m.differing_context) - KEYS_SHOWN
     tail = f"; and {more} more" if more > 0 else ""
     return f"The runs differ in more than the recipe: {'; '.join(named)}{tail}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LEARNING_RATES_DIFFER",
+        check="same ground",
+        means="the recorded learning rates of two runs differ by more than their rounding",
+        next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
+    ),
+)
+def _rates_differ(m: Measurements) -> str | None:
+    if LEARNING_RATE in m.criteria.may_differ:
+        return None
+    worst = differing_rates(m.arms.runs)
+    if worst is None:
+        return None
+    where = f"at step {worst.step:,} {worst.rate:.3g} against {worst.reference:.3g}"
+    return f"The learning rates of the runs differ: {where}, and at {count(worst.steps, 'step')} of {worst.logged:,} in all."
 
 
 @decides(
@@ -496,12 +566,12 @@ def _better(m: Measurements) -> str | None:
     ),
 )
 def _gap_growing(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None:
+    if m.statistics is None or (margin := m.statistics.margin) is None:
         return None
-    s, margin = m.statistics, m.statistics.margin.nats
-    if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin:
+    s = m.statistics
+    if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
-    where = "and is above" if s.interval.mean > margin else "toward"
+    where = "and is above" if s.interval.mean > margin.nats else "toward"
     return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
 
 
@@ -518,6 +588,20 @@ def _plan_unknown(m: Measurements) -> str | None:
     if m.window.plan != "unknown":
         return None
     return "The planned length of the runs is unknown, and two runs that were cut at the same step look complete."
+
+
+@decides(INCONCLUSIVE, SCHEDULE_UNFINISHED)
+def _schedule_unfinished(m: Measurements) -> str | None:
+    return schedule_unfinished(m) if m.window.plan == "assumed complete" else None
+
+
+@decides(INCONCLUSIVE, BEYOND_PLAN)
+def _beyond_plan(m: Measurements) -> str | None:
+    beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
+    if beyond is None or s is None:
+        return None
+    worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
+    return goes_beyond_plan(m) if worse or beyond.share > MAX_BEYOND else None
 
 
 @decides(
@@ -702,8 +786,8 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
         ReasonCode(
             code="NET_SPEEDUP_OPEN",
             check=GATE,
-            means="gate net_speedup: undecided, or step times were not recorded",
-            next_step="Record step_seconds in every run; if it is recorded already, add runs.",
+            means="gate net_speedup: undecided, or step times were not recorded or cannot be compared",
+            next_step="Train both arms at the same time on one machine, or in turns with two runs each, and record step_seconds.",
         ),
     ),
 }

@@ -7,6 +7,8 @@ from parity.judging.independence import Relation
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
+from parity.judging.schedule.learning_rate import cut_schedule, recorded_rates
+from parity.judging.schedule.outside_plan import beyond_plan, late_start
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, percent, signed
 
@@ -52,9 +54,7 @@ def noise_assumed(m: Measurements) -> str | None:
         else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
     )
     if not prior:
-        return (
-            f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed."
-        )
+        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
@@ -253,17 +253,79 @@ def _controls_left_out(m: Measurements) -> str | None:
     return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
 
 
+BEYOND_PLAN = ReasonCode(
+    code="BEYOND_PLAN",
+    check="plan and window",
+    means="a run goes on after the planned last step",
+    detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
+    next_step="State the planned length of the runs, or give the files without the steps that follow it.",
+)
+
+
+@warns(BEYOND_PLAN)
+def goes_beyond_plan(m: Measurements) -> str | None:
+    """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
+    beyond = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window)
+    if beyond is None:
+        return None
+    what = f"Steps after the plan's last ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
+    if beyond.nonfinite_step is not None:
+        return f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step {beyond.nonfinite_step:,}."
+    if beyond.gap is not None:
+        return f"{what}, with a mean gap of {beyond.gap:+.4f} nats there."
+    return f"{what}."
+
+
+LOG_STARTS_LATE = ReasonCode(
+    code="LOG_STARTS_LATE",
+    check=None,
+    means="the log of a run begins after the first 5 % of the plan",
+    detail="nothing before it was judged",
+)
+
+
+@warns(LOG_STARTS_LATE)
+def _log_starts_late(m: Measurements) -> str | None:
+    first = late_start(m.arms.runs, m.window)
+    if first is None:
+        return None
+    return f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was not judged."
+
+
+SCHEDULE_UNFINISHED = ReasonCode(
+    code="SCHEDULE_UNFINISHED",
+    check="plan and window",
+    means="the recorded learning rate of a run is still changing at its end",
+    detail="where the plan is only assumed, it blocks a pass",
+    next_step="State how long the runs were meant to be with --planned-steps N, or let them reach the end of their schedule.",
+)
+
+
+@warns(SCHEDULE_UNFINISHED)
+def schedule_unfinished(m: Measurements) -> str | None:
+    """The sentence of `SCHEDULE_UNFINISHED`, which also decides where the plan is assumed."""
+    end = cut_schedule(m.arms.runs)
+    if end is None:
+        return None
+    moves = "rising" if end.rises else "falling"
+    return (
+        f"The learning rate of {end.label or 'a run'} is still {moves} at step {end.step:,}, at {percent(end.share_of_peak)} of its peak."
+    )
+
+
 @warns(
     ReasonCode(
-        code="BEYOND_PLAN",
+        code="LEARNING_RATE_IN_ONE_ARM",
         check=None,
-        means="a run goes on after the planned last step",
-        detail="those steps are not judged",
+        means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
     )
 )
-def _beyond_plan(m: Measurements) -> str | None:
-    beyond = [int(run.steps[-1]) for run in m.arms.runs if len(run.steps) and int(run.steps[-1]) > m.window.last]
-    return f"Steps after the plan's last ({m.window.last:,}) are not judged; a run goes on to {max(beyond):,}." if beyond else None
+def _rate_in_one_arm(m: Measurements) -> str | None:
+    arms = (m.arms.baseline, m.arms.candidate)
+    recorded = [any(recorded_rates(run) is not None for run in arm.runs) for arm in arms]
+    if recorded[0] == recorded[1]:
+        return None
+    return f"Only {arms[recorded.index(True)].name} recorded its learning rate, so the schedules of the arms cannot be compared."
 
 
 WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

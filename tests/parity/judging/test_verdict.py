@@ -50,9 +50,9 @@ def test_identical_arms_are_never_a_pass(make_run: MakeRun, judge_pair: JudgePai
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "ARMS_IDENTICAL")
 
 
-def test_constant_series_pass(judge_pair: JudgePair) -> None:
+def test_constant_series_are_no_training(judge_pair: JudgePair) -> None:
     flat = curve_from_arrays(np.arange(2000), np.full(2000, 3.0))
-    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).verdict == "pass"
+    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).codes[0] == "LOSS_CONSTANT"
 
 
 @pytest.mark.parametrize("noise", ["noisy", "smooth"])
@@ -470,14 +470,6 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
     assert "more steps won't help" in document["advice"]["sentences"][0]
     assert document["advice"]["margin_to_pass"] == pytest.approx(max(map(abs, document["gap"]["ci95"])))
     assert document["advice"]["minimum_detectable_gap"] == pytest.approx(verdict.margin.nats - verdict.gap.half_width(0.95))
-
-
-def test_steps_after_the_plan_are_not_judged(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    cand = make_run(3000, seed=2)
-    worse = changed(cand, np.where(cand.steps >= 2000, cand.loss + 1.0, cand.loss))
-    verdict = judge_pair(make_run(3000), worse, planned_steps=2000)
-    assert verdict.verdict == "pass"
-    assert "BEYOND_PLAN" in verdict.codes
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
