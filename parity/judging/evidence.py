@@ -160,7 +160,7 @@ def verify(path: str) -> Verification:
 
 def case_of(path: str) -> Case:
     """The case in a bundle, without a check of its digests. Raises EvidenceError where the file cannot be read as a bundle."""
-    files = _unzipped(path)
+    files = _members(path)
     return _case(files, _json(files, MANIFEST, path))
 
 
