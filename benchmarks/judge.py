@@ -1,6 +1,7 @@
-"""How fast is the judge? Two arms of 10,000 and 1,000,000 steps, and a CSV of 1,000,000 rows, beside peers measured in the same run.
+"""How fast is the judge, and how much memory does it take? Arms of 10,000 to 10,000,000 steps, and a CSV of 1,000,000 rows, next to peers.
 
-Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s and 300 MB above the inputs, 2 x 10,000 in 10 ms, CSV in 1.0 s.
+Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s and 300 MB above the inputs, 2 x 10,000 in 10 ms, CSV in 1.0 s;
+2 x 10,000,000 judged in 3 times the memory of the inputs.
 Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary bootstrap for the interval.
 """
 
@@ -60,6 +61,25 @@ def judged(n: int, limit: float) -> bool:
     return ok
 
 
+def memory(n: int) -> bool:
+    """Peak memory of a verdict with its document, as a multiple of the two arms' steps and losses: at most 3."""
+    base, cand = pair(n)
+    gap_of_one_step = curve_from_arrays(cand.steps[1:], cand.loss[1:])
+    spiked = cand.loss.copy()
+    spiked[n - n // 20] = np.nan
+    peaks = {}
+    for name, arm in (("as logged", cand), ("another first step", gap_of_one_step), ("one NaN", curve_from_arrays(cand.steps, spiked))):
+        tracemalloc.start()
+        (verdict,) = judge([base], {"candidate": [arm]}, POLICY, planned_steps=n)
+        verdict.document()
+        peaks[name] = tracemalloc.get_traced_memory()[1] / (32.0 * n)  # two arms of int64 steps and float64 losses
+        tracemalloc.stop()
+    ok = max(peaks.values()) <= 3.0
+    listed = ", ".join(f"{name} {peak:.2f} x" for name, peak in peaks.items())
+    print(f"memory of 2 x {n:,} above the inputs, as a multiple of them (limit 3): {listed}, {_mark(ok)}")
+    return ok
+
+
 def _bootstrap(gap: np.ndarray, seconds: float, n: int) -> None:
     late = gap[-n // 5 :][-20_000:]
     spent = best_of(1, lambda: StationaryBootstrap(50, late, seed=0).conf_int(np.mean, reps=300))
@@ -88,5 +108,5 @@ def _mark(ok: bool) -> str:
 
 
 if __name__ == "__main__":
-    results = [judged(10_000, 0.010), judged(1_000_000, 0.15), reading(1_000_000, 1.0)]
+    results = [judged(10_000, 0.010), judged(1_000_000, 0.15), memory(10_000_000), reading(1_000_000, 1.0)]
     sys.exit(0 if all(results) else 1)

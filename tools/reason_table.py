@@ -16,25 +16,27 @@ REMEDIES: Mapping[str, str] = {
     "DIVERGED": "Keep the first or last blocks in bf16, or lower the learning rate; more steps will not help.",
     "CANDIDATE_UNSTABLE": "Keep the layers where the spikes start in bf16, or lower the learning rate.",
     "GAP_EXCEEDS_MARGIN": "Follow the report's advice: which layers or steps to keep in bf16, cheapest first.",
+    "ENDS_ABOVE_MARGIN": "Look at the gap's chart over the last steps: the candidate gets worse late, often as the learning rate decays.",
     "SMOOTHED": "Export the raw losses, without a moving average.",
     "ROUNDED": "Log the loss with more digits.",
     "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",
     "WITHIN_MARGIN": "Nothing.",
     "CI_STRADDLES_MARGIN": "Follow the report's advice: it has the number of runs or steps that would decide.",
     "VALIDATION_LOSS_FAILS": "Treat it like a gap in the training loss: keep more layers or steps in bf16.",
-    "ARMS_IDENTICAL": "Check that the candidate really trained with its recipe: two recipes do not give equal losses.",
+    "SPIKES_MASKED": "Look at the spikes in the chart; a gate on spikes makes them decide.",
     "PAIRING_UNPROVEN": "Check the data digests on record: the losses do not look like the same batches.",
     "PAIRING_WEAK": "Check that both arms read the same batches; a noisy candidate can also cause this.",
     "WINDOW_SENSITIVE": "Read the gap over the other windows in the report before you rely on the verdict.",
     "RUNS_UNPAIRED": "Train the missing runs, so that every seed is in both arms.",
     "CONTROLS_LEFT_OUT": "Use reruns of the baseline as controls: same specification, seed and manifest.",
-    "BEYOND_PLAN": "Check the planned number of steps; where it is right, nothing.",
+    "LOG_STARTS_LATE": "Give the whole log; where the run was resumed, join its parts.",
+    "LEARNING_RATE_IN_ONE_ARM": "Record the learning rate in both arms, or name its column with --column learning_rate=NAME.",
 }
 
 
 def reason_table() -> str:
     """The decision table: a row for each code, in the order in which the judge looks at them; warnings last."""
-    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.means} |" for state, entry in table())
+    rows = (f"| `{entry.code}` | {state or 'a warning'} | {entry.meaning} |" for state, entry in table())
     return "\n".join(["| code | verdict | holds where |", "|---|---|---|", *rows])
 
 
@@ -43,7 +45,7 @@ def remedy_table() -> str:
 
     def rows() -> Iterator[str]:
         for state, entry in sorted(table(), key=lambda row: row[1].code):
-            yield f"| `{entry.code}` | {state or 'warning'} | {entry.means} | {entry.next_step or REMEDIES[entry.code]} |"
+            yield f"| `{entry.code}` | {state or 'warning'} | {entry.meaning} | {entry.next_step or REMEDIES[entry.code]} |"
 
     return "\n".join(["| code | verdict | meaning | what to do |", "|---|---|---|---|", *rows()])
 

@@ -184,8 +184,8 @@ def _noise_words(noise: Mapping[str, Any] | None) -> str:
     tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
-    basis = f"measured as {noise['measured']:.4f} with {count(noise['measured_df'], 'degree')} of freedom"
-    return f"{tau}, {basis}, prior {noise['prior_nats']:.4f}"
+    reruns = f"its reruns give {noise['measured']:.4f} ({count(noise['measured_df'], 'degree')} of freedom)"
+    return f"{tau}; {reruns}, the prior {noise['prior_nats']:.4f}"
 
 
 def _called(document: Mapping[str, Any]) -> str:

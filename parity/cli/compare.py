@@ -26,6 +26,7 @@ from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
 from parity.cli.terminal.output import UsageError, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4, PROFILES
+from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.accuracy import read_accuracy
@@ -190,6 +191,8 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
+    if planned_steps is not None and planned_steps > MAX_STEP:
+        raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)

@@ -19,7 +19,7 @@ from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
-from parity.judging.window_statistics import WindowStatistics
+from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.wording import count, sentence_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -172,7 +172,7 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     arm = m.arms.candidate
     name = f"{arm.recipe or ''} {arm.name}".lower()
     if "fp4" not in name:
-        return "Look at the first step where the arms part, then rerun with the most sensitive layers (first and last blocks) in bf16."
+        return "Look at the first step where the arms diverge, then rerun with the most sensitive layers (first and last blocks) in bf16."
     steps = ["keep the last blocks in bf16"]
     if layer_policy != "mlp_only":
         steps.append("quantize the MLP layers only (mlp_only)")
@@ -196,10 +196,17 @@ def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
 
 
 def _measure_noise(m: Measurements) -> str:
-    """Which arms need a further run before their noise is measured."""
+    """Which arms need further runs before their noise is measured."""
     statistics = m.statistics
     if statistics is None:
         return ""
+    missing = MIN_MEASURED_DF - statistics.measured_df
+    if statistics.interval.run.seeds > 1:
+        return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
     sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
-    arms = " and ".join(arm.name for arm, measured in sides if measured.floor.measured_df == 0)
-    return f"Add a replicate of {arms} (same seed and data, another replicate number) to measure the run noise."
+    bare = [arm.name for arm, measured in sides if measured.floor.measured_df == 0]
+    if not bare:
+        return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
+    number = count(max(missing, len(bare)), "replicate")
+    in_all = "in all, " if len(bare) > 1 else ""
+    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run noise."

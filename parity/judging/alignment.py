@@ -1,4 +1,4 @@
-"""Which runs and which steps are compared: equal runs counted once, runs paired by seed, finite steps common to all.
+"""Which runs and which steps are compared: runs paired by seed, finite steps common to all.
 
 Assumption that can fail: the same seed means the same data order; `pairing` checks it from the curves.
 """
@@ -10,8 +10,6 @@ from functools import reduce
 import numpy as np
 
 from parity.judging.curve import MAX_LOSS, BoolArray, Curve, FloatArray, IntArray, all_usable, series_digest, usable
-
-COPY_NATS, COPY_POINTS, COPY_SHARE = 1e-4, 100, 0.9  # the least of real reruns: 0.0034 nats within their last 100 points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,44 +58,6 @@ def _mean_over_seeds(loss_KT: FloatArray, run_seeds: tuple[int, ...], seeds: tup
     return mean
 
 
-def same_series(left: Curve, right: Curve) -> bool:
-    """Whether two runs have the same steps and the same losses, bit for bit (NaN equals NaN)."""
-    return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
-
-
-def same_run(left: Curve, right: Curve) -> bool:
-    """Whether two series are one run: equal, or copies of it that were stored with other digits or thinned out.
-
-    Copies end together, are finite together, and differ by at most 0.0001 nats at every common step; reruns differ by more than that.
-    """
-    if same_series(left, right):
-        return True
-    stride = max(left.completeness.stride or 1, right.completeness.stride or 1)
-    fewer = min(len(left.steps), len(right.steps))
-    if fewer < COPY_POINTS or abs(int(left.steps[-1]) - int(right.steps[-1])) >= stride:
-        return False
-    common = _common(left.steps, right.steps)
-    if len(common) < COPY_SHARE * fewer:
-        return False
-    a, b = (run.loss[positions(run.steps, common)] for run in (left, right))
-    late = slice(-COPY_POINTS, None)
-    return _copies(a[late], b[late]) and _copies(a, b)  # the end alone tells most reruns apart
-
-
-def _copies(left: FloatArray, right: FloatArray) -> bool:
-    finite = usable(left)
-    return np.array_equal(finite, usable(right)) and bool((np.abs(left[finite] - right[finite]) <= COPY_NATS).all())
-
-
-def distinct(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], int]:
-    """The runs without those that are an earlier one again, and how many were left out."""
-    kept: list[Curve] = []
-    for run in runs:
-        if not any(same_run(run, other) for other in kept):
-            kept.append(run)
-    return tuple(kept), len(runs) - len(kept)
-
-
 def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[Curve, ...], int]:
     """The runs of seeds that both arms have, and how many runs have no partner."""
     common = {run.seed for run in baseline} & {run.seed for run in candidate}
@@ -109,7 +69,7 @@ def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tup
 def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int | None = None) -> Aligned:
     """Inner join of the finite steps of all runs, up to `last_step` inclusive (the end of the plan)."""
     runs = (*baseline, *candidate)
-    steps = reduce(_common, (run.steps for run in runs))
+    steps = reduce(common_steps, (run.steps for run in runs))
     if last_step is not None:
         steps = steps[: int(np.searchsorted(steps, last_step, side="right"))]
     loss_KT = np.empty((len(runs), len(steps)))
@@ -135,7 +95,8 @@ def positions(steps: IntArray, wanted: IntArray) -> slice | np.ndarray:
     return places
 
 
-def _common(left: IntArray, right: IntArray) -> IntArray:
+def common_steps(left: IntArray, right: IntArray) -> IntArray:
+    """Steps that both of two sorted, distinct series have."""
     shorter = min(len(left), len(right))
     if np.array_equal(left[:shorter], right[:shorter]):  # the usual case: the same grid, one run perhaps behind
         return left[:shorter]

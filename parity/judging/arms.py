@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import Nonfinite, align, distinct, nonfinite, paired_by_seed, same_run
+from parity.judging.alignment import Nonfinite, align, nonfinite, paired_by_seed
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, Rounding
+from parity.judging.independence import LeftOut, dependence, independent_runs
 from parity.judging.pairing import SAME_ORDER, pair_correlation
 from parity.judging.window import Window
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
@@ -16,13 +17,13 @@ from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: name, recipe, rounding, the distinct runs that count, how many given runs equal another, NaN and infinities."""
+    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities."""
 
     name: str
     recipe: str | None
     rounding: Rounding
     runs: tuple[Curve, ...]
-    identical: int
+    left_out: tuple[LeftOut, ...]
     nonfinite: Nonfinite
 
     @property
@@ -60,28 +61,28 @@ class Controls:
 
 
 def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, window: Window) -> Arms:
-    """Arms of distinct runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
+    """Arms of independent runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
     if criteria.pairing == "unpaired":
         baseline, candidate = ([dataclasses.replace(run, seed=0) for run in arm] for arm in (baseline, candidate))
-    left, left_identical = distinct(baseline)
-    right, right_identical = distinct(candidate)
+    left, left_dependent = independent_runs(baseline)
+    right, right_dependent = independent_runs(candidate)
     left_paired, right_paired, unpaired = paired_by_seed(left, right)
     if left_paired:
         left, right = left_paired, right_paired
     return Arms(
-        baseline=_arm(names[0], left, left_identical, window),
-        candidate=_arm(names[1], right, right_identical, window),
+        baseline=_arm(names[0], left, left_dependent, window),
+        candidate=_arm(names[1], right, right_dependent, window),
         unpaired=unpaired,
     )
 
 
-def _arm(name: str, runs: tuple[Curve, ...], identical: int, window: Window) -> Arm:
+def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], window: Window) -> Arm:
     return Arm(
         name=name,
         recipe=runs[0].recipe,
         rounding=rounding_of(_stated_rounding(run) for run in runs) or "stochastic",
         runs=runs,
-        identical=identical,
+        left_out=left_out,
         nonfinite=nonfinite(runs, window.first, window.last),
     )
 
@@ -102,8 +103,8 @@ def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria
     reference = [run for run in baseline.runs if run.seed == min(run.seed for run in baseline.runs)]
     used, left_out, offsets = [], [], []
     for number, control in enumerate(controls):
-        reason, offset = "equal to another run", 0.0
-        if not any(same_run(control, other) for other in (*baseline.runs, *controls[:number])):
+        reason, offset = _no_rerun(control, (*baseline.runs, *controls[:number])), 0.0
+        if not reason:
             reason, offset = _check_control(control, reference, criteria, window)
         if reason:
             left_out.append(f"{control.label or 'control'}: {reason}")
@@ -111,6 +112,11 @@ def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria
             used.append(control)
             offsets.append(offset)
     return Controls(used=tuple(used), left_out=tuple(left_out), offsets=np.array(offsets))
+
+
+def _no_rerun(control: Curve, others: Sequence[Curve]) -> str:
+    """Why a control is no run of its own next to others, "" where it is."""
+    return next((doubt[1] for other in others if (doubt := dependence(other, control)) is not None), "")
 
 
 def _check_control(control: Curve, reference: Sequence[Curve], criteria: Criteria, window: Window) -> tuple[str, float]:

@@ -5,9 +5,10 @@ This is the one home of that rule: the judge, the check of a named baseline and 
 
 from collections.abc import Collection, Mapping, Sequence
 
-from parity.judging.curve import DATA_DIGEST, Curve
+from parity.judging.curve import DATA_DIGEST, FORKED_FROM, Curve
 
 NOT_SET = "not set"
+HOST = "host"  # the machine's name: machines of one device class train alike, only their speed is not comparable
 _VARIABLE = "env."
 
 
@@ -28,8 +29,9 @@ def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
 
 
 def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = ()) -> list[str]:
-    """The keys on which runs disagree and which the policy does not let differ."""
-    return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in may_differ]
+    """The keys on which runs disagree and which the policy does not let differ; a machine's name and a run's parent confound nothing."""
+    allowed = (HOST, FORKED_FROM, *may_differ)
+    return [key for key, values in values_by_key(contexts).items() if len(values) > 1 and key not in allowed]
 
 
 def differing_context(runs: Sequence[Curve], may_differ: Collection[str] = ()) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Criteria:
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
     `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
     trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
-    percentage points.
+    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`.
     """
 
     profile: str | None = None
@@ -102,6 +102,7 @@ class Criteria:
     gates: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 1.0
     early_stop: Literal["advise", "stop"] = "advise"
+    validation: Literal["veto", "advise"] = "veto"
 
     def __post_init__(self) -> None:
         if self.margin is None and self.profile is None:
@@ -112,6 +113,7 @@ class Criteria:
         _one_of("criteria.assumed_noise", self.assumed_noise, ("accept", "reject"))
         _one_of("criteria.pairing", self.pairing, ("paired", "unpaired"))
         _one_of("criteria.early_stop", self.early_stop, ("advise", "stop"))
+        _one_of("criteria.validation", self.validation, ("veto", "advise"))
         if LOSS not in self.gates or not set(self.gates) <= set(GATES):
             raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
         _between("criteria.confidence", self.confidence, 0.5, 0.9999)
@@ -150,7 +152,7 @@ def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") ->
 _KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
 _NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
-_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop")
+_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop", "validation")
 
 
 def _read(key: str, value: object, path: str) -> object:

@@ -23,6 +23,7 @@ MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
 
 MAX_LOSS = 1e6  # nats; beyond it a loss is as good as infinite, and its square would overflow
 
+FORKED_FROM = "forked_from"  # the context key of a run that went on from another run's checkpoint
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
 
 

@@ -47,13 +47,19 @@ def _state(word: str) -> State:
 class ReasonCode:
     """A code, the one line that documents it, what a user does next, and the check that reports name it under (None: a warning only).
 
-    `next_step` is None where nothing needs doing, or where `advice` computes it.
+    `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs doing, or where `advice` computes it.
     """
 
     code: str
     check: CheckName | None
     means: str
+    detail: str | None = None
     next_step: str | None = None
+
+    @property
+    def meaning(self) -> str:
+        """`means` with its detail."""
+        return f"{self.means}; {self.detail}" if self.detail else self.means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,11 +47,13 @@ def verdict_document(
             "window": _window(m),
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
+            "mismatch": m.mismatch,
             "context_differs": m.differing_context,
             "advice": advice,
             "grad_norm": advisory.grad_norm,
             "token_tax": advisory.token_tax,
             "throughput": advisory.throughput,
+            "speed_reason": advisory.speed_reason,
             "net_speedup": advisory.net_speedup,
             "checks": checks,
             "other_candidates": peers,
@@ -71,7 +73,7 @@ def verdict_document(
     return document
 
 
-_MEASURED = ("margin", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
+_MEASURED = ("margin", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
 
 
 def _measured(m: Measurements) -> dict[str, Any]:
@@ -80,6 +82,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
         return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
     return {
         "margin": statistics.margin,
+        "end": statistics.end,
         "gap": _gap(statistics, m.criteria.confidence),
         "se_parts": {
             "within": statistics.interval.within.value,
@@ -169,7 +172,8 @@ def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
         "name": arm.name,
         "recipe": arm.recipe,
         "runs": len(arm.runs),
-        "identical_runs": arm.identical,
+        "identical_runs": len(arm.left_out),
+        "left_out": arm.left_out,
         "level": statistics.level if statistics else None,
     }
 

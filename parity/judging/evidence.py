@@ -8,32 +8,32 @@ which series, digests and verdict were all replaced consistently: keep the bundl
 
 import hashlib
 import io
-import json
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import Any, cast
-
-import numpy as np
 
 from parity.canonical_json import canonical_json, json_value
 from parity.judging.advice import LayerSnr
+from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
+from parity.judging.bundle.arrays import pack_array
+from parity.judging.bundle.manifest import Arms, layer_snrs, planned_steps_of, shown, task_results, text_or_none, truth
+from parity.judging.bundle.strict_json import JsonError, parse_json
 from parity.judging.criteria import Criteria, criteria_from_mapping
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.secondary.downstream import Evaluations
-from parity.judging.secondary.evaluations import TaskResult
 from parity.judging.verdict import judge
-from parity.recipes import OTHER, RecipeError, check_recipe
 from parity.version import JUDGE_VERSION
 
 BUNDLE_SCHEMA = "parity.bundle/1"
 MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
 RELATIVE_TOLERANCE = 1e-9
-MAX_MEMBER_BYTES = 2 << 30
+_MAX_WORDS = 300
+MAX_DIFFERENCES = 1000  # lines; a document that differs in more is another document
 _NUMBER = (int, float)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -138,7 +138,7 @@ class Verification:
 
 def verify(path: str) -> Verification:
     """Judge the case in a bundle again. Raises EvidenceError where the file cannot be read as a bundle."""
-    files = _unzipped(path)
+    files = _members(path)
     manifest = _json(files, MANIFEST, path)
     made_by = _printable(manifest.get("engine_version"))
     differences = _digest_differences(files, manifest)
@@ -146,12 +146,12 @@ def verify(path: str) -> Verification:
         return Verification(made_by=made_by, differences=differences)
     try:
         today = _case(files, manifest).documents()
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError) as error:
         judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
-        raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {error}){judges}") from None
+        raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {_short(error)}){judges}") from None
     recorded = _json(files, VERDICT, path).get("verdicts")
     if made_by == JUDGE_VERSION:
-        wrong = tuple(compare_documents(recorded, json_value(today), "verdicts"))
+        wrong = tuple(islice(compare_documents(recorded, json_value(today), "verdicts"), MAX_DIFFERENCES))
     else:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
     rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(list[VerdictDocument], recorded), today, strict=True))
@@ -160,7 +160,7 @@ def verify(path: str) -> Verification:
 
 def case_of(path: str) -> Case:
     """The case in a bundle, without a check of its digests. Raises EvidenceError where the file cannot be read as a bundle."""
-    files = _unzipped(path)
+    files = _members(path)
     return _case(files, _json(files, MANIFEST, path))
 
 
@@ -180,7 +180,7 @@ def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], ma
         for key, value, accepted in facts:
             if value not in accepted:
                 choices = " or ".join(ascii(choice) for choice in accepted)
-                yield f"verdicts[{index}].{key}: {value!a} in the bundle, expected {choices}"
+                yield f"verdicts[{index}].{key}: {shown(value)} in the bundle, expected {choices}"
 
 
 def _rejudged(recorded: VerdictDocument, today: VerdictDocument) -> Rejudged:
@@ -192,12 +192,18 @@ def _printable(value: object) -> str:
     return value if isinstance(value, str) and value.isascii() and value.isprintable() else ascii(value)
 
 
+def _short(error: Exception) -> str:
+    """What an error says, as printable ASCII of some 300 characters: its values are those of the bundle."""
+    words = ascii(str(error))[1:-1]
+    return words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+
+
 def compare_documents(stored: object, computed: object, where: str) -> Iterator[str]:
     """Lines that name every difference between two JSON values; floats agree to 1e-9 relative, all else exactly."""
     if isinstance(stored, dict) and isinstance(computed, dict):
         for key in sorted({*stored, *computed}):
             if key not in stored or key not in computed:
-                yield f"{where}.{key}: only in the {'bundle' if key in stored else 'recomputation'}"
+                yield f"{where}.{_printable(key[:80])}: only in the {'bundle' if key in stored else 'recomputation'}"
             else:
                 yield from compare_documents(stored[key], computed[key], f"{where}.{key}")
     elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
@@ -205,19 +211,17 @@ def compare_documents(stored: object, computed: object, where: str) -> Iterator[
             yield from compare_documents(left, right, f"{where}[{index}]")
     elif isinstance(stored, _NUMBER) and isinstance(computed, _NUMBER) and float in (type(stored), type(computed)):
         if not math.isclose(stored, computed, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12):
-            yield f"{where}: {stored!r} in the bundle, {computed!r} recomputed"
+            yield f"{where}: {shown(stored)} in the bundle, {shown(computed)} recomputed"
     elif stored != computed or type(stored) is not type(computed):
-        yield f"{where}: {stored!r} in the bundle, {computed!r} recomputed"
+        yield f"{where}: {shown(stored)} in the bundle, {shown(computed)} recomputed"
 
 
 def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, Any]:
     arrays = {"steps": run.steps, "loss": run.loss, **{f"columns/{name}": value for name, value in run.columns.items()}}
     names = {}
     for index, (name, array) in enumerate(arrays.items()):
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=False)
         names[name] = f"{prefix}-{index:02}.npy"
-        files[names[name]] = buffer.getvalue()
+        files[names[name]] = pack_array(array)
     return {
         "label": run.label,
         "seed": run.seed,
@@ -231,55 +235,19 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
     }
 
 
-def _load_run(files: Mapping[str, bytes], entry: Mapping[str, Any], same_judge: bool) -> Curve:
-    arrays = {name: np.load(io.BytesIO(files[file]), allow_pickle=False) for name, file in entry["arrays"].items()}
-    return curve_from_arrays(
-        arrays["steps"],
-        arrays["loss"],
-        columns={name.removeprefix("columns/"): array for name, array in arrays.items() if name.startswith("columns/")},
-        label=entry["label"],
-        seed=entry["seed"],
-        replicate=entry["replicate"],
-        recipe=entry["recipe"] if same_judge else _known_or_other(entry["recipe"]),
-        rounding=entry.get("rounding"),  # bundles before 2026-11-22 have none
-        context=entry["context"],
-        notes=entry["notes"],
-        overwritten=entry["duplicates"],
-    )
-
-
-def _known_or_other(recipe: str | None) -> str | None:
-    """A recipe that an earlier judge accepted: judge 0.1.0 took any word."""
-    try:
-        check_recipe(recipe)
-    except RecipeError:
-        return f"{OTHER}{recipe or 'unnamed'}"
-    return recipe
-
-
 def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
-    same_judge = manifest.get("engine_version") == JUDGE_VERSION
-    arms = [(arm["role"], arm["name"], [_load_run(files, entry, same_judge) for entry in arm["runs"]]) for arm in manifest["arms"]]
-    role, name, baseline = arms[0]
-    if role != "baseline":
-        raise ValueError(f"the first arm is {role!r}; expected 'baseline'")
+    arms = Arms(manifest["arms"], files, same_judge=manifest.get("engine_version") == JUDGE_VERSION)
     return Case(
-        baseline=baseline,
-        candidates={name: runs for role, name, runs in arms if role == "candidate"},
-        controls=[run for role, _, runs in arms if role == "control" for run in runs],
+        baseline=arms.baseline,
+        candidates=arms.candidates,
+        controls=arms.controls,
         criteria=criteria_from_mapping(manifest["criteria"]),
-        planned_steps=manifest["planned_steps"],
-        assume_complete=manifest["assume_complete"],
-        layer_policy=manifest["layer_policy"],
-        baseline_name=name or None,
-        layer_snr_db={
-            candidate: {(layer, operand): float(snr) for layer, operand, snr in entries}
-            for candidate, entries in manifest.get("layer_snr_db", {}).items()
-        },
-        evaluations={
-            arm: {task: TaskResult(**result) for task, result in tasks.items()}
-            for arm, tasks in json.loads(files.get(EVALUATIONS, b"{}")).items()
-        },
+        planned_steps=planned_steps_of(manifest["planned_steps"]),
+        assume_complete=truth(manifest["assume_complete"], "assume_complete"),
+        layer_policy=text_or_none(manifest["layer_policy"], "layer_policy"),
+        baseline_name=arms.baseline_name,
+        layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
+        evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
     )
 
 
@@ -288,12 +256,12 @@ def _digest_differences(files: Mapping[str, bytes], manifest: Mapping[str, Any])
     if not isinstance(expected, dict):
         return (f"{MANIFEST}: no sha256 of the files",)
     actual = {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != MANIFEST}
-    lines = [f"{name}: missing in the bundle" for name in sorted(expected.keys() - actual.keys())]
+    lines = [f"{_printable(name[:80])}: missing in the bundle" for name in sorted(expected.keys() - actual.keys())]
     lines += [f"{name}: not in the manifest" for name in sorted(actual.keys() - expected.keys())]
     lines += [
         f"{name}: sha256 differs from the manifest's" for name in sorted(actual) if name in expected and actual[name] != expected[name]
     ]
-    return tuple(lines)
+    return tuple(lines[:MAX_DIFFERENCES])
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
@@ -306,22 +274,22 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _unzipped(path: str) -> dict[str, bytes]:
+def _members(path: str) -> dict[str, bytes]:
     try:
-        with zipfile.ZipFile(Path(path)) as archive:
-            large = [info.filename for info in archive.infolist() if info.file_size > MAX_MEMBER_BYTES]
-            if large:
-                raise EvidenceError(f"{path}: {large[0]} is larger than 2 GiB; expected a bundle made by parity compare --bundle")
-            return {info.filename: archive.read(info) for info in archive.infolist()}
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        return read_members(path)
+    except ArchiveError as error:
+        raise EvidenceError(f"{path}: {error}; use a bundle made by parity compare --bundle") from None
+    except UNREADABLE as error:
         raise EvidenceError(f"{path}: no bundle ({error}); expected a zip made by parity compare --bundle") from None
 
 
 def _json(files: Mapping[str, bytes], name: str, path: str) -> dict[str, Any]:
     try:
-        value = json.loads(files[name])
-    except (KeyError, ValueError, RecursionError):
-        raise EvidenceError(f"{path}: no readable {name}; expected a bundle made by parity compare --bundle") from None
+        value = parse_json(files[name])
+    except KeyError:
+        raise EvidenceError(f"{path}: no {name} in it; expected a bundle made by parity compare --bundle") from None
+    except JsonError as error:
+        raise EvidenceError(f"{path}: {name} is not readable: {error}; use a bundle made by parity compare --bundle") from None
     if not isinstance(value, dict):
         raise EvidenceError(f"{path}: {name} is not an object; expected a bundle made by parity compare --bundle")
     return value

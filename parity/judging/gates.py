@@ -13,7 +13,7 @@ from typing import Literal
 from parity.judging.criteria import GATES, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
 from parity.judging.margin import Margin
-from parity.judging.reasons import GATE_CODES
+from parity.judging.reasons import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
@@ -47,8 +47,11 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
     )
 
 
-def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
-    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open."""
+def apply_gates(decision: Decision, made: tuple[Check, ...], criteria: Criteria) -> Decision:
+    """The decision after the gates: the first failing gate fails a pass, else the first open or unmade gate leaves it open.
+
+    A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
+    """
     if decision.state != PASS:
         return decision
     gates = [check for check in made if check.role == "gate"]
@@ -57,6 +60,10 @@ def apply_gates(decision: Decision, made: tuple[Check, ...]) -> Decision:
             if (check.state or INCONCLUSIVE) == state:
                 reason = Reason(code=GATE_CODES[check.name][place].code, sentence=check.sentence)
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
+    worse = next((check for check in made if check.name == "validation_loss" and check.state == FAIL), None)
+    if worse is not None and criteria.validation == "veto":
+        reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse.sentence)
+        return Decision(state=INCONCLUSIVE, deciding=reason, others=(decision.deciding, *decision.others))
     return decision
 
 
@@ -102,7 +109,15 @@ def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None
 def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
     speedup = advisory.net_speedup
     if speedup is None:
-        return None, "Step times were not recorded by all runs, or the token tax is unbounded."
+        return None, f"The net speed-up cannot be computed: {_why_no_speedup(advisory)}."
     state: State = PASS if speedup.lo > 1.0 else FAIL if speedup.hi < 1.0 else INCONCLUSIVE
     words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
     return state, f"The net speed-up {speedup.value:.3f} x ({speedup.lo:.3f} to {speedup.hi:.3f}) {words}."
+
+
+def _why_no_speedup(advisory: Advisory) -> str:
+    if advisory.speed_reason is not None:
+        return advisory.speed_reason
+    if advisory.throughput is None:
+        return "step times were not recorded by all runs"
+    return "the token tax is not known" if advisory.token_tax is None else "the token tax is unbounded"

@@ -10,6 +10,8 @@ from parity.judging.arms import Arms, Controls, make_arms, usable_controls
 from parity.judging.context import differing_context, same_data_recorded
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.independence import same_values, shared_start
+from parity.judging.mismatch import Mismatch, find_mismatch
 from parity.judging.pairing import worst_correlation
 from parity.judging.resolution import Resolution, resolution
 from parity.judging.window import Window, decay_phase, planned_share
@@ -31,6 +33,9 @@ class Measurements:
     same_data_recorded: bool
     differing_context: tuple[str, ...]
     resolution: Resolution
+    mismatch: Mismatch
+    arms_equal: bool
+    shared_start: int | None
     statistics: WindowStatistics | None
 
 
@@ -47,7 +52,9 @@ def measure(
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
     usable = usable_controls(arms.baseline, controls, criteria, window)
+    equal = all(any(same_values(run, other) for other in arms.baseline.runs) for run in arms.candidate.runs)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
+    r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     return Measurements(
         criteria=criteria,
         arms=arms,
@@ -56,10 +63,13 @@ def measure(
         planned_share=planned_share(arms.runs, window),
         common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
         aligned=aligned,
-        r_pair=worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned)),
+        r_pair=r_pair,
         same_data_recorded=same_data_recorded(arms.runs),
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
+        mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
+        arms_equal=equal,
+        shared_start=_shared_start(arms),
         statistics=_statistics(aligned, arms, usable, criteria, window, resolved.quantum),
     )
 
@@ -74,6 +84,12 @@ def _statistics(
         aligned=aligned, means=aligned.arm_means(), part=part, arms=arms, controls=controls, criteria=criteria, quantum=quantum
     )
     return measure_window(pair, window)
+
+
+def _shared_start(arms: Arms) -> int | None:
+    """The last step up to which a candidate's run is a baseline's run of its seed; None where they part at once."""
+    pairs = [(run, other) for run in arms.candidate.runs for other in arms.baseline.runs if run.seed == other.seed]
+    return max((until for run, other in pairs if (until := shared_start(other, run)) is not None), default=None)
 
 
 def _pairs(aligned: Aligned) -> list[tuple[int, int]]:

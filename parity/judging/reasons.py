@@ -11,20 +11,36 @@ from collections.abc import Callable, Mapping
 
 from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.measurements import Measurements
-from parity.judging.pairing import SAME_ORDER
-from parity.judging.resolution import MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.mismatch import BITS
+from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
+from parity.judging.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.schedule.learning_rate import differing_rates
+from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.warnings import ROUNDED, RUN_NOISE_ASSUMED, SMOOTHED, WARNING_CODES, noise_assumed, warnings_of
-from parity.judging.window import COMPLETE_SHARE
+from parity.judging.warnings import (
+    BEYOND_PLAN,
+    ROUNDED,
+    RUN_NOISE_ASSUMED,
+    SCHEDULE_UNFINISHED,
+    SMOOTHED,
+    WARNING_CODES,
+    goes_beyond_plan,
+    noise_assumed,
+    schedule_unfinished,
+    warnings_of,
+)
+from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, last_common_step
 from parity.judging.window_statistics import WindowStatistics
-from parity.wording import count, interval_words, percent, sentence_decimals
+from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
 MAX_NONFINITE_SHARE = 0.01
 MIN_POINTS_TO_FAIL = 50  # common points in the window; below the policy's min_points only a fail is possible
+MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
+SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
 _TABLE: list[tuple[State, ReasonCode, Rule]] = []
@@ -70,6 +86,61 @@ def _empty(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="STEPS_SHIFTED",
+        check="same data order",
+        means="the arms number the same steps differently",
+        next_step="Renumber the steps of one arm, so that equal numbers mean the same batch: many tools count from 0, others from 1.",
+    ),
+)
+def _steps_shifted(m: Measurements) -> str | None:
+    shift = m.mismatch.shift
+    if shift is None or m.criteria.pairing == "unpaired":
+        return None
+    ahead = "ahead of" if shift > 0 else "behind"
+    return (
+        f"The step numbers of {m.arms.candidate.name} are {count(abs(shift), 'step')} {ahead} those of {m.arms.baseline.name}: "
+        "shifted by that, their batch noise agrees."
+    )
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="STEPS_SCALED",
+        check="same data order",
+        means="the arms count their steps in different units, such as tokens or samples",
+        next_step="Divide the step column that counts tokens or samples by the tokens or samples of one step.",
+    ),
+)
+def _steps_scaled(m: Measurements) -> str | None:
+    factor = m.mismatch.factor
+    if factor is None:
+        return None
+    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if factor > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
+    return f"{more} counts {max(factor, 1.0 / factor):,.10g} for each step of {fewer}; point by point the batch noise agrees."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_SCALED",
+        check="input",
+        means="the losses of the arms are in different units, such as bits and nats",
+        next_step="Give both arms the cross-entropy per token in nats (bits x 0.6931).",
+    ),
+)
+def _loss_scaled(m: Measurements) -> str | None:
+    ratio = m.mismatch.ratio
+    if ratio is None:
+        return None
+    unit = " (1.4427: bits against nats)" if abs(max(ratio, 1.0 / ratio) / BITS - 1.0) < 0.02 else ""
+    more, fewer = (m.arms.candidate.name, m.arms.baseline.name) if ratio > 1.0 else (m.arms.baseline.name, m.arms.candidate.name)
+    return f"The losses of {more} are {max(ratio, 1.0 / ratio):.4f} times those of {fewer} from the first step on{unit}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="NO_COMMON_STEPS",
         check="input",
         means="no step was logged by every run",
@@ -88,7 +159,7 @@ def _no_common_steps(m: Measurements) -> str | None:
     ReasonCode(
         code="DATA_ORDER_MISMATCH",
         check="same data order",
-        means="the arms read other data, or the same data in another order",
+        means="the arms read other data, or the same data in another order, or it is not shown that they did not",
         next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
     ),
 )
@@ -97,9 +168,30 @@ def _data_order(m: Measurements) -> str | None:
         return None
     if not m.arms.share_seeds:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
+    if _rounding_explains(m):
+        return None
     if m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded:
         return None
-    return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
+    if m.r_pair < OTHER_ORDER:
+        return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
+    return (
+        f"It is not shown that the arms read the same data in the same order: their batch noise correlates {m.r_pair:.2f}, between that "
+        "of different batches (about 0) and of equal ones (above 0.9). Very large batches lower it too; data digests then settle it."
+    )
+
+
+@decides(INCONCLUSIVE, ROUNDED)
+def _rounding_hides_pairing(m: Measurements) -> str | None:
+    if not _rounding_explains(m):
+        return None
+    return (
+        f"Losses are rounded to {m.resolution.quantum:.2g} nats, coarser than the batch noise: it can't show whether the data is the same."
+    )
+
+
+def _rounding_explains(m: Measurements) -> bool:
+    unseen = m.criteria.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
+    return unseen and m.mismatch.rounding_hides
 
 
 @decides(
@@ -141,6 +233,43 @@ def _all_absolute(m: Measurements) -> bool:
 
 
 @decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="LOSS_CONSTANT",
+        check="input",
+        means="a run's loss is one value over the whole window",
+        next_step="Check that the right column was read: a training loss varies from step to step.",
+    ),
+)
+def _constant(m: Measurements) -> str | None:
+    part = m.window.part(m.aligned.steps)
+    if part.stop - part.start < 2:
+        return None
+    for arm, losses in ((m.arms.baseline, m.aligned.baseline), (m.arms.candidate, m.aligned.candidate)):
+        for run in losses[:, part]:
+            if run.min() == run.max():
+                return f"The loss of {arm.name} is {run[0]:.6g} at every step of the window; a training loss varies from step to step."
+    return None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="STEPS_TOO_LARGE",
+        check="input",
+        means="the steps of a run exceed what any training counts",
+        detail="so they are neither steps nor tokens",
+        next_step="Name the column that counts optimizer steps, with --column step=NAME.",
+    ),
+)
+def _steps_too_large(m: Measurements) -> str | None:
+    last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
+    if last <= MAX_COUNTED:
+        return None
+    return f"A run's last step is {last:,}; no training counts beyond {MAX_COUNTED:,}, in steps or in tokens."
+
+
+@decides(
     FAIL,
     ReasonCode(
         code="NONFINITE_CAND",
@@ -170,11 +299,7 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     ),
 )
 def _diverged(m: Measurements) -> str | None:
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or not diverged_late(m.statistics.spikes.divergence_gap, m.statistics.margin.nats)
-    ):
+    if m.statistics is None or m.statistics.margin is None or not diverged_late(m.statistics.spikes.masked_gap, m.statistics.margin.nats):
         return None
     return f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is above 3 x {_margin(m.statistics)} nats."
 
@@ -191,7 +316,8 @@ def _candidate_unstable(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE or not m.statistics.spikes.candidate_alone:
         return None
     s = m.statistics.spikes
-    return f"{m.arms.candidate.name} spikes alone: {s.candidate} times against {s.baseline}, over {percent(s.masked_share)} of the window."
+    spikes = f"{m.arms.candidate.name} has {count(s.candidate, 'spike')}, {m.arms.baseline.name} {s.baseline}"
+    return f"{spikes}; they cover {percent(s.masked_share)} of the window."
 
 
 @decides(
@@ -199,13 +325,16 @@ def _candidate_unstable(m: Measurements) -> str | None:
     ReasonCode(
         code="INCOMPLETE",
         check="plan and window",
-        means="a run ended before 95 % of the plan",
+        means="a run ended before 95 % of the plan, or well before another one",
         next_step="Let every run reach its planned last step.",
     ),
 )
 def _incomplete(m: Measurements) -> str | None:
     if m.planned_share >= COMPLETE_SHARE:
-        return None
+        first, last, allowed = last_common_step(m.arms.runs, m.window)
+        if last - first <= allowed:
+            return None
+        return f"A run stops at step {first:,}, another one goes on to {last:,}: what happens in between is not compared."
     last = min(int(run.steps[-1]) if len(run.steps) else 0 for run in m.arms.runs)
     return f"A run stops at step {last:,} of {m.window.planned_steps:,} ({percent(m.planned_share)} of the plan, 95 % needed)."
 
@@ -213,8 +342,9 @@ def _incomplete(m: Measurements) -> str | None:
 TOO_FEW_STEPS = ReasonCode(
     code="TOO_FEW_STEPS",
     check="plan and window",
-    means="too few common steps in the window; from 50 on they suffice for a fail",
-    next_step="Log the loss at every step; where it is, train longer.",
+    means="too few common steps in the window",
+    detail="from 50 on they suffice for a fail",
+    next_step="Log the loss more often: at every step where the run is short.",
 )
 
 
@@ -231,7 +361,8 @@ def _few_points(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
     if points >= m.criteria.min_points:
         return None
-    return f"The window has {count(points, 'common step')}; {m.criteria.min_points} are needed for a pass."
+    whole = round(m.criteria.min_points / m.criteria.window_fraction)
+    return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
 
 
 @decides(
@@ -247,22 +378,6 @@ def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
     return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
-        code="UNSTABLE",
-        check="stability",
-        means="spikes cover more than a tenth of the window",
-        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
-    ),
-)
-def _unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
-        return None
-    s = m.statistics.spikes
-    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
 
 
 @decides(
@@ -286,19 +401,39 @@ def _confounded(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="LEARNING_RATES_DIFFER",
+        check="same ground",
+        means="the recorded learning rates of two runs differ by more than their rounding",
+        next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
+    ),
+)
+def _rates_differ(m: Measurements) -> str | None:
+    if LEARNING_RATE in m.criteria.may_differ:
+        return None
+    worst = differing_rates(m.arms.runs)
+    if worst is None:
+        return None
+    where = f"at step {worst.step:,} {worst.rate:.3g} against {worst.reference:.3g}"
+    return f"The learning rates of the runs differ: {where}, and at {count(worst.steps, 'step')} of {worst.logged:,} in all."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="NOT_CONVERGED",
         check="late phase",
-        means="an arm still declines too much over the window",
+        means="the baseline still declines too much over the window",
         next_step="Train to the end of the learning-rate schedule.",
     ),
 )
 def _not_converged(m: Measurements) -> str | None:
     if m.statistics is None:
         return None
-    for name, arm in ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate)):
-        if not arm.converged:
-            return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
-    return None
+    arm = m.statistics.baseline  # a candidate that falls faster closes its gap; one that flattens must not pass for that (decision 0053)
+    if arm.converged:
+        return None
+    name = m.arms.baseline.name
+    return f"{name} still falls by {arm.decline:.3f} nats over the window; a late phase falls by at most {arm.decline_limit:.3f}."
 
 
 @decides(
@@ -316,6 +451,37 @@ def _gap_exceeds(m: Measurements) -> str | None:
     return f"The whole interval ({_interval(m)}) is above the margin of {_margin(m.statistics)} nats."
 
 
+@decides(
+    FAIL,
+    ReasonCode(
+        code="ENDS_ABOVE_MARGIN",
+        check="gap against margin",
+        means="the last quarter or half of the window lies above the margin",
+        detail="the interval of its median gap does, after a rise beyond noise",
+    ),
+)
+def _ends_above(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
+        return None
+    return f"{m.arms.candidate.name} ends above the margin of {_margin(m.statistics)} nats, although its mean over the window is lower."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="UNSTABLE",
+        check="stability",
+        means="spikes cover more than a tenth of the window",
+        next_step="Find the cause of the spikes in both arms, or train with a lower learning rate.",
+    ),
+)
+def _unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
+        return None
+    s = m.statistics.spikes
+    return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
+
+
 @decides(INCONCLUSIVE, TOO_FEW_STEPS)
 def _few_for_a_pass(m: Measurements) -> str | None:
     return _few_points(m) if _few_suffice_to_fail(m) else None
@@ -324,17 +490,70 @@ def _few_for_a_pass(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="ARMS_IDENTICAL",
+        check="input",
+        means="the candidate's curve is a copy of the baseline's",
+        detail="bit for bit, with other digits, thinned out, or moved by a constant",
+        next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
+    ),
+)
+def _arms_identical(m: Measurements) -> str | None:
+    if not m.arms_equal:
+        return None
+    return f"{m.arms.candidate.name} repeats the losses of {m.arms.baseline.name}; two different recipes never give equal losses."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="END_DIFFERS",
+        check="stability",
+        means="the last steps depart from the rest of the window, far enough to cross the margin",
+        next_step="Train on until it is clear whether the last steps are a spike or a divergence.",
+    ),
+)
+def _end_differs(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.differs:
+        return None
+    end, decimals = m.statistics.end, sentence_decimals(m.statistics.margin.nats)
+    steps = "last point" if end.points == 1 else f"last {end.points:,} points"
+    return (
+        f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, {signed(end.rise, decimals)} from the window before it "
+        f"(noise allows {end.limit:.{decimals}f}): an unfinished spike or a divergence."
+    )
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="ARMS_SHARE_START",
+        check="same ground",
+        means="a run of the candidate went on from a run of the baseline",
+        detail="equal losses over the first tenth of the plan or more",
+        next_step="Train the candidate from step 0: a run that began in the baseline's precision does not show that its own converges.",
+    ),
+)
+def _arms_share_start(m: Measurements) -> str | None:
+    until = m.shared_start
+    if m.arms_equal or until is None or until - m.window.origin + 1 < SHARED_START * m.window.planned_steps:
+        return None
+    return f"The arms are equal up to step {until:,}: {m.arms.candidate.name} went on from a run of {m.arms.baseline.name}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="BETTER_THAN_BASELINE",
         check="gap against margin",
-        means="the upper end of the interval is below minus the margin: something other than the precision changed",
+        means="the candidate is better by the margin or more: something other than the precision changed",
         next_step="Look for a difference in data, model or evaluation between the arms.",
     ),
 )
 def _better(m: Measurements) -> str | None:
     _, hi = _bounds(m)
-    if m.statistics is None or m.statistics.margin is None or not hi < -m.statistics.margin.nats:
+    if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
         return None
-    return f"{m.arms.candidate.name} is better by more than the margin ({_interval(m)}): something else than the precision has changed."
+    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
 
 
 @decides(
@@ -342,18 +561,18 @@ def _better(m: Measurements) -> str | None:
     ReasonCode(
         code="GAP_GROWING",
         check="late phase",
-        means="the gap rises toward the margin",
-        next_step="Train longer: the gap at the end of the schedule is what counts.",
+        means="the gap rises, and would reach the margin if it went on",
+        next_step="Find what drives the gap: where it still grows at the end of the schedule, more steps of the same kind do not close it.",
     ),
 )
 def _gap_growing(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None:
+    if m.statistics is None or (margin := m.statistics.margin) is None:
         return None
-    statistics = m.statistics
-    rises = statistics.drift - DRIFT_Z * statistics.drift_se > 0.0
-    if not rises or not statistics.interval.mean + DRIFT_REACH * statistics.drift > m.statistics.margin.nats:
+    s = m.statistics
+    if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
-    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, toward the margin of {_margin(statistics)}."
+    where = "and is above" if s.interval.mean > margin.nats else "toward"
+    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
 
 
 @decides(
@@ -361,14 +580,28 @@ def _gap_growing(m: Measurements) -> str | None:
     ReasonCode(
         code="PLAN_UNKNOWN",
         check="plan and window",
-        means="nobody stated how long the runs were meant to be",
-        next_step="Say how long the runs were meant to be: --planned-steps N, or --assume-complete if they ended by plan.",
+        means="the planned length of the runs is unknown",
+        next_step="State the planned length: --planned-steps N, or --assume-complete if the runs ended as planned.",
     ),
 )
 def _plan_unknown(m: Measurements) -> str | None:
     if m.window.plan != "unknown":
         return None
-    return "How long the runs were meant to be is not known: two curves cut at the same step look complete. State the planned steps."
+    return "The planned length of the runs is unknown, and two runs that were cut at the same step look complete."
+
+
+@decides(INCONCLUSIVE, SCHEDULE_UNFINISHED)
+def _schedule_unfinished(m: Measurements) -> str | None:
+    return schedule_unfinished(m) if m.window.plan == "assumed complete" else None
+
+
+@decides(INCONCLUSIVE, BEYOND_PLAN)
+def _beyond_plan(m: Measurements) -> str | None:
+    beyond, s = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window), m.statistics
+    if beyond is None or s is None:
+        return None
+    worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
+    return goes_beyond_plan(m) if worse or beyond.share > MAX_BEYOND else None
 
 
 @decides(
@@ -376,21 +609,23 @@ def _plan_unknown(m: Measurements) -> str | None:
     ReasonCode(
         code="DOWNSAMPLED",
         check="input",
-        means="a series is a sample of its run",
+        means="a series is a sample of its run, or has a hole in the window",
         next_step="Give the full series: exports of dashboards are samples of the run.",
     ),
 )
 def _downsampled(m: Measurements) -> str | None:
     if m.resolution.coverage >= MIN_COVERAGE:
-        return None
-    return f"A series is a sample of its run: the window holds {percent(m.resolution.coverage)} of the steps its own stride promises."
+        if m.resolution.hole <= MAX_HOLE:
+            return None
+        return f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged can't be compared."
+    return f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the steps that its logging interval gives."
 
 
 @decides(INCONCLUSIVE, SMOOTHED)
 def _smoothed(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
         return None
-    return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}): it remembers more than 5 % of the window. Use the raw loss."
+    return f"A series is smoothed (weight about {m.resolution.smoothing:.2f}) over more than 5 % of the window. Use the raw loss."
 
 
 @decides(INCONCLUSIVE, ROUNDED)
@@ -415,21 +650,22 @@ def _rounding_hides(m: Measurements) -> str | None:
     ReasonCode(
         code="SPIKES_HIDE_GAP",
         check="stability",
-        means="only without its spikes is the gap below the margin",
-        next_step="Find the cause of the spikes: with them the gap is above the margin.",
+        means="only without the candidate's spikes is the interval below the margin",
+        next_step="Find the cause of the candidate's spikes: with them the gap may be above the margin.",
     ),
 )
 def _spikes_hide(m: Measurements) -> str | None:
-    if (
-        m.statistics is None
-        or m.statistics.margin is None
-        or m.statistics.spikes.masked_share == 0.0
-        or m.statistics.raw_gap < m.statistics.margin.nats
-    ):
+    if m.statistics is None or m.statistics.margin is None or m.statistics.spikes.masked_share == 0.0 or _within_margin(m) is None:
         return None
-    if _within_margin(m) is None:
+    _, hi = _bounds(m)
+    spikes = m.statistics.raw_gap_candidate - m.statistics.interval.mean
+    if hi + spikes < m.statistics.margin.nats:
         return None
-    return f"Only without its spikes is the gap below the margin: {m.statistics.raw_gap:+.4f} nats with them."
+    decimals = sentence_decimals(m.statistics.margin.nats)
+    return (
+        f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with them the interval reaches "
+        f"{signed(hi + spikes, decimals)}, across the margin."
+    )
 
 
 @decides(INCONCLUSIVE, RUN_NOISE_ASSUMED)
@@ -459,7 +695,8 @@ def _within_margin(m: Measurements) -> str | None:
     ReasonCode(
         code="CI_STRADDLES_MARGIN",
         check="gap against margin",
-        means="the interval contains the margin; the advice says which runs or steps would decide",
+        means="the interval contains the margin",
+        detail="the advice says which runs or steps would decide",
     ),
 )
 def _straddles(m: Measurements) -> str | None:
@@ -489,27 +726,27 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="GRAD_NORM_FAILS",
             check=GATE,
             means="gate grad_norm: the gradient norms differ by more than 10 %",
-            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms part.",
+            next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms differ.",
         ),
         ReasonCode(
             code="GRAD_NORM_OPEN",
             check=GATE,
             means="gate grad_norm: undecided, or gradient norms were not recorded",
-            next_step="Record grad_norm in every run, before clipping; where it is there, add runs.",
+            next_step="Record grad_norm in every run, before clipping; if it is recorded already, add runs.",
         ),
     ),
     "spikes": (
         ReasonCode(
             code="SPIKES_FAILS",
             check=GATE,
-            means="gate spikes: the candidate spikes more often than chance gives",
+            means="gate spikes: the candidate spikes more often than by chance",
             next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
         ),
         ReasonCode(
             code="SPIKES_OPEN",
             check=GATE,
             means="gate spikes: undecided, or too few common steps to count spikes",
-            next_step="Look at the candidate's spikes: another run of both arms tells whether they are chance.",
+            next_step="Look at the candidate's spikes: another run of both arms shows whether they are chance.",
         ),
     ),
     "validation_loss": (
@@ -522,7 +759,7 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="VALIDATION_LOSS_OPEN",
             check=GATE,
             means="gate validation_loss: undecided, or validation losses were not recorded",
-            next_step="Evaluate all runs on the same steps of the window; where that is done, add runs.",
+            next_step="Evaluate all runs on the same steps of the window; if they are, add runs.",
         ),
     ),
     "accuracy": (
@@ -530,7 +767,7 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="ACCURACY_FAILS",
             check=GATE,
             means="gate accuracy: a downstream task is worse by more than its margin",
-            next_step="Evaluate another run of both arms before giving the recipe up: one evaluation of one run holds no run noise.",
+            next_step="Evaluate another run of both arms before you give up the recipe: a single evaluation does not include run noise.",
         ),
         ReasonCode(
             code="ACCURACY_OPEN",
@@ -544,22 +781,31 @@ GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
             code="NET_SPEEDUP_FAILS",
             check=GATE,
             means="gate net_speedup: slower to the same loss than the baseline",
-            next_step="The token tax eats the speed: quantize fewer layers, or look for what slows the step.",
+            next_step="The token tax cancels the speed-up: quantize fewer layers, or look for what slows the step.",
         ),
         ReasonCode(
             code="NET_SPEEDUP_OPEN",
             check=GATE,
-            means="gate net_speedup: undecided, or step times were not recorded",
-            next_step="Record step_seconds in every run; where it is there, add runs.",
+            means="gate net_speedup: undecided, or step times were not recorded or cannot be compared",
+            next_step="Train both arms at the same time on one machine, or in turns with two runs each, and record step_seconds.",
         ),
     ),
 }
 
 
+VALIDATION_LOSS_WORSE = ReasonCode(
+    code="VALIDATION_LOSS_WORSE",
+    check="gap against margin",
+    means="the validation gap is above the margin, although the training gap is below it",
+    next_step="Find out why the model is worse on held-out data; `validation: advise` in the policy lets the training loss alone decide.",
+)
+
+
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code with the state that it decides, in the table's order: rows, gates, then warnings (None). A code comes once."""
+    """Every reason code once, with the state that it decides: rows in their order, gates, the validation veto, then warnings (None)."""
     gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
     rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
+    rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
     rows += [(None, entry) for entry in WARNING_CODES]
     first: dict[str, tuple[State | None, ReasonCode]] = {}
     for state, entry in rows:

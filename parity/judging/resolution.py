@@ -1,6 +1,7 @@
 """Is the series what the trainer measured? Rounded, thinned out or smoothed losses are named, and limit what can be resolved.
 
-quantum: the largest q of 10^-d or 2^-k of which all losses of the window are whole multiples; rounding can move a gap by (q_A + q_B) / 2
+quantum: the largest q of 10^-d or 2^-k of which 97 % of the changes from step to step are whole multiples, wherever the losses start;
+rounding can move a gap by (q_A + q_B) / 2
 coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
 smaller); below 90 % the series is a sample of the run
 smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an exponential average of weight a has a
@@ -21,21 +22,24 @@ from parity.judging.noise import lag1
 from parity.judging.window import Window
 
 MIN_COVERAGE = 0.90
+MAX_HOLE = 0.03  # of the window: 0.6 % of the plan
 COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
 NOISELESS = 1e-6
+WHOLE_SHARE = 0.97
 _QUANTA = tuple(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))  # decimals, and bits of bf16 or fp16
 SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Worst values over all runs: rounding error of the gap (nats), window coverage, smoothing weight, memory as share of the window."""
+    """Worst values over all runs: rounding error of the gap (nats), window coverage, longest hole, smoothing weight, memory as shares."""
 
     rounding: float
     quantum: float
     coverage: float
+    hole: float
     smoothing: float
     memory_share: float
 
@@ -49,6 +53,7 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
         rounding=sum(quanta) / 2.0,
         quantum=max(quanta),
         coverage=min((coverage for arm in late for coverage, _ in arm), default=1.0),
+        hole=max((longest_hole(run.steps[window.part(run.steps)]) for run in (*baseline, *candidate)), default=0.0),
         smoothing=max((weight for weight, _ in smooth), default=0.0),
         memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
     )
@@ -69,20 +74,32 @@ def regular_share(steps: IntArray) -> float:
     return min(completeness.coverage, float(np.mean(np.diff(steps) % completeness.stride == 0)))
 
 
+def longest_hole(steps: IntArray) -> float:
+    """The longest stretch without a step, as a share of the range of (n,) increasing steps; 0.0 for a regular grid."""
+    if len(steps) < 3:
+        return 0.0
+    distance = np.diff(steps)
+    stride = int(np.median(distance))
+    return (int(distance.max()) - stride) / (int(steps[-1]) - int(steps[0]))
+
+
 def quantum(loss: FloatArray) -> float:
     """The step to which (n,) losses are rounded, 0.0 where none is visible (or fewer than 3 distinct values)."""
     if len(loss) == 0 or len(np.unique(loss[:1000])) < 3:
         return 0.0
-    noise = 2.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
+    change = np.diff(loss)
+    noise = 4.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
     for candidate in _QUANTA:
         if candidate < 8.0 * noise:
             break
-        multiples = loss[:16] / candidate
-        if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():  # sixteen values refute most candidates
-            multiples = loss / candidate
-            if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():
-                return candidate
+        if _whole(change[:64] / candidate, noise / candidate) and _whole(change / candidate, noise / candidate):  # a few refute most
+            return candidate
     return 0.0
+
+
+def _whole(multiples: FloatArray, tolerance: float) -> bool:
+    """Whether nearly all values are whole numbers: single jumps (a restart, a stretch that was moved) do not undo rounding."""
+    return float(np.mean(np.abs(multiples - np.round(multiples)) <= tolerance)) >= WHOLE_SHARE
 
 
 def smoothing_weight(loss: FloatArray) -> float:

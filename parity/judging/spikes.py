@@ -1,12 +1,13 @@
 """Loss spikes and late divergence in the gap series of the window.
 
-masked: |d_t - median| > 8 x 1.4826 MAD, widened by 5 steps on each side, replaced by linear interpolation.
+masked: |d_t - median| > 8 x 1.4826 MAD, widened by 5 steps on each side, replaced by linear interpolation. A spike returns: a stretch
+that reaches the last point, or fills more than 10 % of the window, is a divergence or a level shift, and stays in the series.
 A spike is the candidate's where the gap jumps up, the baseline's where it jumps down. Counts are compared with the exact binomial
 P(X >= n_B | n_A + n_B, 1/2). Late divergence: the median gap of the last 10 % of the window is above 3 margins and above the first
 half's median by 2 margins.
 
-Can fail: a divergence is not a spike, so a stretch that reaches the window's end or fills more than 10 % of it is left in the series
-that late divergence reads. Never silent: raw gap, masked gap and masked share are all in the verdict.
+Can fail: many short excursions that are no spikes; above a masked share of 10 % the pair is unstable. Never silent: raw gap, masked gap
+and masked share are all in the verdict.
 """
 
 from dataclasses import dataclass
@@ -28,13 +29,12 @@ NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spikes:
-    """Indices of the tops of each arm's spikes, the mask (n,), and the gap (n,) twice: without spikes, and with a divergence kept."""
+    """Indices of the tops of each arm's spikes, the mask (n,), and the gap (n,) without them."""
 
     baseline_at: IntArray
     candidate_at: IntArray
     mask: BoolArray
     masked_gap: FloatArray
-    divergence_gap: FloatArray
 
     @property
     def baseline(self) -> int:
@@ -62,8 +62,11 @@ class Spikes:
         return self.p_candidate_more < ONE_SIDED_ALPHA
 
 
-def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
-    """Find and mask the spikes of the window's gap series (n,) in nats, at the baseline's `level` and losses rounded to `quantum`."""
+def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_run: bool = False) -> Spikes:
+    """Find and mask the spikes of a gap series (n,) in nats, at the baseline's `level` and losses rounded to `quantum`.
+
+    Of a `part_of_run` the end is not the run's, so a stretch that reaches it counts.
+    """
     if len(gap) == 0:
         return _no_spikes(gap)
     sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
@@ -75,20 +78,15 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0) -> Spikes:
     if not far.any():
         return _no_spikes(gap)
     mask = widen(far, WIDEN_STEPS)
-    starts, ends = stretches(mask)
-    tops = np.array([a + np.argmax(size[a:b]) for a, b in zip(starts, ends, strict=True)], dtype=np.int64)
+    spikes = []
+    for a, b in zip(*stretches(mask), strict=True):
+        if not part_of_run and (b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any())):
+            mask[a:b] = False
+        else:
+            spikes.append((a, b))
+    tops = np.array([a + np.argmax(size[a:b]) for a, b in spikes], dtype=np.int64)
     up = offset[tops] > 0
-    recovered = mask.copy()
-    for a, b in zip(starts, ends, strict=True):
-        if b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any()):
-            recovered[a:b] = False
-    return Spikes(
-        baseline_at=tops[~up],
-        candidate_at=tops[up],
-        mask=mask,
-        masked_gap=interpolate(gap, mask),
-        divergence_gap=interpolate(gap, recovered),
-    )
+    return Spikes(baseline_at=tops[~up], candidate_at=tops[up], mask=mask, masked_gap=interpolate(gap, mask))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,7 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
     baseline: list[int] = []
     candidate: list[int] = []
     for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
-        in_block = find_spikes(part, level, quantum)
+        in_block = find_spikes(part, level, quantum, part_of_run=True)
         baseline += at[in_block.baseline_at].tolist()
         candidate += at[in_block.candidate_at].tolist()
     return RunSpikes(
@@ -128,7 +126,7 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
 def _no_spikes(gap: FloatArray) -> Spikes:
     mask = np.zeros(len(gap), dtype=bool)
     none = np.empty(0, dtype=np.int64)
-    return Spikes(baseline_at=none, candidate_at=none, mask=mask, masked_gap=gap, divergence_gap=gap)
+    return Spikes(baseline_at=none, candidate_at=none, mask=mask, masked_gap=gap)
 
 
 def widen(mask: BoolArray, by: int) -> BoolArray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve
+from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document import verdict_document
 from parity.judging.document_types import VerdictDocument
@@ -89,8 +89,8 @@ def judge(
         raise ValueError("the baseline has no run; expected at least one curve")
     if not candidates or not all(candidates.values()):
         raise ValueError(f"candidates are {list(candidates)}; expected at least one name with at least one curve each")
-    if planned_steps is not None and planned_steps < 1:
-        raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
+    if planned_steps is not None and not (type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP):
+        raise ValueError(f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to {MAX_STEP}")
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
     for arm, runs in {name: baseline, **candidates, "controls": controls}.items():
         for run in runs:
@@ -103,7 +103,7 @@ def judge(
             measured = measure((name, candidate), baseline, runs, criteria, controls, window)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
-            decision = apply_gates(decide(measured), made)
+            decision = apply_gates(decide(measured), made, criteria)
             earlier = list(candidates.items())[:number]
             verdicts.append(
                 Verdict(

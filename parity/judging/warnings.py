@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 
-from parity.judging.alignment import same_series
 from parity.judging.decision import Reason, ReasonCode, Rule
+from parity.judging.independence import Relation
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
-from parity.wording import count, percent
+from parity.judging.schedule.learning_rate import cut_schedule, recorded_rates
+from parity.judging.schedule.outside_plan import beyond_plan, late_start
+from parity.judging.window_statistics import MIN_MEASURED_DF
+from parity.wording import count, percent, signed
+
+RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
 
@@ -30,56 +35,120 @@ def warnings_of(m: Measurements) -> list[Reason]:
 RUN_NOISE_ASSUMED = ReasonCode(
     code="RUN_NOISE_ASSUMED",
     check="run noise",
-    means="a run floor is assumed, not measured; blocks a pass where the policy rejects that",
+    means="the run noise is assumed, or rests on fewer than 4 degrees of freedom of data",
+    detail="blocks a pass where the policy rejects that",
 )
 
 
 @warns(RUN_NOISE_ASSUMED)
 def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
-    if m.statistics is None or m.statistics.interval.run.seeds > 1:
+    if m.statistics is None or not m.statistics.noise_is_assumed:
         return None
     sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
     level = abs(m.statistics.baseline.level)
-    assumed = [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
-    if not assumed:
-        return None
-    shares = {percent(share) for _, share in assumed}
+    df = m.statistics.measured_df
+    prior = (
+        []
+        if m.statistics.interval.run.seeds > 1
+        else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
+    )
+    if not prior:
+        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed."
+    shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
-        if len(assumed) == 2 and len(shares) == 1
-        else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in assumed)
+        if len(prior) == 2 and len(shares) == 1
+        else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     )
-    return f"Run noise was assumed ({which}), not measured: add replicates or an A/A control to replace the assumption."
+    return f"Run noise was assumed ({which}), not measured."
 
 
 @warns(
     ReasonCode(
         code="REPLICATES_IDENTICAL",
         check=None,
-        means="runs are copies of another run and count for nothing",
-        next_step="Replicates must differ in their replicate number: equal runs say nothing about noise.",
+        means="runs are copies of another run and do not count",
+        detail="a deterministic rerun that is equal bit for bit is not an error, but adds nothing",
+        next_step="Give each replicate its own replicate number: equal runs show no run noise.",
     )
 )
 def _identical(m: Measurements) -> str | None:
-    total = m.arms.baseline.identical + m.arms.candidate.identical
-    if total == 0:
-        return None
-    word = "repeats" if total == 1 else "repeat"
-    return f"{count(total, 'run')} {word} another run (to 0.0001 nats at every step) and {'counts' if total == 1 else 'count'} for nothing."
+    return _left_out(m, ("equal", "copy"))
 
 
 @warns(
     ReasonCode(
-        code="ARMS_IDENTICAL",
+        code="REPLICATES_DEPENDENT",
         check=None,
-        means="every run of the candidate equals a run of the baseline, value for value",
+        means="runs are forks of another run, or could be, and do not count",
+        detail="a run's offset is settled early, so a late fork shows too little noise",
+        next_step="Train replicates from step 0, and log them from there.",
     )
 )
-def _arms_identical(m: Measurements) -> str | None:
-    if not all(any(same_series(run, other) for other in m.arms.baseline.runs) for run in m.arms.candidate.runs):
+def _dependent(m: Measurements) -> str | None:
+    return _left_out(m, ("fork", "late"))
+
+
+def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
+    runs = [run for arm in (m.arms.baseline, m.arms.candidate) for run in arm.left_out if run.relation in relations]
+    if not runs:
         return None
-    return f"{m.arms.candidate.name} equals {m.arms.baseline.name} value for value: was one file given twice?"
+    whys = "; ".join(f"{run.label}: {run.why}" for run in runs[:RUNS_SHOWN])
+    more = f"; and {len(runs) - RUNS_SHOWN} more" if len(runs) > RUNS_SHOWN else ""
+    return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys}{more})."
+
+
+@warns(
+    ReasonCode(
+        code="NONFINITE_DROPPED",
+        check=None,
+        means="single NaN or infinite losses were left out",
+        next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not normal.",
+    )
+)
+def _nonfinite_dropped(m: Measurements) -> str | None:
+    arms = [arm for arm in (m.arms.baseline, m.arms.candidate) if arm.nonfinite.count]
+    if not arms:
+        return None
+    parts = [f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on" for arm in arms]
+    return f"NaN or infinite losses (or above 1,000,000) were left out: {', '.join(parts)}."
+
+
+@warns(
+    ReasonCode(
+        code="SPIKES_MASKED",
+        check=None,
+        means="spikes in the window were left out of the gap",
+    )
+)
+def _spikes_masked(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share == 0.0:
+        return None
+    s = m.statistics.spikes
+    alone = " The baseline has none." if s.candidate and not s.baseline else ""
+    return (
+        f"Spikes cover {percent(s.masked_share)} of the window and are left out: {m.arms.candidate.name} {s.candidate}, "
+        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} nats.{alone}"
+    )
+
+
+@warns(
+    ReasonCode(
+        code="BETTER_THAN_NOISE",
+        check=None,
+        means="the candidate is better than the baseline by more than noise explains",
+        next_step="Look for a difference in data, model or evaluation: lower precision does not improve a model, so something else may "
+        "have changed, and may hide a real loss.",
+    )
+)
+def _better_than_noise(m: Measurements) -> str | None:
+    if m.statistics is None or not m.statistics.interval.bounds(m.criteria.confidence)[1] < 0.0:
+        return None
+    return (
+        f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains: something other than the "
+        "precision may have changed, and may hide a loss of the same size."
+    )
 
 
 @warns(
@@ -133,7 +202,8 @@ def _side(lo: float, hi: float, margin: float) -> str:
 ROUNDED = ReasonCode(
     code="ROUNDED",
     check="input",
-    means="losses are coarsely rounded; where that could carry the interval across the margin it blocks a pass",
+    means="losses are coarsely rounded",
+    detail="where that could carry the interval across the margin it blocks a pass",
 )
 
 
@@ -147,7 +217,8 @@ def _rounded(m: Measurements) -> str | None:
 SMOOTHED = ReasonCode(
     code="SMOOTHED",
     check="input",
-    means="a series is smoothed; over more than 5 % of the window it blocks a pass",
+    means="a series is smoothed",
+    detail="over more than 5 % of the window it blocks a pass",
 )
 
 
@@ -182,16 +253,79 @@ def _controls_left_out(m: Measurements) -> str | None:
     return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
 
 
+BEYOND_PLAN = ReasonCode(
+    code="BEYOND_PLAN",
+    check="plan and window",
+    means="a run goes on after the planned last step",
+    detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
+    next_step="State the planned length of the runs, or give the files without the steps that follow it.",
+)
+
+
+@warns(BEYOND_PLAN)
+def goes_beyond_plan(m: Measurements) -> str | None:
+    """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
+    beyond = beyond_plan(m.arms.baseline.runs, m.arms.candidate.runs, m.window)
+    if beyond is None:
+        return None
+    what = f"Steps after the plan's last ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
+    if beyond.nonfinite_step is not None:
+        return f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step {beyond.nonfinite_step:,}."
+    if beyond.gap is not None:
+        return f"{what}, with a mean gap of {beyond.gap:+.4f} nats there."
+    return f"{what}."
+
+
+LOG_STARTS_LATE = ReasonCode(
+    code="LOG_STARTS_LATE",
+    check=None,
+    means="the log of a run begins after the first 5 % of the plan",
+    detail="nothing before it was judged",
+)
+
+
+@warns(LOG_STARTS_LATE)
+def _log_starts_late(m: Measurements) -> str | None:
+    first = late_start(m.arms.runs, m.window)
+    if first is None:
+        return None
+    return f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was not judged."
+
+
+SCHEDULE_UNFINISHED = ReasonCode(
+    code="SCHEDULE_UNFINISHED",
+    check="plan and window",
+    means="the recorded learning rate of a run is still changing at its end",
+    detail="where the plan is only assumed, it blocks a pass",
+    next_step="State how long the runs were meant to be with --planned-steps N, or let them reach the end of their schedule.",
+)
+
+
+@warns(SCHEDULE_UNFINISHED)
+def schedule_unfinished(m: Measurements) -> str | None:
+    """The sentence of `SCHEDULE_UNFINISHED`, which also decides where the plan is assumed."""
+    end = cut_schedule(m.arms.runs)
+    if end is None:
+        return None
+    moves = "rising" if end.rises else "falling"
+    return (
+        f"The learning rate of {end.label or 'a run'} is still {moves} at step {end.step:,}, at {percent(end.share_of_peak)} of its peak."
+    )
+
+
 @warns(
     ReasonCode(
-        code="BEYOND_PLAN",
+        code="LEARNING_RATE_IN_ONE_ARM",
         check=None,
-        means="a run goes on after the planned last step; those steps are not judged",
+        means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
     )
 )
-def _beyond_plan(m: Measurements) -> str | None:
-    beyond = [int(run.steps[-1]) for run in m.arms.runs if len(run.steps) and int(run.steps[-1]) > m.window.last]
-    return f"Steps after the plan's last ({m.window.last:,}) are not judged; a run goes on to {max(beyond):,}." if beyond else None
+def _rate_in_one_arm(m: Measurements) -> str | None:
+    arms = (m.arms.baseline, m.arms.candidate)
+    recorded = [any(recorded_rates(run) is not None for run in arm.runs) for arm in arms]
+    if recorded[0] == recorded[1]:
+        return None
+    return f"Only {arms[recorded.index(True)].name} recorded its learning rate, so the schedules of the arms cannot be compared."
 
 
 WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

@@ -16,11 +16,13 @@ from parity.judging.curve import BoolArray, FloatArray, IntArray
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise
+from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, decline_limit, drift, ols_change
 
 MIN_SENSITIVITY_POINTS = 20
+MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,10 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowStatistics:
-    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse."""
+    """The window's measurements over `n` common points; losses and gaps in nats, a gap positive where the candidate is worse.
+
+    `raw_gap` includes the spikes of both arms, `raw_gap_candidate` those of the candidate alone.
+    """
 
     n: int
     baseline: ArmStatistics
@@ -60,18 +65,32 @@ class WindowStatistics:
     spikes: Spikes
     interval: Interval
     raw_gap: float
+    raw_gap_candidate: float
     margin: Margin | None
     sigma_step: float
     sd_paired: float
     rho1: float
     drift: float
     drift_se: float
+    end: RunEnd | None
     sensitivity: tuple[Sensitivity, ...]
 
     @property
     def floors(self) -> tuple[RunFloor, RunFloor]:
         """The run floors of baseline and candidate."""
         return self.baseline.floor, self.candidate.floor
+
+    @property
+    def measured_df(self) -> int:
+        """Degrees of freedom of data in the between-run term: of both arms' reruns, or of the spread of the seeds' gaps."""
+        seeds = self.interval.run.seeds
+        return seeds - 1 if seeds > 1 else sum(floor.measured_df for floor in self.floors)
+
+    @property
+    def noise_is_assumed(self) -> bool:
+        """Whether the between-run term is mostly prior: fewer than 4 degrees of freedom of data, or an arm without any."""
+        bare = self.interval.run.seeds == 1 and any(floor.measured_df == 0 for floor in self.floors)
+        return bare or self.measured_df < MIN_MEASURED_DF
 
     @property
     def effective_n(self) -> float:
@@ -151,6 +170,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     baseline, candidate = (
         _arm_statistics(curve, pair, measured.keep, floor) for curve, floor in zip(pair.means, measured.floors, strict=True)
     )
+    margin = determine_margin(pair.criteria, baseline.level, baseline.floor)
     return WindowStatistics(
         n=len(pair.steps),
         baseline=baseline,
@@ -158,12 +178,14 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         spikes=measured.spikes,
         interval=measured.interval,
         raw_gap=float(pair.gap.mean()),
-        margin=determine_margin(pair.criteria, baseline.level, baseline.floor),
+        raw_gap_candidate=float(np.maximum(pair.gap, gap).mean()),
+        margin=margin,
         sigma_step=float(np.mean([step_noise(row) for row in pair.aligned.baseline[:, pair.part]])),
         sd_paired=float(gap.std()),
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
+        end=measure_end(gap, measured.interval, margin.nats, pair.criteria.confidence, baseline.level, pair.quantum) if margin else None,
         sensitivity=_sensitivity(pair, window, measured.interval),
     )
 

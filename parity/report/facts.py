@@ -92,9 +92,8 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
     if tax := document.get("token_tax"):
         estimate, lo, hi = (f"{100 * share:+.1f} %" if isinstance(share, float) else "unbounded" for share in _estimate(tax))
         facts.append(("token tax", f"{estimate} ({lo} to {hi}), {tax['caveat']}"))
-    if speed := document.get("throughput"):
-        facts += _speed_facts(document, speed)
-    if net := document.get("net_speedup"):
+    facts += _speed(document)
+    if (net := document.get("net_speedup")) and "speed_reason" in document:
         facts.append(("net speed-up", f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included"))
     if validation := document.get("validation"):
         ends = interval_words(validation["lo"], validation["hi"], TABLE_DECIMALS)
@@ -118,6 +117,16 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
 def _estimate(tax: TokenTaxDocument) -> tuple[float | str, ...]:
     """Estimate and interval ends; an unbounded one is the string "inf"."""
     return tax["estimate"], tax["lo"], tax["hi"]
+
+
+def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
+    """The speed ratio, or why there is none; the ratio of a judge that did not check the conditions of both arms is not shown."""
+    speed, reason = document.get("throughput"), document.get("speed_reason")
+    if speed is not None and "speed_reason" not in document:
+        reason = "this verdict is from before the conditions of both arms were checked"
+    if reason is not None:
+        return [("speed", f"not compared: {reason}")]
+    return _speed_facts(document, speed) if speed else []
 
 
 def _speed_facts(document: VerdictDocument, speed: ThroughputDocument) -> list[tuple[str, str]]:

@@ -16,16 +16,18 @@ def headline(document: VerdictDocument) -> str:
 
 
 def answer(document: VerdictDocument) -> str:
-    """The verdict in one line: gap with interval, margin, runs, and what decided; the reason's sentence and the advice are not in it."""
+    """The verdict in one line: gap with interval, margin, runs, whether run noise was assumed, and what decided; no advice."""
     gap, margin, decimals = document["gap"], document["margin"], _decimals(document)
     parts = [f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)})" if gap else "no gap measured"]
     if margin:
         share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
         parts.append(f"margin {margin['nats']:.{decimals}f}{share}")
     parts.append(f"{_runs(document)}{_layers(document)}")
+    if "RUN_NOISE_ASSUMED" in document["codes"][1:]:
+        parts.append("run noise assumed")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
-    decided = f"decided by {code}: {entry.means.partition(';')[0]}" if entry else f"decided by {code}"
+    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
     pair = f"{candidate_name(document)} against {baseline_name(document)}"
     return f"{str(document['verdict']).upper()}: {pair}: {', '.join(parts)}; {decided}."
 

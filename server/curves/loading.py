@@ -10,8 +10,11 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
+from parity.judging.context import HOST
 from parity.judging.document_types import REUSED
+from parity.judging.secondary.conditions import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
+from server.curves import wall_clock
 from server.database import store
 from server.database.tables import Arm, Run
 
@@ -27,16 +30,20 @@ def curve(session: Session, run: Run) -> Curve:
     validation_loss = np.full(len(steps), np.nan)
     at, here, there = np.intersect1d(steps, validated, return_indices=True)
     validation_loss[here] = validation["loss"][there] if len(at) else np.nan
+    ended = wall_clock.unix_seconds(session, run, steps, columns["step_seconds"])
+    machine = wall_clock.host(session, run)
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
-        columns=_recorded({ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss}),
+        columns=_recorded(
+            {ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss, UNIX_SECONDS: ended}
+        ),
         label=f"{run.arm.name} replicate {run.replicate}",
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
-        context={key: str(value) for key, value in (run.manifest or {}).items()},
+        context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: machine} if machine else {}),
         notes=[reused_note(run)] if run.source else [],
     )
 

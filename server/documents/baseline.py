@@ -11,9 +11,10 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
-from parity.judging.alignment import align, distinct
+from parity.judging.alignment import align
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import NVFP4, Criteria
+from parity.judging.independence import independent_runs
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from server.curves import loading
@@ -214,7 +215,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
     """The run floor that the judge finds for one run of the version with all the others as its controls."""
     policy = Criteria(profile=NVFP4)
-    runs, _ = distinct([loading.losses(session, link.run) for link in row.runs])
+    runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
     part = window.part(together.steps)

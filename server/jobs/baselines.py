@@ -17,7 +17,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.alignment import same_run
+from parity.judging.independence import dependence
 from server.curves import loading
 from server.database import tables
 from server.database.locks import hold_lock
@@ -143,8 +143,8 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
             problems.append(f"run {trained.id} belongs to it already")
         elif problem:
             problems.append(problem)
-        elif any(same_run(curve, other) for other in curves):
-            problems.append(f"run {trained.id} has the curve of one that belongs to it: take another replicate")
+        elif why := next((doubt[1] for other in curves if (doubt := dependence(other, curve)) is not None), ""):
+            problems.append(f"run {trained.id} is no rerun of its own: {why}; take another replicate")
         else:
             curves.append(curve)
             controls.append(trained)

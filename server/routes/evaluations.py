@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from fastapi import APIRouter, Depends
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
 from parity.judging.criteria import CriteriaError
-from parity.judging.curve import CurveError, Rounding
+from parity.judging.curve import MAX_STEP, CurveError, Rounding
 from parity.judging.evidence import Case
 from parity.readers.units import other_unit
 from parity.recipes import RecipeError, check_recipe
@@ -71,7 +71,7 @@ class EvaluationRequest:
     candidates: dict[str, list[_Run]]
     criteria: Mapping[str, Any]
     controls: list[_Run] = field(default_factory=list)
-    planned_steps: int | None = None
+    planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
     baseline_name: str | None = None
     layer_policy: str | None = None
 

@@ -229,6 +229,7 @@ def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidat
         controls=loading.loss_curves(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
         runs=None if ended else (len(baseline.runs), len(candidate.runs)),
         known=earlier.looks if earlier else (),
+        ended=ended,
     )
     context.cache.put(key, widths)
     return widths

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import distinct
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.independence import independent_runs
 from parity.judging.interval import t_quantile
 from parity.judging.margin import determine_margin
 from parity.judging.noise import dot, lag1, mad_sd
@@ -64,7 +64,7 @@ class GapBasis:
 
 def gap_basis(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> GapBasis:
     """Level, run floors, margin and window of a pair, finished or not."""
-    base_runs, cand_runs = distinct(baseline)[0], distinct(candidate)[0]
+    base_runs, cand_runs = independent_runs(baseline)[0], independent_runs(candidate)[0]
     return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
 
 
@@ -113,7 +113,7 @@ def binned_gap(
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")
-    base_runs, cand_runs = (baseline, candidate) if basis else (distinct(baseline)[0], distinct(candidate)[0])
+    base_runs, cand_runs = (baseline, candidate) if basis else (independent_runs(baseline)[0], independent_runs(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
     basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
     steps, base, cand, runs_2T = means

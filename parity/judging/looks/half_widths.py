@@ -82,6 +82,7 @@ def half_widths(
     controls: Sequence[Curve] = (),
     runs: tuple[int, int] | None = None,
     known: Sequence[Look] = (),
+    ended: bool = False,
 ) -> HalfWidths:
     """Looks at a pair of arms, finished or not, at 60 steps of the plan and at the last that both arms have reached.
 
@@ -92,6 +93,7 @@ def half_widths(
         controls: reruns of the baseline, which measure its run noise.
         runs: how many runs of each arm are planned, for the forecast; by default those given.
         known: looks of an earlier call with the same runs and policy.
+        ended: whether the runs train no further, so that nothing is left to forecast.
     """
     given = [[run for run in arm if len(run.steps)] for arm in (baseline, candidate)]
     whole = plan_window((*given[0], *given[1]), planned_steps, False, criteria.window_fraction)
@@ -117,7 +119,11 @@ def half_widths(
         if measured:
             made[step], newest = measured
     looks = tuple(made.values())
-    forecast = _forecast(looks[-1], newest, steps, criteria, runs or (len(baseline), len(candidate)), whole) if newest and looks else ()
+    forecast = (
+        _forecast(looks[-1], newest, steps, criteria, runs or (len(baseline), len(candidate)), whole)
+        if newest and looks and not ended
+        else ()
+    )
     return HalfWidths(looks=looks, forecast=forecast, sentence=_sentence(looks, forecast, runs, whole))
 
 
@@ -190,6 +196,8 @@ def _sentence(looks: Sequence[Look], forecast: Sequence[tuple[int, float]], runs
         if last.run_half_width >= last.distance
         else "More runs or more steps would decide it."
     )
+    if not forecast and last.step < whole.last:
+        return f"{here}; the runs ended there, before the planned last step {whole.last:,}."
     if last.decides and not forecast:
         return f"{here}, less than {away}: narrow enough to decide, since step {_since(looks):,}."
     if last.decides:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.measurements import Measurements
+from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.downstream import TaskGap
 from parity.judging.secondary.gradients import GradientParity, gradient_parity
 from parity.judging.secondary.throughput import Ratio, Throughput, net_speedup, throughput
@@ -19,11 +20,15 @@ from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advisory:
-    """Measures that advise; None where the columns they need were not given."""
+    """Measures that advise; None where the columns they need were not given.
+
+    `speed_reason` says why step times that were recorded give no speed ratio: part of a sentence.
+    """
 
     grad_norm: GradientParity | None
     token_tax: TokenTax | None
     throughput: Throughput | None
+    speed_reason: str | None
     net_speedup: Ratio | None
     validation: ValidationGap | None
     run_spikes: RunSpikes | None
@@ -32,11 +37,19 @@ class Advisory:
 
 def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
-    speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, m.criteria.confidence)
+    speed, reason = (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     statistics = m.statistics
     if statistics is None:
         return Advisory(
-            grad_norm=None, token_tax=None, throughput=speed, net_speedup=None, validation=None, run_spikes=None, downstream=downstream
+            grad_norm=None,
+            token_tax=None,
+            throughput=speed,
+            speed_reason=reason,
+            net_speedup=None,
+            validation=None,
+            run_spikes=None,
+            downstream=downstream,
         )
     window = m.aligned.steps[m.window.part(m.aligned.steps)]
     curves = m.aligned.arm_means()
@@ -50,6 +63,7 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskGap, ...] = ()) -> A
         grad_norm=gradient_parity(m.arms.baseline.runs, m.arms.candidate.runs, window, m.criteria.confidence),
         token_tax=tax,
         throughput=speed,
+        speed_reason=reason,
         net_speedup=net_speedup(speed.ratio, tax) if speed is not None and tax is not None else None,
         validation=validation_gap(m.arms.baseline.runs, m.arms.candidate.runs, m.window, statistics.interval.run, m.criteria.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),

@@ -7,6 +7,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.measurements import measure
 from parity.judging.pairing import SAME_ORDER
+from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.throughput import Ratio, throughput
 from parity.judging.window import Window
 from parity.wording import interval_words, signed
@@ -27,7 +28,8 @@ class Peer:
 def compare_peers(names: tuple[str, str], first: Sequence[Curve], second: Sequence[Curve], criteria: Criteria, window: Window) -> Peer:
     """Compare the second candidate with the first, with the same window, noises and run floors as a verdict."""
     m = measure(names, first, second, criteria, (), window)
-    speed = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
+    measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
+    speed = None if isinstance(measured, NotComparable) else measured
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
     faster = f", {speed.ratio.value:.3f} x as fast a step ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
     if m.statistics is None or not paired:

@@ -1,10 +1,14 @@
 """Is it faster, and does that pay? Step-time ratio with its interval, and the net time-to-loss speed-up after the token tax.
 
 ratio = median step seconds of the baseline / of the candidate (> 1: candidate faster), at equal tokens a step
-ln ratio: between-run variance of the runs' log medians where both arms have 2 or more, else block medians within the run
+ln ratio: its variance is the spread of the runs' log medians where both arms have 2 or more runs, else of the medians of 20 blocks of
+          consecutive steps of each run; plus, for each arm, twice the variance of the medians of a run's quarters (3 degrees of freedom):
+          the machine's own drift, which moves the mean of a random walk by 2.0 times what its quarters show
 net = ratio / (1 + tax); ln net has the variance of both, so a format 1.4 x as fast that needs 36 % more tokens is worth 1.03 x
 
-Can fail: shared machines (other jobs slow one arm), unequal batch sizes; start-up and compilation (the first tenth) are left out.
+The ratio is given only where the arms trained under the same conditions (`conditions`); of single runs only steps of their common time
+count. Start-up and compilation (the first tenth) are left out.
+Can fail: another job that slows one arm's device alone, all the time; a device clock that depends on the device's place in a rack.
 """
 
 import math
@@ -15,10 +19,12 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.interval import t_quantile
+from parity.judging.secondary.conditions import UNIX_SECONDS, NotComparable, common_conditions
 from parity.judging.secondary.token_tax import TokenTax
 
 STEP_SECONDS = "step_seconds"
-BLOCKS, SKIPPED_SHARE, MIN_STEPS = 20, 0.10, 40
+BLOCKS, QUARTERS, SKIPPED_SHARE, MIN_STEPS = 20, 4, 0.10, 40
+DRIFT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +48,32 @@ class Throughput:
     tflops: tuple[float | None, float | None]
 
 
-def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence: float) -> Throughput | None:
-    """Step-time ratio of two arms from their `step_seconds` columns; None where a run has fewer than 40 timed steps."""
-    seconds = [[_timed(run) for run in arm] for arm in (baseline, candidate)]
-    if any(len(times) < MIN_STEPS for arm in seconds for times in arm):
+def throughput(baseline: Sequence[Curve], candidate: Sequence[Curve], confidence: float) -> Throughput | NotComparable | None:
+    """Step-time ratio of two arms from their `step_seconds` columns, or why their times cannot be compared.
+
+    None where a run recorded no step times, or fewer than 40.
+    """
+    runs = (*baseline, *candidate)
+    if any(len(_timed(run, -math.inf, math.inf)) < MIN_STEPS for run in runs):
         return None
-    (base, base_variance, base_df), (cand, cand_variance, cand_df) = (_log_median(arm) for arm in seconds)
-    variance = base_variance + cand_variance
-    df = 1.0 / ((base_variance / variance) ** 2 / base_df + (cand_variance / variance) ** 2 / cand_df) if variance > 0.0 else 1.0
+    conditions = common_conditions(baseline, candidate)
+    if isinstance(conditions, NotComparable):
+        return conditions
+    seconds = [[_timed(run, *conditions) for run in arm] for arm in (baseline, candidate)]
+    if any(len(times) < MIN_STEPS for arm in seconds for times in arm):
+        return NotComparable(reason=f"a run has fewer than {MIN_STEPS} timed steps in the time in which both arms trained")
+    logs = [np.array([math.log(float(np.median(times))) for times in arm]) for arm in seconds]
+    parts = [_variance(own, arm) for own, arm in zip(logs, seconds, strict=True)] + [_drift(arm) for arm in seconds]
+    variance = sum(part for part, _ in parts)
+    df = variance**2 / sum(part**2 / part_df for part, part_df in parts) if variance > 0.0 else 1.0
     half = t_quantile(confidence, df) * math.sqrt(variance)
+    base, cand = (float(own.mean()) for own in logs)
     log_ratio = base - cand
-    total = sum(float(_all_times(run).sum()) for run in (*baseline, *candidate))
     return Throughput(
         baseline_step_seconds=math.exp(base),
         candidate_step_seconds=math.exp(cand),
         ratio=Ratio(value=math.exp(log_ratio), lo=math.exp(log_ratio - half), hi=math.exp(log_ratio + half)),
-        run_hours=total / 3600.0,
+        run_hours=sum(float(_all_times(run).sum()) for run in runs) / 3600.0,
         tokens_per_second=(_median(baseline, "tokens_per_second"), _median(candidate, "tokens_per_second")),
         tflops=(_median(baseline, "tflops"), _median(candidate, "tflops")),
     )
@@ -85,21 +101,41 @@ def _median(arm: Sequence[Curve], column: str) -> float | None:
 
 def _all_times(run: Curve) -> FloatArray:
     times = run.columns.get(STEP_SECONDS, np.empty(0))
-    kept: FloatArray = times[np.isfinite(times) & (times > 0.0)]
+    kept: FloatArray = times[_usable(times)]
     return kept
 
 
-def _timed(run: Curve) -> FloatArray:
-    times = _all_times(run)
-    return times[int(SKIPPED_SHARE * len(times)) :]
+def _usable(times: FloatArray) -> np.ndarray:
+    """Step times from a nanosecond to a day, (n,)."""
+    return (times >= 1e-9) & (times <= 86_400.0)
 
 
-def _log_median(arm: Sequence[FloatArray]) -> tuple[float, float, float]:
-    """Mean over runs of the log median step time, the variance of that mean and its df."""
-    medians = np.array([math.log(float(np.median(times))) for times in arm])
-    if len(medians) > 1:
-        return float(medians.mean()), float(medians.var(ddof=1)) / len(medians), float(len(medians) - 1)
-    times = arm[0]
-    size = len(times) // BLOCKS
-    blocks = np.log(np.median(times[-size * BLOCKS :].reshape(BLOCKS, size), axis=1))
-    return float(medians[0]), float(blocks.var(ddof=1)) / BLOCKS, float(BLOCKS - 1)
+def _timed(run: Curve, begin: float, end: float) -> FloatArray:
+    """Step times of a run without the first tenth, those that ended between two moments (Unix seconds)."""
+    times = run.columns.get(STEP_SECONDS, np.empty(0))
+    usable = _usable(times)
+    usable[: int(SKIPPED_SHARE * len(times))] = False
+    if math.isfinite(begin):
+        at = run.columns[UNIX_SECONDS]
+        usable &= (at >= begin) & (at <= end)
+    kept: FloatArray = times[usable]
+    return kept
+
+
+def _variance(log_medians: FloatArray, arm: Sequence[FloatArray]) -> tuple[float, float]:
+    """Variance of an arm's mean log median step time and its df: between its runs, or between the blocks of its only run."""
+    if len(log_medians) > 1:
+        return float(log_medians.var(ddof=1)) / len(log_medians), float(len(log_medians) - 1)
+    return float(_blocks(arm[0], BLOCKS).var(ddof=1)) / BLOCKS, float(BLOCKS - 1)
+
+
+def _drift(arm: Sequence[FloatArray]) -> tuple[float, float]:
+    """Variance by which a drifting machine moves an arm's mean, from the quarters of its runs, and its df."""
+    return DRIFT * float(np.mean([_blocks(times, QUARTERS).var(ddof=1) for times in arm])) / len(arm), QUARTERS - 1.0
+
+
+def _blocks(times: FloatArray, count: int) -> FloatArray:
+    """Log medians of so many blocks of consecutive step times, (count,)."""
+    size = len(times) // count
+    blocks: FloatArray = np.log(np.median(times[-size * count :].reshape(count, size), axis=1))
+    return blocks

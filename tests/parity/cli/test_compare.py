@@ -184,9 +184,14 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
     for name, seconds in (("fp8", 1.5), ("mxfp8", 1.0)):
         lines = Path(files[name]).read_text().splitlines()
         path = tmp_path / f"{name}.csv"
-        path.write_text("step,loss,step_seconds\n" + "".join(f"{line},{seconds + 0.001 * (i % 7)}\n" for i, line in enumerate(lines[1:])))
+        rows = (f"{line},{seconds + 0.001 * (i % 7)},{1.7e9 + i}\n" for i, line in enumerate(lines[1:]))
+        path.write_text("step,loss,step_seconds,_timestamp\n" + "".join(rows))
         timed.append(str(path))
-    common = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
+    unknown = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
+    assert "speed: not compared: the device class of the runs is not recorded" in run("compare", *unknown)[1]
+    machines = ("--context", "fp8:device_class=h100", "--context", "mxfp8:device_class=h100")
+    assert "speed: not compared: when the runs trained is not recorded" in run("compare", *unknown, *machines)[1]
+    common = (*unknown, *machines, "--column", "unix_seconds=_timestamp")
     code, out, _ = run("compare", *common, "--hour-price", "2", "--devices", "4", "--json")
     (entry,) = json.loads(out)["verdicts"]
     assert code == 0

@@ -43,9 +43,10 @@ def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pai
 
 
 def test_a_gap_at_the_margin_is_not_promised_a_decision(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    base = make_run()
-    margin = judge_pair(base, make_run(seed=2)).margin.nats
-    advice = judge_pair(base, curve_from_arrays(base.steps, base.loss + margin)).document()["advice"]
+    base, cand = make_run(), make_run(seed=2)
+    verdict = judge_pair(base, cand)
+    at_margin = cand.loss + verdict.margin.nats - verdict.gap.mean
+    advice = judge_pair(base, curve_from_arrays(cand.steps, at_margin)).document()["advice"]
     assert advice["add_candidate_runs"] is None
     assert "so near the margin" in advice["sentences"][0]
 
@@ -71,7 +72,7 @@ def test_after_a_fail_the_next_experiments(
 
 def test_the_arms_without_reruns_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
     verdict = judge_pair([make_run(), make_run(seed=3)], make_run(seed=2), baseline_name="FP8")
-    assert verdict.document()["advice"]["sentences"][0].startswith("Add a replicate of cand (")
+    assert verdict.document()["advice"]["sentences"][0].startswith("Add 3 replicates of cand (")
 
 
 def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair: JudgePair) -> None:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.alignment import align, distinct, nonfinite, paired_by_seed, same_run
+from parity.judging.alignment import align, nonfinite, paired_by_seed
 from parity.judging.curve import Curve, curve_from_arrays
 
 rows = st.dictionaries(st.integers(0, 30), st.sampled_from([1.0, 2.0, float("nan"), float("inf")]), max_size=30)
@@ -28,28 +28,6 @@ def test_means_are_over_runs_of_a_seed_then_over_seeds() -> None:
     left, right = align(base, cand).arm_means()
     assert left.tolist() == [(2.0 + 7.0) / 2]
     assert right.tolist() == [(2.0 + 9.0) / 2]
-
-
-def test_equal_runs_are_one() -> None:
-    one, same, other = curve({0: 1.0, 1: 2.0}), curve({1: 2.0, 0: 1.0}), curve({0: 1.0, 1: 2.5})
-    assert distinct([one, same, other, one]) == ((one, other), 2)
-
-
-def test_copies_in_other_digits_or_thinned_are_one_run_and_reruns_are_not(reruns: tuple[Curve, ...]) -> None:
-    run, rerun = reruns[:2]
-
-    def copy(keep: slice = slice(None), change: float = 0.0) -> Curve:
-        loss = run.loss.astype(np.float32).astype(np.float64).round(4)
-        loss[-1] += change
-        return curve_from_arrays(run.steps[keep], loss[keep])
-
-    for other in (copy(), copy(slice(None, None, 5)), copy(slice(20, None))):
-        assert same_run(run, other)
-        assert same_run(other, run)
-    for other in (rerun, copy(change=1e-3), copy(change=float("nan")), copy(slice(0, 1700)), copy(slice(0, 50))):
-        assert not same_run(run, other)
-        assert not same_run(other, run)
-    assert distinct([run, copy(), rerun, copy(slice(None, None, 5))])[0] == (run, rerun)
 
 
 def test_runs_of_seeds_that_one_arm_lacks_are_left_out() -> None:

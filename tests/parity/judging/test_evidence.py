@@ -208,7 +208,7 @@ def test_a_broken_verdict_of_this_judge_is_a_difference(verdicts: object, bundle
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("arms", []), ("planned_steps", float("inf")), ("arms", [{"role": "baseline", "name": "x", "runs": []}])]
+    ("key", "value"), [("arms", []), ("planned_steps", 1.5), ("arms", [{"role": "baseline", "name": "x", "runs": []}])]
 )
 def test_a_manifest_that_is_no_case(key: str, value: object, bundle: Path) -> None:
     def tamper(files: dict[str, bytes]) -> None:

@@ -7,6 +7,7 @@ import pytest
 import parity
 from parity import Curve, Verdict, criteria_from_mapping
 from parity.report.headline import headline
+from parity.report.markdown import render_markdown
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -21,8 +22,9 @@ def equipped(run: Curve, norm: float = 1.0, validation: float = 0.0, seconds: fl
         "grad_norm": norm * np.exp(rng.normal(0, 0.1, len(run.steps))),
         "validation_loss": np.where(run.steps % 50 == 0, run.loss + validation, np.nan),
         "step_seconds": seconds * np.exp(rng.normal(0, 0.01, len(run.steps))),
+        "unix_seconds": 1.7e9 + np.arange(len(run.steps)),
     }
-    return curve_from_arrays(run.steps, run.loss, columns=columns)
+    return curve_from_arrays(run.steps, run.loss, columns=columns, context={"device_class": "h100"})
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,20 @@ def test_a_gate_decides_only_where_the_policy_names_it(
     gated = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "gates": ["loss", gate]}))
     assert (gated.codes[0], gated.verdict) == (code, state)
     assert state.upper() in headline(gated.document())
-    advised = judge_pair(base, cand)
+    advised = judge_pair(base, cand, criteria_from_mapping({"margin": "1%", "validation": "advise"}))
     assert advised.verdict == "pass"
     roles = {check["name"]: check["role"] for check in gated.document()["checks"]}
     assert roles.pop(gate) == "gate"
     assert set(roles.values()) == {"advice"}
+
+
+def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_wants_advice(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = equipped(make_run()), equipped(make_run(seed=2), validation=0.1)
+    verdict = judge_pair(base, cand)
+    assert (verdict.verdict, verdict.codes[:2]) == ("inconclusive", ("VALIDATION_LOSS_WORSE", "WITHIN_MARGIN"))
+    assert judge_pair(base, equipped(make_run(seed=2))).verdict == "pass"
 
 
 def spiking(run: Curve, starts: range) -> Curve:
@@ -101,3 +112,34 @@ def test_gates_never_save_a_fail(make_run: MakeRun, judge_pair: JudgePair) -> No
     policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "net_speedup"]})
     verdict = judge_pair(equipped(make_run()), equipped(make_run(seed=2, gap=0.1), seconds=0.1), policy)
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")
+
+
+def at_other_times(run: Curve) -> Curve:
+    """The run as if it had been trained a day later."""
+    columns = {**run.columns, "unix_seconds": run.columns["unix_seconds"] + 86_400.0}
+    return curve_from_arrays(run.steps, run.loss, columns=columns, context=run.context)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (at_other_times, "different times"),
+        (lambda run: curve_from_arrays(run.steps, run.loss, columns=run.columns), "device class"),
+        (
+            lambda run: curve_from_arrays(run.steps, run.loss, columns=run.columns, context={**run.context, "engine": "emulated"}),
+            "emulated",
+        ),
+        (lambda run: curve_from_arrays(run.steps, run.loss, context=run.context), "not recorded by all runs"),
+    ],
+)
+def test_a_speedup_that_cannot_be_compared_leaves_the_gate_open(
+    change: Callable[[Curve], Curve], words: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = equipped(make_run()), change(equipped(make_run(seed=2), seconds=0.1))
+    policy = criteria_from_mapping({"margin": "1%", "gates": ["loss", "net_speedup"], "may_differ": ["engine"]})
+    verdict = judge_pair(base, cand, policy)
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NET_SPEEDUP_OPEN")
+    assert words in verdict.decision.deciding.sentence
+    document = verdict.document()
+    assert (document["throughput"], document["net_speedup"]) == (None, None)
+    assert "as fast" not in render_markdown([document])

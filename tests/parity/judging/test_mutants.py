@@ -66,7 +66,7 @@ MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     "NaN at the end": (lambda a, b: Pair(base=[a], cand=[nan_at(b, -1)]), "fail", "NONFINITE_CAND"),
     "NaN in the baseline": (lambda a, b: Pair(base=[nan_at(a, -1)], cand=[b]), "inconclusive", "BASELINE_INVALID"),
     "another data order": (lambda a, b: Pair(base=[a], cand=[other_order(b)]), "inconclusive", "DATA_ORDER_MISMATCH"),
-    "data one step late": (lambda a, b: Pair(base=[a], cand=[with_loss(b, np.roll(b.loss, 1))]), "inconclusive", "DATA_ORDER_MISMATCH"),
+    "data one step late": (lambda a, b: Pair(base=[a], cand=[with_loss(b, np.roll(b.loss, 1))]), "inconclusive", "STEPS_SHIFTED"),
     "a shortened candidate": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))]), "inconclusive", "INCOMPLETE"),
     "a shortened baseline": (lambda a, b: Pair(base=[kept(a, slice(0, 1225))], cand=[b]), "inconclusive", "INCOMPLETE"),
     "shortened, no plan": (lambda a, b: Pair(base=[a], cand=[kept(b, slice(0, 1225))], planned=None), "inconclusive", "INCOMPLETE"),

@@ -35,20 +35,28 @@ def test_spikes_are_masked_widened_and_attributed() -> None:
     assert spikes.masked_gap[100] == pytest.approx(np.interp(100, [94, 108], [gap[94], gap[108]]))
 
 
-def test_a_divergence_at_the_end_is_masked_for_the_mean_but_kept_for_the_divergence_rule() -> None:
+def test_what_reaches_the_last_point_is_no_spike() -> None:
     gap = quiet()
     gap[-30:] += np.linspace(0, 4, 30)
     spikes = find_spikes(gap, 3.0)
-    assert spikes.divergence_gap[-1] == gap[-1]
-    assert spikes.masked_gap[-1] < 0.1
-    assert diverged_late(spikes.divergence_gap, 0.03)
-    assert not diverged_late(spikes.masked_gap, 0.03)
+    assert (spikes.candidate, spikes.masked_share) == (0, 0.0)
+    assert spikes.masked_gap[-1] == gap[-1]
+    assert diverged_late(spikes.masked_gap, 0.03)
+    assert find_spikes(gap, 3.0, part_of_run=True).candidate == 1
+
+
+@pytest.mark.parametrize("shift", [1.0, -1.0])
+def test_a_level_shift_is_no_spike(shift: float) -> None:
+    gap = quiet()
+    gap[100:] += shift
+    spikes = find_spikes(gap, 3.0)
+    assert (spikes.baseline, spikes.candidate, spikes.masked_share) == (0, 0, 0.0)
 
 
 def test_a_spike_that_recovers_is_no_divergence() -> None:
     gap = quiet()
     gap[365:385] += 2.0
-    assert not diverged_late(find_spikes(gap, 3.0).divergence_gap, 0.03)
+    assert not diverged_late(find_spikes(gap, 3.0).masked_gap, 0.03)
 
 
 def test_equal_curves_with_rounding_dust_have_no_spikes() -> None:
@@ -56,7 +64,7 @@ def test_equal_curves_with_rounding_dust_have_no_spikes() -> None:
     gap[::7] = 1e-7
     assert find_spikes(gap, 3.0).masked_share == 0.0
     assert find_spikes(1e4 * gap, 3.0, quantum=1e-3).masked_share == 0.0
-    assert find_spikes(1e4 * gap, 3.0).masked_share > 0.5
+    assert find_spikes(1e4 * gap, 3.0, part_of_run=True).masked_share > 0.5
     assert find_spikes(np.empty(0), 3.0).masked_share == 0.0
 
 

@@ -45,15 +45,14 @@ def test_one_verdict_a_candidate_in_order(make_run: MakeRun, one_percent: Criter
 # The edge table
 
 
-def test_identical_arms_pass_and_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_identical_arms_are_never_a_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
     verdict = judge_pair(make_run(), make_run())
-    assert verdict.verdict == "pass"
-    assert "ARMS_IDENTICAL" in verdict.codes
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "ARMS_IDENTICAL")
 
 
-def test_constant_series_pass(judge_pair: JudgePair) -> None:
+def test_constant_series_are_no_training(judge_pair: JudgePair) -> None:
     flat = curve_from_arrays(np.arange(2000), np.full(2000, 3.0))
-    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).verdict == "pass"
+    assert judge_pair(flat, changed(flat, np.full(2000, 3.001))).codes[0] == "LOSS_CONSTANT"
 
 
 @pytest.mark.parametrize("noise", ["noisy", "smooth"])
@@ -322,8 +321,13 @@ def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair
     strict = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
     verdict = judge_pair(make_run(), make_run(seed=2), strict)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
-    twice = judge_pair([make_run(), make_run(seed=3)], [make_run(seed=2), make_run(seed=4)], strict)
-    assert (twice.verdict, twice.codes) == ("pass", ("WITHIN_MARGIN",))
+    runs = [make_run(seed=seed, offset_sd=0.003) for seed in range(1, 7)]
+    twice = judge_pair(runs[:2], runs[2:4], strict)
+    assert (twice.verdict, twice.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
+    thrice = judge_pair(runs[:3], runs[3:], strict)
+    assert (thrice.verdict, thrice.codes) == ("pass", ("WITHIN_MARGIN",))
+    one_sided = judge_pair(runs[:5], runs[5:], strict)
+    assert (one_sided.verdict, one_sided.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
 
 
 # Noise, margins, controls
@@ -466,14 +470,6 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
     assert "more steps won't help" in document["advice"]["sentences"][0]
     assert document["advice"]["margin_to_pass"] == pytest.approx(max(map(abs, document["gap"]["ci95"])))
     assert document["advice"]["minimum_detectable_gap"] == pytest.approx(verdict.margin.nats - verdict.gap.half_width(0.95))
-
-
-def test_steps_after_the_plan_are_not_judged(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    cand = make_run(3000, seed=2)
-    worse = changed(cand, np.where(cand.steps >= 2000, cand.loss + 1.0, cand.loss))
-    verdict = judge_pair(make_run(3000), worse, planned_steps=2000)
-    assert verdict.verdict == "pass"
-    assert "BEYOND_PLAN" in verdict.codes
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])

@@ -15,7 +15,8 @@ MakeRun = Callable[..., Curve]
 
 def timed(run: Curve, seconds: float) -> Curve:
     times = seconds * np.exp(np.random.default_rng(0).normal(0, 0.01, len(run.steps)))
-    return curve_from_arrays(run.steps, run.loss, columns={"step_seconds": times}, recipe=run.recipe)
+    columns = {"step_seconds": times, "unix_seconds": 1.7e9 + np.cumsum(times)}
+    return curve_from_arrays(run.steps, run.loss, columns=columns, recipe=run.recipe, context={"device_class": "h100"})
 
 
 def test_later_candidates_are_compared_with_earlier_ones(make_run: MakeRun, one_percent: Criteria) -> None:

@@ -1,0 +1,185 @@
+"""Is a run a run of its own? A copy or a fork of another run says nothing about how much two runs differ, and never counts as one.
+
+x, y: losses of two runs of one arm at their common finite steps; d = y - x, without the batch noise that both share
+sigma(z) = 1.4826 MAD(z_t - 2 z_{t+1} + z_{t+2}) / sqrt(6)                            noise that is new at every step
+T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / var(d_b)      1 where d has no memory at all
+
+copy      of all points, or of the last fifth, at least 60 % have |d - median d| <= 0.0001 nats (98 %, where both logs are rounded alike),
+          or 90 % have |d - median d| <= half the coarser rounding step
+little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
+filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
+fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
+late      the log starts after 5 % of the run's last step, where a fork would not show
+
+Real reruns on 2 GPU stacks (7 and 2 runs): T from 10 up, sigma(d) 3 to 4 % of sigma(x), scales equal within 2 %, d above rounding from the
+second step on; emulated reruns of 0.1 M parameters: sigma(d) 20 %, T from 0.4 up. Can fail: noise invented with the size and the memory of
+a rerun's is counted as one, and an honest rerun whose log is thin or coarsely rounded may be left out. When in doubt a run does not count.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from parity.judging.alignment import common_steps, positions
+from parity.judging.curve import FORKED_FROM, Curve, FloatArray, usable
+from parity.judging.noise import step_noise
+from parity.judging.pairing import SAME_ORDER, pair_correlation
+from parity.judging.resolution import quantum
+from parity.wording import percent
+
+Relation = Literal["equal", "copy", "fork", "late"]
+
+COPY_NATS, COPY_SHARE, COPY_POINTS = 1e-4, 0.6, 8  # real reruns: at most 10 % within 0.0001 nats
+COPY_SHARE_ALIKE = 0.98  # reruns of the 124 M model are equal at 75 % of the steps with 2 decimals, at 97 % with one
+COPY_SHARE_ROUNDED = 0.9  # and within half a step at 70 % of the steps, where one log has 2 decimals
+LAST_SHARE = 0.2
+BLOCKS, BLOCKS_FROM, MIN_BLOCK_POINTS = 8, 0.2, 5
+NO_MEMORY, NEGATIVE_MEMORY, LITTLE_NOISE = 3.0, 0.1, 0.02
+SCALE_RATIO = 0.9
+FORK_SHARE, FORK_POINTS = 0.02, 10
+LATE_SHARE = 0.05
+SAMPLE = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A run that does not count: its label, what it is to another run, and how that was seen, in words."""
+
+    label: str
+    relation: Relation
+    why: str
+
+
+def same_series(left: Curve, right: Curve) -> bool:
+    """Whether two runs have the same steps and the same losses, bit for bit (NaN equals NaN)."""
+    return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
+
+
+def same_values(left: Curve, right: Curve) -> bool:
+    """Whether one run is the other again, stored with other digits, thinned out, or moved by a constant.
+
+    Curves without any noise, at two levels, have nothing by which one could be known as the other.
+    """
+    if same_series(left, right):
+        return True
+    x, y = _common_losses(left, right)
+    tolerance, share = _likeness(left, right)
+    if len(x) < COPY_POINTS or not _is_copy(x, y, tolerance, share):
+        return False
+    return step_noise(x[-SAMPLE:]) > tolerance or abs(float(np.median(y[-SAMPLE:] - x[-SAMPLE:]))) <= tolerance
+
+
+def independent_runs(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
+    """The runs of one arm that count, in their order, and those that don't."""
+    kept: list[Curve] = []
+    left_out: list[LeftOut] = []
+    for number, run in enumerate(runs, 1):
+        label = run.label or f"run {number}"
+        doubt = next((doubt for other in kept if (doubt := dependence(other, run)) is not None), None)
+        if doubt is None:
+            kept.append(run)
+        else:
+            left_out.append(LeftOut(label=label, relation=doubt[0], why=doubt[1]))
+    return tuple(kept), tuple(left_out)
+
+
+def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
+    """What makes `second` no run of its own next to `first`, with the reason in words; None where nothing does."""
+    if same_series(first, second):
+        return "equal", "equal at every step"
+    if FORKED_FROM in second.context:
+        return "fork", f"forked from {second.context[FORKED_FROM]}, as its record says"
+    x, y = _common_losses(first, second)
+    if len(x) < COPY_POINTS:
+        return None  # too little in common for anything to be judged, which the comparison will say itself
+    tolerance, share = _likeness(first, second)
+    if _is_copy(x, y, tolerance, share):
+        return "copy", f"equal but for {tolerance:.2g} nats or a constant"
+    if (doubt := _filtered(x, y)) is not None:
+        return doubt
+    if (until := shared_start(first, second)) is not None:
+        return "fork", f"equal to another run up to step {until:,}"
+    return _late(second)
+
+
+def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
+    batch, own = step_noise(x), step_noise(y - x)
+    memory = block_memory(y - x)
+    if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
+        return "copy", f"differs by noise of {percent(own / batch)} of the batch noise only, with no offset of its own"
+    if memory is not None and memory < NEGATIVE_MEMORY:
+        return "copy", "differences that cancel out, as those of a running mean do"
+    correlation = pair_correlation(x, y)
+    ratio = step_noise(y) / batch if batch > 0.0 else 1.0
+    if correlation is not None and correlation >= SAME_ORDER and not SCALE_RATIO <= ratio <= 1.0 / SCALE_RATIO:
+        return "copy", f"batch noise {ratio:.2f} times that of the other run on the same batches: smoothed"
+    return None
+
+
+def shared_start(first: Curve, second: Curve) -> int | None:
+    """The last step up to which two runs are equal within rounding; None where they part as soon as two runs of their own do."""
+    x, y = _common_losses(first, second)
+    if len(x) < COPY_POINTS:
+        return None
+    rounding = max(_quantum(first), _quantum(second), 2.0 * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))))
+    shared = max(FORK_POINTS, math.ceil(FORK_SHARE * len(x)))
+    if len(x) < shared or float(np.abs(y[:shared] - x[:shared]).max()) > rounding:
+        return None
+    apart = np.flatnonzero(np.abs(y - x) > rounding)
+    until = int(apart[0]) if len(apart) else len(x)
+    steps = common_steps(first.steps, second.steps)
+    return int(steps[min(until, len(steps)) - 1])
+
+
+def _late(run: Curve) -> tuple[Relation, str] | None:
+    if int(run.steps[0]) <= LATE_SHARE * int(run.steps[-1]):
+        return None
+    return "late", f"its log starts at step {int(run.steps[0]):,}: whether it is a fork can't be seen"
+
+
+def block_memory(difference: FloatArray) -> float | None:
+    """T of the differences (n,) of two runs: 1 for noise without memory, far above it for a run's own offset; None for short series."""
+    late = difference[int(BLOCKS_FROM * len(difference)) :]
+    if len(late) < BLOCKS * MIN_BLOCK_POINTS:
+        return None
+    blocks = np.array_split(late, BLOCKS)
+    variance = float(np.median([block.var(ddof=1) for block in blocks]))
+    if variance == 0.0:
+        return 0.0 if not late.any() else math.inf
+    return float(np.mean([len(block) * float(block.mean()) ** 2 for block in blocks])) / variance
+
+
+def _is_copy(x: FloatArray, y: FloatArray, tolerance: float, share: float) -> bool:
+    last = max(COPY_POINTS, round(LAST_SHARE * len(x)))
+    return _share_equal(x, y, tolerance) >= share or _share_equal(x[-last:], y[-last:], tolerance) >= share
+
+
+def _share_equal(x: FloatArray, y: FloatArray, tolerance: float) -> float:
+    stride = 1 + len(x) // SAMPLE
+    sample = y[::stride] - x[::stride]  # evenly spread, and enough for a share
+    return float(np.mean(np.abs(sample - np.median(sample)) <= tolerance))
+
+
+def _likeness(left: Curve, right: Curve) -> tuple[float, float]:
+    """How far the points of two copies may lie apart, nats, and how many of them must not: rounding alike makes honest runs alike too."""
+    quanta = _quantum(left), _quantum(right)
+    if quanta[0] == quanta[1]:
+        return COPY_NATS, COPY_SHARE_ALIKE if quanta[0] > COPY_NATS else COPY_SHARE
+    half = 0.501 * max(quanta)
+    return (half, COPY_SHARE_ROUNDED) if half > COPY_NATS else (COPY_NATS, COPY_SHARE)
+
+
+def _quantum(run: Curve) -> float:
+    """The step to which a run's last losses are rounded."""
+    late = run.loss[-SAMPLE:]
+    return quantum(late[usable(late)])
+
+
+def _common_losses(left: Curve, right: Curve) -> tuple[FloatArray, FloatArray]:
+    steps = common_steps(left.steps, right.steps)
+    x, y = (run.loss[positions(run.steps, steps)] for run in (left, right))
+    finite = usable(x) & usable(y)
+    return (x, y) if finite.all() else (x[finite], y[finite])

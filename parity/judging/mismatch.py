@@ -1,0 +1,123 @@
+"""Two logs that do not fit together for a reason that has a name: steps shifted or counted in another unit, losses in another unit.
+
+shifted   batch noise correlates below 0.5 at equal steps and at least 0.5 once one log is moved by 1 or 2 points, or aligned point by point
+scaled    the logs have other strides and as many points (within 2 %), and aligned point by point their batch noise correlates at least
+          0.5: the strides' ratio is the steps' unit (tokens or samples per step)
+ratio     candidate / baseline is one number from the first point on (robust spread below 2 %): log 2 or 1 / log 2 for bits against nats,
+          another one more than 20 % from 1 where the logs begin at the start, when both models still have the same loss
+rounding  share of the second differences' variance that rounding to q explains: (q^2 / 12) / sigma_step^2
+
+Can fail: a log that is both thinned and shifted has neither name, and stays a mismatch of the data.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.alignment import Aligned
+from parity.judging.curve import Curve, FloatArray, usable
+from parity.judging.noise import mad_sd, step_noise
+from parity.judging.pairing import SAME_ORDER, pair_correlation
+
+LAGS = (1, -1, 2, -2)
+SAME_LENGTH = 0.02
+COMMON_SHARE = 0.5
+RATIO_SPREAD, RATIO_FROM_ONE, START_SHARE = 0.02, 0.2, 0.05
+BITS = 1.0 / math.log(2.0)
+SAMPLE = 4_096
+ROUNDING_EXPLAINS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """What makes two logs unfit for a comparison, each None where it does not.
+
+    `shift` is how many steps the candidate's numbers are ahead, `factor` how many of its steps are one of the baseline's, `ratio` how
+    many of its units are one of the baseline's. `rounding_hides` says that rounding is too coarse for the batches to be recognised.
+    """
+
+    shift: int | None = None
+    factor: float | None = None
+    ratio: float | None = None
+    rounding_hides: bool = False
+
+
+def find_mismatch(
+    baseline: Sequence[Curve], candidate: Sequence[Curve], aligned: Aligned, r_pair: float | None, quantum: float
+) -> Mismatch:
+    """Why the first runs of two arms don't fit together; `r_pair` is their correlation at equal steps, `quantum` their rounding step."""
+    base, cand = baseline[0], candidate[0]
+    if min(len(base.steps), len(cand.steps)) < 2:
+        return Mismatch()
+    shift, factor = None, None
+    few = len(aligned.steps) < COMMON_SHARE * min(len(base.steps), len(cand.steps))
+    other_batches = r_pair is not None and r_pair < SAME_ORDER
+    if few or (other_batches and base.completeness.stride != cand.completeness.stride):
+        shift, factor = _point_by_point(base, cand)
+    elif other_batches:
+        shift = _shifted(aligned)
+    return Mismatch(
+        shift=shift,
+        factor=factor,
+        ratio=_loss_ratio(aligned, base) if len(aligned.steps) >= 8 else None,
+        rounding_hides=_rounding_share(aligned, quantum) > ROUNDING_EXPLAINS,
+    )
+
+
+def _point_by_point(base: Curve, cand: Curve) -> tuple[int | None, float | None]:
+    """Shift or unit of the steps of two logs that share few of them, where their points belong together one by one."""
+    n = min(len(base.steps), len(cand.steps))
+    strides = base.completeness.stride, cand.completeness.stride
+    if abs(len(base.steps) - len(cand.steps)) > SAME_LENGTH * n or None in strides:
+        return None, None
+    pairs = [(base.loss[:n], cand.loss[:n]), (base.loss[-n:], cand.loss[-n:])]
+    if not any(_same_batches(x, y) for x, y in pairs):
+        return None, None
+    if strides[0] == strides[1]:
+        return int(cand.steps[0]) - int(base.steps[0]), None
+    return None, (strides[1] or 1) / (strides[0] or 1)
+
+
+def _shifted(aligned: Aligned) -> int | None:
+    """By how many steps the candidate's numbers are ahead of the baseline's, where moving it by a point or two shows the same batches."""
+    base, cand = aligned.baseline[0], aligned.candidate[0]
+    stride = int(np.median(np.diff(aligned.steps[:SAMPLE]))) if len(aligned.steps) > 2 else 1
+    for lag in LAGS:
+        x, y = (base[:-lag], cand[lag:]) if lag > 0 else (base[-lag:], cand[:lag])
+        if _same_batches(x, y):
+            return lag * stride
+    return None
+
+
+def _same_batches(x: FloatArray, y: FloatArray) -> bool:
+    finite = usable(x) & usable(y)
+    correlation = pair_correlation(x[finite], y[finite])
+    return correlation is not None and correlation >= SAME_ORDER
+
+
+def _loss_ratio(aligned: Aligned, base: Curve) -> float | None:
+    sample = slice(None, None, 1 + len(aligned.steps) // SAMPLE)
+    x, y = aligned.baseline[0, sample], aligned.candidate[0, sample]
+    if not (x > 0.0).all() or not (y > 0.0).all():
+        return None
+    ratios = y / x
+    ratio = float(np.median(ratios))
+    if mad_sd(ratios) > RATIO_SPREAD * ratio or abs(float(np.median(ratios[:8])) / ratio - 1.0) > RATIO_SPREAD:
+        return None
+    if any(abs(ratio / unit - 1.0) <= RATIO_SPREAD for unit in (BITS, 1.0 / BITS)):
+        return ratio
+    from_start = int(base.steps[0]) <= START_SHARE * int(base.steps[-1])
+    return ratio if from_start and not 1.0 - RATIO_FROM_ONE <= ratio <= 1.0 / (1.0 - RATIO_FROM_ONE) else None
+
+
+def _rounding_share(aligned: Aligned, quantum: float) -> float:
+    """Share of the noise of single steps that rounding explains, in the noisier arm's favour."""
+    late = slice(len(aligned.steps) // 2, None)
+    noise = max(step_noise(aligned.baseline[0, late][:SAMPLE]), step_noise(aligned.candidate[0, late][:SAMPLE]))
+    if quantum == 0.0:
+        return 0.0
+    if noise <= quantum / math.sqrt(12.0):
+        return 1.0
+    return (quantum / noise) ** 2 / 12.0

@@ -1,0 +1,194 @@
+"""What recorded learning rates say: whether all runs trained with the same rates, and whether a schedule had come to its end.
+
+differ:  at a step t of a run, its rate r(t) is outside [min, max] of the reference's rates at the logged steps around t (one before, one
+         after) by more than 0.001 of its peak, plus half a unit of the last digit that either run logged; the reference is the run that
+         logged the most rates
+cut:     r0, r1, r2 = rates at the last step T, at T - h and at T - 2h as shares of the run's peak, h = 5 % of the run (10 or 20 % where
+         the rate is logged so coarsely that it changes by at most 2.5 units of its last digit over 5 %)
+         slope v = (3 r0 - 4 r1 + r2) / 2h, bend a = (r0 - 2 r1 + r2) / h^2, per run length
+         zero = r0 / -v: the rate would be 0 after so many run lengths; flat = -v / a (never where a <= 0): it would stop falling then
+         A schedule was cut if its rate still falls (r1 - r0 > 0.002), is above 1 % of the peak, does not level off (flat > 0.05 and
+         flat > h / 2), and either 0.03 < zero < 1.5, or it is above 12 % of the peak with zero < 1.5 or flat > 1.5. A rate that still
+         rises by more than 1 % of its peak was cut, too.
+
+Complete: constant rates; a cosine with any floor (flat = 0); linear decay to 0; warm-up, stable, decay to 10 % or less (zero <= 0.02).
+Inverse square root never ends (zero = 2, flat = 0.7): any length counts as complete.
+Can fail: a linear or exponential decay over the whole run that was planned to end above 3 % of the peak looks like one that was cut, so
+its plan has to be stated; a cut after 95 % of the steps may look complete; fewer than 10 logged rates say nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.window import LEARNING_RATE
+
+SAME_RATE = 1e-3  # share of the peak
+MIN_POINTS = 10
+BACK = (0.05, 0.10, 0.20)  # of the run; the first over which the rate changes by more than its rounding
+DIGITS = 2.5  # units of the last digit
+FALLS, RISES, ENDED = 2e-3, 1e-2, 1e-2  # shares of the peak
+SOON, LATER, LEVELS_OFF, LOW = 0.03, 1.5, 0.05, 0.12
+_SAMPLE = 2000
+_FINEST = 1e4  # a unit of the last digit below a ten-thousandth of the value is no rounding worth its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateDifference:
+    """Where a run's learning rate differs most from the reference's: the step, both rates, and how many of the logged steps differ."""
+
+    label: str
+    step: int
+    rate: float
+    reference: float
+    steps: int
+    logged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateAtEnd:
+    """The learning rate at the last logged step of a run whose schedule was cut, as share of the peak; `rises` where it still rises."""
+
+    label: str
+    step: int
+    rate: float
+    share_of_peak: float
+    rises: bool
+
+
+def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
+    """Steps and finite learning rates (n,) of a run, n >= 1; None where none is recorded."""
+    rate = run.columns.get(LEARNING_RATE)
+    if rate is None:
+        return None
+    finite = np.isfinite(rate)
+    if finite.all():
+        return (run.steps, rate) if len(rate) else None
+    return (run.steps[finite], rate[finite]) if finite.any() else None
+
+
+def differing_rates(runs: Sequence[Curve]) -> RateDifference | None:
+    """The largest difference of any run's learning rates from those of the run that logged most of them; None where there is none."""
+    recorded = [(run.label, rates) for run in runs if (rates := recorded_rates(run)) is not None]
+    if not recorded:
+        return None
+    _, reference = max(recorded, key=lambda one: len(one[1][0]))
+    differences = [worst for label, rates in recorded if (worst := _difference(label, reference, rates)) is not None]
+    return max(differences, key=lambda one: abs(one.rate - one.reference), default=None)
+
+
+def _difference(label: str, reference: tuple[IntArray, FloatArray], rates: tuple[IntArray, FloatArray]) -> RateDifference | None:
+    (known_steps, known), (steps, rate) = reference, rates
+    if np.array_equal(known_steps, steps) and np.array_equal(known, rate):
+        return None
+    inside = (steps > max(known_steps[0], steps[0])) & (steps <= known_steps[-1])  # a first rate is logged before or after its update
+    steps, rate = steps[inside], rate[inside]
+    if len(steps) == 0 or len(known) < 2:
+        return None
+    at = np.searchsorted(known_steps, steps)
+    onward = np.append(known, max(float(2.0 * known[-1] - known[-2]), 0.0))  # what a log that is one step late has not reached
+    around = [onward[np.maximum(at + offset, 0)] for offset in (-1, 0, 1)]
+    low, high = np.minimum.reduce(around), np.maximum.reduce(around)
+    peak = float(np.abs(known).max())
+    tolerance = SAME_RATE * peak + _rounding(known, high) + _rounding(rate, rate)
+    beyond = np.maximum(low - rate, rate - high) - tolerance
+    if not (beyond > 0.0).any():
+        return None
+    worst = int(np.argmax(beyond))
+    return RateDifference(
+        label=label,
+        step=int(steps[worst]),
+        rate=float(rate[worst]),
+        reference=float(around[1][worst]),
+        steps=int((beyond > 0.0).sum()),
+        logged=len(steps),
+    )
+
+
+def _rounding(rates: FloatArray, at: FloatArray) -> FloatArray:
+    """Half a unit of the last digit with which rates (n,) were logged, at rates (m,): of decimals, or of significant digits; (m,)."""
+    values = np.unique(np.abs(rates[:: 1 + len(rates) // _SAMPLE]))
+    values = values[values > 0.0]
+    error = np.zeros(len(at))
+    if len(values) < MIN_POINTS:  # too few to tell a rounded schedule from one of few steps
+        return error
+    decimals = quantum_of(values)
+    exponents = np.floor(np.log10(values))
+    for digits in (1, 2, 3, 4):
+        if _are_whole(values * 10.0 ** (digits - 1 - exponents)):
+            with np.errstate(divide="ignore"):
+                error = np.where(at > 0.0, 0.5 * 10.0 ** (np.floor(np.log10(np.abs(at))) - digits + 1), 0.0)
+            break
+    rounded: FloatArray = np.maximum(error, decimals / 2.0)
+    return rounded
+
+
+def quantum_of(values: FloatArray) -> float:
+    """The largest power of ten of which (n,) rates are whole multiples; 0.0 where they are finer than a ten-thousandth of the largest."""
+    top = float(values.max(initial=0.0))
+    if not top > 0.0 or not np.isfinite(top):
+        return 0.0
+    exponent = int(np.floor(np.log10(top)))
+    for power in range(exponent, exponent - 5, -1):
+        if top / 10.0**power <= _FINEST and _are_whole(values * 10.0**-power):
+            return 10.0**power
+    return 0.0
+
+
+def _are_whole(values: FloatArray) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool((np.abs(values - np.round(values)) <= 1e-6 * np.maximum(np.abs(values), 1.0)).all())
+
+
+def cut_schedule(runs: Sequence[Curve]) -> RateAtEnd | None:
+    """The first run whose recorded learning rate says that its schedule had not come to its end; None where none does."""
+    return next((end for run in runs if (end := _cut(run)) is not None), None)
+
+
+def _cut(run: Curve) -> RateAtEnd | None:
+    recorded = recorded_rates(run)
+    if recorded is None or len(recorded[0]) < MIN_POINTS:
+        return None
+    steps, rate = recorded
+    peak = float(rate.max())
+    if not 0.0 < peak < np.inf:
+        return None
+    last = _last_step(steps, int(run.steps[-1]))
+    span = float(last - min(int(steps[0]), 1))
+    for back in BACK:
+        rates = _rates_at(steps, rate, [last, last - back * span, last - 2.0 * back * span]) / peak
+        unit = 2.0 * float(_rounding(rate, peak * rates).max()) / peak
+        r0, r1, _ = (float(value) for value in rates)
+        if abs(r1 - r0) > DIGITS * unit:
+            rises = r0 - r1 > RISES
+            cut = rises or _falls_on(rates, unit, back)
+            return RateAtEnd(label=run.label, step=last, rate=r0 * peak, share_of_peak=r0, rises=rises) if cut else None
+    return None
+
+
+def _last_step(steps: IntArray, last: int) -> int:
+    """The run's last step where the rate is logged every few steps up to it, else the last step with a rate."""
+    return last if last - int(steps[-1]) <= int(steps[-1]) - int(steps[-2]) else int(steps[-1])
+
+
+def _rates_at(steps: IntArray, rate: FloatArray, wanted: Sequence[float]) -> FloatArray:
+    """Rates at steps between logged ones, on straight lines; after the last logged one on the line through the last two, 0 at least."""
+    rates: FloatArray = np.interp(wanted, steps, rate)
+    ahead = wanted[0] - float(steps[-1])
+    if ahead > 0.0:
+        rates[0] = max(float(rate[-1]) + ahead * float(rate[-1] - rate[-2]) / float(steps[-1] - steps[-2]), 0.0)
+    return rates
+
+
+def _falls_on(rates: FloatArray, unit: float, back: float) -> bool:
+    """Whether rates r0, r1, r2 (3,) at the end and `back` run lengths apart before it, shares of the peak, fall on beyond the end."""
+    r0, r1, r2 = (float(value) for value in rates)
+    if r0 <= ENDED or not r1 - r0 > FALLS:
+        return False
+    slope = (3.0 * r0 - 4.0 * r1 + r2) / (2.0 * back)
+    bend = (r0 - 2.0 * r1 + r2 + 2.0 * unit) / back**2
+    zero = r0 / -slope if slope < 0.0 else np.inf
+    flat = max(-slope, 0.0) / bend if bend > 0.0 else np.inf
+    return flat > max(LEVELS_OFF, back / 2.0) and (SOON < zero < LATER or (r0 > LOW and (zero < LATER or flat > LATER)))

@@ -1,0 +1,12 @@
+"""All attacks, by topic."""
+
+from tests.parity.attacks import copies, end_of_run, logs, spikes
+from tests.parity.attacks.case import Attack
+
+TOPICS: dict[str, tuple[Attack, ...]] = {
+    "the end of the run": end_of_run.ATTACKS,
+    "spikes and NaN": spikes.ATTACKS,
+    "copies and forks as replicates": copies.ATTACKS,
+    "logs that mislead": logs.ATTACKS,
+}
+ATTACKS = tuple(attack for attacks in TOPICS.values() for attack in attacks)

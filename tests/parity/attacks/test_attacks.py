@@ -1,0 +1,32 @@
+"""No attack gets a pass in error, whichever real pair it is made on; each honest twin passes."""
+
+import pytest
+
+from parity import Curve
+from tests.parity.attacks.case import Attack
+from tests.parity.attacks.catalogue import ATTACKS
+from tests.parity.attacks.pairs import groups
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.what)
+def test_an_attack_gets_no_pass_and_is_named(attack: Attack, reruns: tuple[Curve, ...]) -> None:
+    for number, runs in enumerate(groups(reruns)):
+        verdict = attack.build(runs).judged()
+        assert attack.may_pass or verdict.verdict != "pass", (number, verdict.codes)
+        assert set(attack.codes) & set(verdict.codes), (number, verdict.verdict, verdict.codes)
+
+
+@pytest.mark.parametrize("attack", {attack.twin: attack for attack in ATTACKS}.values(), ids=lambda attack: attack.twin)
+def test_the_honest_twin_passes(attack: Attack, reruns: tuple[Curve, ...]) -> None:
+    for number, runs in enumerate(groups(reruns)):
+        verdict = attack.honest(runs).judged()
+        assert verdict.verdict == "pass", (
+            number,
+            verdict.codes,
+            [reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)],
+        )
+
+
+def test_there_are_enough_attacks_and_each_has_a_name_of_its_own() -> None:
+    assert len(ATTACKS) >= 80
+    assert len({attack.what for attack in ATTACKS}) == len(ATTACKS)
