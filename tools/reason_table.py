@@ -17,6 +17,7 @@ REMEDIES: Mapping[str, str] = {
     "CANDIDATE_UNSTABLE": "Keep the layers where the spikes start in bf16, or lower the learning rate.",
     "GAP_EXCEEDS_MARGIN": "Follow the report's advice: which layers or steps to keep in bf16, cheapest first.",
     "ENDS_ABOVE_MARGIN": "Look at the gap's chart over the last steps: the candidate gets worse late, often as the learning rate decays.",
+    "STEPS_MISSING": "Look for what the missing steps have in common: a logger may leave out what it cannot write, such as NaN.",
     "SMOOTHED": "Export the raw losses, without a moving average.",
     "ROUNDED": "Log the loss with more digits.",
     "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",

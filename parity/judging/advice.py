@@ -156,7 +156,8 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
         return (deciding.next_step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
-    sentences = [step for code in decision.codes if (step := BY_CODE[code].next_step) is not None]
+    useless = ("TOO_FEW_STEPS",) if "INCOMPLETE" in decision.codes else ()  # a run that goes on to its end has enough steps
+    sentences = [step for code in decision.codes if code not in useless and (step := BY_CODE[code].next_step) is not None]
     if m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
         half = m.statistics.interval.half_width(m.criteria.confidence)

@@ -17,7 +17,7 @@ from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities."""
+    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities of all given runs."""
 
     name: str
     recipe: str | None
@@ -64,26 +64,26 @@ def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequ
     """Arms of independent runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
     if criteria.pairing == "unpaired":
         baseline, candidate = ([dataclasses.replace(run, seed=0) for run in arm] for arm in (baseline, candidate))
-    left, left_dependent = independent_runs(baseline)
-    right, right_dependent = independent_runs(candidate)
+    left, left_dependent = independent_runs(baseline, candidate)
+    right, right_dependent = independent_runs(candidate, left)
     left_paired, right_paired, unpaired = paired_by_seed(left, right)
     if left_paired:
         left, right = left_paired, right_paired
     return Arms(
-        baseline=_arm(names[0], left, left_dependent, window),
-        candidate=_arm(names[1], right, right_dependent, window),
+        baseline=_arm(names[0], left, left_dependent, baseline, window),
+        candidate=_arm(names[1], right, right_dependent, candidate, window),
         unpaired=unpaired,
     )
 
 
-def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], window: Window) -> Arm:
+def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], given: Sequence[Curve], window: Window) -> Arm:
     return Arm(
         name=name,
         recipe=runs[0].recipe,
         rounding=rounding_of(_stated_rounding(run) for run in runs) or "stochastic",
         runs=runs,
         left_out=left_out,
-        nonfinite=nonfinite(runs, window.first, window.last),
+        nonfinite=nonfinite(given, window.first, window.last),
     )
 
 
@@ -98,12 +98,12 @@ def _stated_rounding(run: Curve) -> Rounding | None:
     return run.rounding or ("nearest" if rounds_to_nearest(run.recipe) else "stochastic" if run.recipe in ALWAYS_STOCHASTIC else None)
 
 
-def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
-    """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, not equal."""
-    reference = [run for run in baseline.runs if run.seed == min(run.seed for run in baseline.runs)]
+def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
+    """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, no run of an arm."""
+    reference = [run for run in arms.baseline.runs if run.seed == min(run.seed for run in arms.baseline.runs)]
     used, left_out, offsets = [], [], []
     for number, control in enumerate(controls):
-        reason, offset = _no_rerun(control, (*baseline.runs, *controls[:number])), 0.0
+        reason, offset = _no_rerun(control, (*arms.runs, *controls[:number])), 0.0
         if not reason:
             reason, offset = _check_control(control, reference, criteria, window)
         if reason:

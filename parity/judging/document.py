@@ -48,6 +48,7 @@ def verdict_document(
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
             "mismatch": m.mismatch,
+            "worst_run": m.worst_run,
             "context_differs": m.differing_context,
             "advice": advice,
             "grad_norm": advisory.grad_norm,

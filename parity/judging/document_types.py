@@ -290,6 +290,7 @@ class VerdictDocument(TypedDict):
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]
     mismatch: dict[str, Any]
+    worst_run: dict[str, Any] | None
     context_differs: list[str]
     advice: AdviceDocument
     margin: MarginDocument | None

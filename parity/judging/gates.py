@@ -101,6 +101,13 @@ def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None
     gap = advisory.validation
     if gap is None or margin is None:
         return None, "Validation losses were not recorded by all runs in the window."
+    if gap.infinite:
+        return FAIL, "The candidate has an infinite validation loss."
+    if gap.last_lo > margin.nats:
+        return (
+            FAIL,
+            f"At the last evaluation the validation gap is at least {gap.last_lo:+.4f} nats, above the margin of {margin.nats:.4f}.",
+        )
     state: State = PASS if gap.hi < margin.nats else FAIL if gap.lo > margin.nats else INCONCLUSIVE
     words = {PASS: "is below", FAIL: "is above", INCONCLUSIVE: "straddles"}[state]
     return state, f"The validation gap {gap.mean:+.4f} nats ({gap.lo:+.4f} to {gap.hi:+.4f}) {words} the margin of {margin.nats:.4f}."

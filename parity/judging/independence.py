@@ -7,6 +7,9 @@ T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / var(d_b
 copy      of all points, or of the last fifth, at least 60 % have |d - median d| <= 0.0001 nats (98 %, where both logs are rounded alike),
           or 90 % have |d - median d| <= half the coarser rounding step
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
+derived   second differences of y that are those of x times a factor, but for a residual below 0.5 % of them: scaled, or changed smoothly
+equal     10 points in a row that are equal, in logs that are not rounded to 0.0001 nats or more
+mixed     second differences of y - x that are a mixture of those between other runs, but for 20 % (real reruns: from 75 % up)
 filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
 fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
 late      the log starts after 5 % of the run's last step, where a fork would not show
@@ -25,9 +28,10 @@ import numpy as np
 
 from parity.judging.alignment import common_steps, positions
 from parity.judging.curve import FORKED_FROM, Curve, FloatArray, usable
-from parity.judging.noise import step_noise
+from parity.judging.noise import dot, mad_sd, second_differences, step_noise
 from parity.judging.pairing import SAME_ORDER, pair_correlation
 from parity.judging.resolution import quantum
+from parity.judging.spikes import stretches
 from parity.wording import percent
 
 Relation = Literal["equal", "copy", "fork", "late"]
@@ -41,7 +45,8 @@ NO_MEMORY, NEGATIVE_MEMORY, LITTLE_NOISE = 3.0, 0.1, 0.02
 SCALE_RATIO = 0.9
 FORK_SHARE, FORK_POINTS = 0.02, 10
 LATE_SHARE = 0.05
-SAMPLE = 1_024
+EQUAL_POINTS, DERIVED, MIXED = 10, 0.005, 0.2
+SAMPLE, LONG = 1_024, 16_384  # points that show what all of them would
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,27 +63,34 @@ def same_series(left: Curve, right: Curve) -> bool:
     return np.array_equal(left.steps, right.steps) and np.array_equal(left.loss.view(np.int64), right.loss.view(np.int64))
 
 
-def same_values(left: Curve, right: Curve) -> bool:
-    """Whether one run is the other again, stored with other digits, thinned out, or moved by a constant.
+def resemblance(left: Curve, right: Curve) -> str | None:
+    """How the log of one arm was made from that of the other, in words; None where nothing says that it was.
 
     Curves without any noise, at two levels, have nothing by which one could be known as the other.
     """
     if same_series(left, right):
-        return True
+        return "equal at every step"
     x, y = _common_losses(left, right)
+    if len(x) < COPY_POINTS:
+        return None
     tolerance, share = _likeness(left, right)
-    if len(x) < COPY_POINTS or not _is_copy(x, y, tolerance, share):
-        return False
-    return step_noise(x[-SAMPLE:]) > tolerance or abs(float(np.median(y[-SAMPLE:] - x[-SAMPLE:]))) <= tolerance
+    if _is_copy(x, y, tolerance, share):
+        noiseless = step_noise(x[-SAMPLE:]) <= tolerance < abs(float(np.median(y[-SAMPLE:] - x[-SAMPLE:])))
+        return None if noiseless else f"equal but for {tolerance:.2g} nats or a constant"
+    if (points := _longest_equal(x, y, left, right)) >= EQUAL_POINTS:
+        return f"equal at {points:,} points in a row"
+    return "the same but for a factor or a smooth change" if _derived(x, y) else _little_noise(x, y)
 
 
-def independent_runs(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
-    """The runs of one arm that count, in their order, and those that don't."""
+def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
+    """The runs of one arm that count, in their order, and those that don't; `others` are runs of the other arm, to see mixtures."""
     kept: list[Curve] = []
     left_out: list[LeftOut] = []
     for number, run in enumerate(runs, 1):
         label = run.label or f"run {number}"
         doubt = next((doubt for other in kept if (doubt := dependence(other, run)) is not None), None)
+        if doubt is None and kept and _mixed(run, [*kept, *others]):
+            doubt = "copy", "a mixture of other runs"
         if doubt is None:
             kept.append(run)
         else:
@@ -98,25 +110,67 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     tolerance, share = _likeness(first, second)
     if _is_copy(x, y, tolerance, share):
         return "copy", f"equal but for {tolerance:.2g} nats or a constant"
+    if _derived(x, y):
+        return "copy", "the same but for a factor or a smooth change"
     if (doubt := _filtered(x, y)) is not None:
         return doubt
     if (until := shared_start(first, second)) is not None:
         return "fork", f"equal to another run up to step {until:,}"
+    if (points := _longest_equal(x, y, first, second)) >= EQUAL_POINTS:
+        return "fork", f"equal to another run at {points:,} points in a row"
     return _late(second)
 
 
 def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
-    batch, own = step_noise(x), step_noise(y - x)
-    memory = block_memory(y - x)
-    if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
-        return "copy", f"differs by noise of {percent(own / batch)} of the batch noise only, with no offset of its own"
-    if memory is not None and memory < NEGATIVE_MEMORY:
-        return "copy", "differences that cancel out, as those of a running mean do"
-    correlation = pair_correlation(x, y)
+    if (why := _little_noise(x, y)) is not None:
+        return "copy", why
+    correlation, batch = pair_correlation(x, y), step_noise(x)
     ratio = step_noise(y) / batch if batch > 0.0 else 1.0
     if correlation is not None and correlation >= SAME_ORDER and not SCALE_RATIO <= ratio <= 1.0 / SCALE_RATIO:
         return "copy", f"batch noise {ratio:.2f} times that of the other run on the same batches: smoothed"
     return None
+
+
+def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
+    batch, own, memory = step_noise(x), step_noise(y - x), block_memory(y - x)
+    if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
+        return f"different by noise of {percent(own / batch)} of the batch noise only, without an offset of its own"
+    if memory is not None and memory < NEGATIVE_MEMORY:
+        return "different by what cancels out, as for a running mean"
+    return None
+
+
+def _derived(x: FloatArray, y: FloatArray) -> bool:
+    a, b = second_differences(x[-LONG:]), second_differences(y[-LONG:])
+    noise, power = mad_sd(a), dot(a, a)
+    return noise > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
+
+
+def _longest_equal(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> int:
+    """The most points in a row at which two logs are equal, beyond the first, which reruns share; 0 where rounding explains it."""
+    if max(_quantum(left), _quantum(right)) >= COPY_NATS:
+        return 0
+    starts, ends = stretches(x[1:] == y[1:])
+    return int((ends - starts).max()) if len(starts) else 0
+
+
+def _mixed(run: Curve, others: Sequence[Curve]) -> bool:
+    """Whether a run's noise is a mixture of that of two other runs or more."""
+    if len(others) < 2:
+        return False
+    steps = common_steps(run.steps, others[0].steps)
+    for other in others[1:]:
+        steps = common_steps(steps, other.steps)
+    rows = np.array([one.loss[positions(one.steps, steps)] for one in (run, *others)])[:, len(steps) // 2 :][:, -LONG:]
+    rows = rows[:, usable(rows).all(axis=0)]
+    if rows.shape[1] < 10 * len(rows):
+        return False
+    changes = np.array([second_differences(row - rows[1]) for row in rows])
+    target, basis = changes[0], changes[2:].T
+    if not target.any():
+        return True
+    residual = target - basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
+    return float(residual.std()) < MIXED * float(target.std())
 
 
 def shared_start(first: Curve, second: Curve) -> int | None:

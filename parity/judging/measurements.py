@@ -9,11 +9,12 @@ from parity.judging.alignment import Aligned, align
 from parity.judging.arms import Arms, Controls, make_arms, usable_controls
 from parity.judging.context import differing_context, same_data_recorded
 from parity.judging.criteria import Criteria
-from parity.judging.curve import Curve
-from parity.judging.independence import same_values, shared_start
+from parity.judging.curve import FORKED_FROM, Curve
+from parity.judging.independence import resemblance, shared_start
 from parity.judging.mismatch import Mismatch, find_mismatch
 from parity.judging.pairing import worst_correlation
 from parity.judging.resolution import Resolution, resolution
+from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
 
@@ -34,7 +35,8 @@ class Measurements:
     differing_context: tuple[str, ...]
     resolution: Resolution
     mismatch: Mismatch
-    arms_equal: bool
+    resemblance: str | None
+    worst_run: RunGap | None
     shared_start: int | None
     statistics: WindowStatistics | None
 
@@ -51,10 +53,10 @@ def measure(
     window = decay_phase(window, baseline[0], criteria.min_points)
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
-    usable = usable_controls(arms.baseline, controls, criteria, window)
-    equal = all(any(same_values(run, other) for other in arms.baseline.runs) for run in arms.candidate.runs)
+    usable = usable_controls(arms, controls, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
+    statistics = _statistics(aligned, arms, usable, criteria, window, resolved.quantum)
     return Measurements(
         criteria=criteria,
         arms=arms,
@@ -68,9 +70,10 @@ def measure(
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
-        arms_equal=equal,
+        resemblance=_resemblance(arms),
+        worst_run=worst_run(candidate, aligned, window, statistics, criteria.confidence) if statistics else None,
         shared_start=_shared_start(arms),
-        statistics=_statistics(aligned, arms, usable, criteria, window, resolved.quantum),
+        statistics=statistics,
     )
 
 
@@ -86,8 +89,16 @@ def _statistics(
     return measure_window(pair, window)
 
 
+def _resemblance(arms: Arms) -> str | None:
+    """How a candidate's log was made from a baseline's, where one was."""
+    pairs = ((run, other) for run in arms.candidate.runs for other in arms.baseline.runs)
+    return next((why for run, other in pairs if (why := resemblance(other, run)) is not None), None)
+
+
 def _shared_start(arms: Arms) -> int | None:
     """The last step up to which a candidate's run is a baseline's run of its seed; None where they part at once."""
+    if {run.context.get(FORKED_FROM) for run in arms.candidate.runs} != {run.context.get(FORKED_FROM) for run in arms.baseline.runs}:
+        return max(int(run.steps[-1]) for run in arms.runs if len(run.steps))
     pairs = [(run, other) for run in arms.candidate.runs for other in arms.baseline.runs if run.seed == other.seed]
     return max((until for run, other in pairs if (until := shared_start(other, run)) is not None), default=None)
 

@@ -1,6 +1,7 @@
 """Do two arms read the same data in the same order? r_pair: correlation of their second differences over the last half.
 
-c_t = x_t - 2 x_{t+1} + x_{t+2}; r_pair = corr(c_baseline, c_candidate), each clipped at 6 robust standard deviations.
+c_t = x_t - 2 x_{t+1} + x_{t+2}; r_pair = corr(c_baseline, c_candidate), each clipped at 6 robust standard deviations; the smallest over
+the last half and its blocks of 200 points or more, because other data over the last steps alone would hide in the whole.
 
 The same batches give both arms the same noise: 0.95 to 0.999 on real pairs with one data order, -0.04 to 0.10 with two. Clipping keeps
 a loss spike in one arm from hiding the agreement of all other steps. Can fail: r = b^2 / (b^2 + e^2) falls with the batch noise b, so
@@ -14,6 +15,7 @@ from parity.judging.noise import dot, mad_sd, second_differences
 
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
 CLIP_SDS = 6.0
+BLOCKS, BLOCK_POINTS = 20, 200
 SCALE_SAMPLE = 65_536  # values are enough for a robust scale
 NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no batch noise to correlate
 
@@ -21,7 +23,10 @@ NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no
 def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | None:
     """r_pair of two runs' losses (n,) on common steps, over their last half; None where neither arm has any noise to compare."""
     half = len(baseline) // 2
-    left, right = baseline[half:], candidate[half:]
+    return _correlation(baseline[half:], candidate[half:])
+
+
+def _correlation(left: FloatArray, right: FloatArray) -> float | None:
     if len(left) < 8:
         return None
     a, b = second_differences(left), second_differences(right)
@@ -33,9 +38,20 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
     return dot(a, b) / power**0.5 if power > 0.0 else 0.0
 
 
+def worst_block(baseline: FloatArray, candidate: FloatArray) -> float | None:
+    """The smallest r_pair over up to 20 blocks, of 200 points or more, of the last half: other data for a part of it shows there."""
+    half = len(baseline) // 2
+    count = min(BLOCKS, (len(baseline) - half) // BLOCK_POINTS)
+    if count < 2:
+        return None
+    blocks = zip(np.array_split(baseline[half:], count), np.array_split(candidate[half:], count), strict=True)
+    known = [value for left, right in blocks if (value := _correlation(left, right)) is not None]
+    return min(known, default=None)
+
+
 def worst_correlation(baseline_KT: FloatArray, candidate_KT: FloatArray, pairs: list[tuple[int, int]]) -> float | None:
-    """The smallest r_pair over (baseline row, candidate row) pairs; None where no pair has noise."""
-    correlations = [pair_correlation(baseline_KT[i], candidate_KT[j]) for i, j in pairs]
+    """The smallest r_pair over (baseline row, candidate row) pairs, of the last half and of its blocks; None where no pair has noise."""
+    correlations = [measure(baseline_KT[i], candidate_KT[j]) for measure in (pair_correlation, worst_block) for i, j in pairs]
     known = [value for value in correlations if value is not None]
     return min(known, default=None)
 

@@ -493,14 +493,14 @@ def _few_for_a_pass(m: Measurements) -> str | None:
         code="ARMS_IDENTICAL",
         check="input",
         means="the candidate's curve is a copy of the baseline's",
-        detail="bit for bit, with other digits, thinned out, or moved by a constant",
+        detail="with other digits, thinned out, scaled, with little noise added, or equal at 10 points in a row",
         next_step="Check that one file was not given twice, and that the candidate really trained with its recipe.",
     ),
 )
 def _arms_identical(m: Measurements) -> str | None:
-    if not m.arms_equal:
+    if m.resemblance is None:
         return None
-    return f"{m.arms.candidate.name} repeats the losses of {m.arms.baseline.name}; two different recipes never give equal losses."
+    return f"The losses of {m.arms.candidate.name} and {m.arms.baseline.name} are {m.resemblance}; two recipes do not give that."
 
 
 @decides(
@@ -516,10 +516,13 @@ def _end_differs(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.differs:
         return None
     end, decimals = m.statistics.end, sentence_decimals(m.statistics.margin.nats)
+    if abs(end.rise) <= end.limit:
+        return f"The gap ends at the margin of {_margin(m.statistics)} nats or above it, although its mean over the window is below."
+    what = "an unfinished spike or a divergence" if end.rise > 0.0 else f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
         f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, {signed(end.rise, decimals)} from the window before it "
-        f"(noise allows {end.limit:.{decimals}f}): an unfinished spike or a divergence."
+        f"(noise allows {end.limit:.{decimals}f}): {what}."
     )
 
 
@@ -535,8 +538,10 @@ def _end_differs(m: Measurements) -> str | None:
 )
 def _arms_share_start(m: Measurements) -> str | None:
     until = m.shared_start
-    if m.arms_equal or until is None or until - m.window.origin + 1 < SHARED_START * m.window.planned_steps:
+    if m.resemblance is not None or until is None or until - m.window.origin + 1 < SHARED_START * m.window.planned_steps:
         return None
+    if until >= m.window.last:
+        return f"The record of {m.arms.candidate.name} or {m.arms.baseline.name} alone says that it is a fork of another run."
     return f"The arms are equal up to step {until:,}: {m.arms.candidate.name} went on from a run of {m.arms.baseline.name}."
 
 
@@ -554,6 +559,23 @@ def _better(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
         return None
     return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="RUN_ABOVE_MARGIN",
+        check="stability",
+        means="one run of the candidate alone is above the margin by more than run noise",
+        next_step="Find out what happened in that run: a recipe that sometimes diverges is not at parity on average.",
+    ),
+)
+def _run_above(m: Measurements) -> str | None:
+    if m.worst_run is None or not m.worst_run.is_above:
+        return None
+    worst, decimals = m.worst_run, sentence_decimals(m.worst_run.limit)
+    run = f"Run {worst.label} of {m.arms.candidate.name}"
+    return f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and run noise allow {worst.limit:.{decimals}f}."
 
 
 @decides(

@@ -1,6 +1,6 @@
 """Is the series what the trainer measured? Rounded, thinned out or smoothed losses are named, and limit what can be resolved.
 
-quantum: the largest q of 10^-d or 2^-k of which 97 % of the changes from step to step are whole multiples, wherever the losses start;
+quantum: the largest q of 10^-d or 2^-k of which 60 % of a run's changes from step to step are whole multiples, wherever it starts;
 rounding can move a gap by (q_A + q_B) / 2
 coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
 smaller); below 90 % the series is a sample of the run
@@ -27,7 +27,8 @@ COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
 NOISELESS = 1e-6
-WHOLE_SHARE = 0.97
+WHOLE_SHARE = 0.6
+FEW_VALUES = 0.3  # of the points; a real log with 3 decimals has 0.47, one with 7 digits 0.92
 _QUANTA = tuple(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))  # decimals, and bits of bf16 or fp16
 SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
 
@@ -47,13 +48,13 @@ class Resolution:
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
     """Resolution of the window's losses of both arms."""
     late = [[_late(run, window) for run in arm] for arm in (baseline, candidate)]
-    quanta = [max((quantum(loss) for _, loss in arm), default=0.0) for arm in late]
+    quanta = [max((quantum(_finite(run.loss)[-SAMPLE:]) for run in arm), default=0.0) for arm in (baseline, candidate)]
     smooth = [(smoothing_weight(loss), memory_steps(loss) / max(len(loss), 1)) for arm in late for _, loss in arm]
     return Resolution(
         rounding=sum(quanta) / 2.0,
         quantum=max(quanta),
         coverage=min((coverage for arm in late for coverage, _ in arm), default=1.0),
-        hole=max((longest_hole(run.steps[window.part(run.steps)]) for run in (*baseline, *candidate)), default=0.0),
+        hole=max((longest_hole(run.steps, window) for run in (*baseline, *candidate)), default=0.0),
         smoothing=max((weight for weight, _ in smooth), default=0.0),
         memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
     )
@@ -63,7 +64,11 @@ def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:
     """Coverage of the window by the run's own grid, and the last finite losses in it."""
     part = window.part(run.steps)
     steps, loss = run.steps[part], run.loss[part]
-    return regular_share(steps), (loss if all_usable(loss) else loss[usable(loss)])[-SAMPLE:]
+    return regular_share(steps), _finite(loss)[-SAMPLE:]
+
+
+def _finite(loss: FloatArray) -> FloatArray:
+    return loss if all_usable(loss) else loss[usable(loss)]
 
 
 def regular_share(steps: IntArray) -> float:
@@ -74,13 +79,16 @@ def regular_share(steps: IntArray) -> float:
     return min(completeness.coverage, float(np.mean(np.diff(steps) % completeness.stride == 0)))
 
 
-def longest_hole(steps: IntArray) -> float:
-    """The longest stretch without a step, as a share of the range of (n,) increasing steps; 0.0 for a regular grid."""
-    if len(steps) < 3:
+def longest_hole(steps: IntArray, window: Window) -> float:
+    """The longest stretch of the window without one of (n,) increasing steps, as a share of it; 0.0 for a regular grid."""
+    part = window.part(steps)
+    inside = steps[max(part.start - 1, 0) : part.stop]  # with the step before the window, from which a hole may reach into it
+    if len(inside) < 3:
         return 0.0
-    distance = np.diff(steps)
-    stride = int(np.median(distance))
-    return (int(distance.max()) - stride) / (int(steps[-1]) - int(steps[0]))
+    distance = np.diff(inside)
+    starts = np.maximum(inside[:-1], window.first - 1)
+    longest = int((inside[1:] - starts).max()) - int(np.median(distance))
+    return max(0.0, longest / (window.last - window.first + 1))
 
 
 def quantum(loss: FloatArray) -> float:
@@ -94,11 +102,12 @@ def quantum(loss: FloatArray) -> float:
             break
         if _whole(change[:64] / candidate, noise / candidate) and _whole(change / candidate, noise / candidate):  # a few refute most
             return candidate
-    return 0.0
+    values = np.unique(loss)
+    return float(np.median(np.diff(values))) if len(values) < FEW_VALUES * len(loss) else 0.0  # an odd step, as of 0.05 or of 8 bits
 
 
 def _whole(multiples: FloatArray, tolerance: float) -> bool:
-    """Whether nearly all values are whole numbers: single jumps (a restart, a stretch that was moved) do not undo rounding."""
+    """Whether most values are whole numbers: a stretch that was moved or bent does not undo the rounding of the others."""
     return float(np.mean(np.abs(multiples - np.round(multiples)) <= tolerance)) >= WHOLE_SHARE
 
 

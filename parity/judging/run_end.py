@@ -4,7 +4,8 @@ tails      the last 1, 2, 4, ... points of the window, up to a quarter of it
 rise_k     mean gap of the last k points minus the mean gap of the window's first three quarters (spikes taken out there alone)
 noise_k    sqrt(Omega / k), Omega = n SE^2 of those three quarters: for correlated noise more than the truth, so on the safe side
 limit_k    t(df, 1 - 0.01 / (2 m)) noise_k for m tails: all tails and both directions share one budget of 1 % false alarms
-differs    |rise_k| > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M (or e_k - h < -M)
+differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k, M);
+           or the mean gap of the last tenth or twentieth of the window (at least 16 points) is M or more
 above      rise > limit for the last quarter or the last half, and the lower end of the interval of its *median* is above the margin
 
 A spike returns; what has not returned when the run ends can't be told from a divergence, so it is never masked and blocks a pass.
@@ -60,7 +61,7 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
     sums = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])
     means = sums[lengths - 1] / lengths
     rises, limits = means - centre, np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))
-    reaches = (means + run_half > margin) & (rises > limits) | (means - run_half < -margin) & (rises < -limits)
+    reaches = (means + run_half > margin) & (rises > limits) | (-rises > np.maximum(limits, margin))
     size = np.abs(rises) - limits
     most = int(np.argmax(np.where(reaches, np.abs(rises), -np.inf) if reaches.any() else size / np.maximum(limits, 1e-300)))
     return RunEnd(
@@ -68,9 +69,14 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
         gap=float(means[most]),
         rise=float(rises[most]),
         limit=float(limits[most]),
-        differs=bool(reaches.any()),
+        differs=bool(reaches.any()) or any(float(gap[-points:].mean()) >= margin for points in _last_parts(n)),
         above=any(_ends_above(gap, n - n // parts, interval, margin, confidence, level, quantum) for parts in LATE_PARTS),
     )
+
+
+def _last_parts(n: int) -> list[int]:
+    """How many points the last tenth and twentieth of n have, at least 16 each: no noise limit there, so that a slow swing counts."""
+    return sorted({max(MIN_POINTS, n // parts) for parts in (10, 20)})
 
 
 def _ends_above(gap: FloatArray, start: int, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> bool:

@@ -1,7 +1,7 @@
 """Loss spikes and late divergence in the gap series of the window.
 
 masked: |d_t - median| > 8 x 1.4826 MAD, widened by 5 steps on each side, replaced by linear interpolation. A spike returns: a stretch
-that reaches the last point, or fills more than 10 % of the window, is a divergence or a level shift, and stays in the series.
+that reaches the last 2 % of the points (at least 8), or fills more than 10 % of the window, is a divergence or a level shift, and stays in.
 A spike is the candidate's where the gap jumps up, the baseline's where it jumps down. Counts are compared with the exact binomial
 P(X >= n_B | n_A + n_B, 1/2). Late divergence: the median gap of the last 10 % of the window is above 3 margins and above the first
 half's median by 2 margins.
@@ -24,6 +24,8 @@ SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a ro
 RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100  # at most so many blocks of a whole run, each of at least so many points
 ONE_SIDED_ALPHA = 0.01
 STEPS_KEPT = 200  # of each arm's spikes over the run
+QUANTA = 2.5  # rounding steps; two honest losses that are both rounded differ by 2 of them
+END_POINTS, END_SHARE = 8, 0.02  # what has not returned before these has not been seen to return
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
 
@@ -73,14 +75,15 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     middle = float(np.median(sample))
     offset = gap - middle
     size = np.abs(offset)
-    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(np.abs(sample - middle))), NEGLIGIBLE * abs(level), 2.0 * quantum)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(np.abs(sample - middle))), NEGLIGIBLE * abs(level), QUANTA * quantum)
     far: BoolArray = size > limit
     if not far.any():
         return _no_spikes(gap)
     mask = widen(far, WIDEN_STEPS)
+    end = len(gap) - max(END_POINTS, int(END_SHARE * len(gap)))
     spikes = []
     for a, b in zip(*stretches(mask), strict=True):
-        if not part_of_run and (b - a > MAX_MASKED_SHARE * len(gap) or (b == len(gap) and far[-2:].any())):
+        if not part_of_run and (b - a > MAX_MASKED_SHARE * len(gap) or b - WIDEN_STEPS >= end):
             mask[a:b] = False
         else:
             spikes.append((a, b))

@@ -12,6 +12,7 @@ from parity.judging.schedule.outside_plan import beyond_plan, late_start
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, percent, signed
 
+FEW_MISSING = 0.01  # of the window's steps
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
@@ -126,11 +127,46 @@ def _spikes_masked(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share == 0.0:
         return None
     s = m.statistics.spikes
-    alone = " The baseline has none." if s.candidate and not s.baseline else ""
     return (
         f"Spikes cover {percent(s.masked_share)} of the window and are left out: {m.arms.candidate.name} {s.candidate}, "
-        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} nats.{alone}"
+        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} nats."
     )
+
+
+@warns(
+    ReasonCode(
+        code="STEPS_MISSING",
+        check=None,
+        means="a log lacks more than 1 % of its steps in the window",
+    )
+)
+def _steps_missing(m: Measurements) -> str | None:
+    missing = 1.0 - m.resolution.coverage
+    return (
+        f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged." if missing > FEW_MISSING else None
+    )
+
+
+@warns(
+    ReasonCode(
+        code="POLICY_UNUSUAL",
+        check=None,
+        means="the policy makes passing easier than usual",
+        detail="a confidence below 90 %, a window below 10 % of the plan, fewer than 100 points, or a run floor below 0.02 % of the loss",
+        next_step="Check the policy: with these values a pass says less than it seems to.",
+    )
+)
+def _policy_unusual(m: Measurements) -> str | None:
+    c = m.criteria
+    parts = [f"confidence {percent(c.confidence)}"] if c.confidence < 0.9 else []
+    parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
+    parts += [f"only {c.min_points} points needed"] if c.min_points < 100 else []
+    if m.statistics is not None:
+        level = abs(m.statistics.baseline.level)
+        parts += [
+            f"run floor {percent(f.prior.tau / level)} of the loss" for f in m.statistics.floors if level and f.prior.tau < 0.0002 * level
+        ]
+    return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}." if parts else None
 
 
 @warns(

@@ -21,7 +21,6 @@ from parity.judging.noise import dot, mean_se
 PlanSource = Literal["declared", "assumed complete", "unknown"]
 
 COMPLETE_SHARE = 0.95
-ENDS_APART_SHARE = 0.005  # of the plan
 SHARE_OF_TOTAL_DECLINE, SHARE_OF_LEVEL, MAX_SHARE_OF_LEVEL = 0.03, 0.01, 0.05
 LEARNING_RATE, CONSTANT_RATE_TOLERANCE, MIN_CONSTANT_SHARE = "learning_rate", 1e-3, 0.05
 SENSITIVITY_FRACTIONS = (0.10, 0.20, 0.30, 0.50)
@@ -104,10 +103,10 @@ def _reached(run: Curve, window: Window) -> float:
 
 
 def last_common_step(runs: Sequence[Curve], window: Window) -> tuple[int, int, int]:
-    """Last step in the plan that the shortest and the longest of the runs reached, and how far apart they may be: 2 strides, or 0.5 %."""
+    """Last step in the plan that the shortest and the longest of the runs reached, and how far apart they may be: 2 strides."""
     ends = [min(int(run.steps[-1]), window.last) for run in runs if len(run.steps)]
     stride = max((run.completeness.stride or 1 for run in runs), default=1)
-    return min(ends, default=0), max(ends, default=0), max(2 * stride, round(ENDS_APART_SHARE * window.planned_steps))
+    return min(ends, default=0), max(ends, default=0), 2 * stride
 
 
 def ols_change(series: FloatArray, steps: IntArray) -> float:

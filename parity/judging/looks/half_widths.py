@@ -145,7 +145,7 @@ def _look(
     part = judged.part(pair.aligned.steps)
     if part.stop - part.start < MIN_POINTS:
         return None
-    usable = usable_controls(pair.arms.baseline, controls, criteria, judged)
+    usable = usable_controls(pair.arms, controls, criteria, judged)
     in_window = PairInWindow(
         aligned=pair.aligned, means=pair.means, part=part, arms=pair.arms, controls=usable, criteria=criteria, quantum=pair.quantum
     )

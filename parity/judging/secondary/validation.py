@@ -20,12 +20,17 @@ VALIDATION_LOSS = "validation_loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationGap:
-    """Mean gap in validation loss (nats, + = candidate worse), its interval, and the number of evaluations."""
+    """Mean gap in validation loss (nats, + = candidate worse), its interval, and the number of evaluations.
+
+    `last_lo` is the lower end at the last evaluation alone, `infinite` whether the candidate's validation loss is infinite anywhere.
+    """
 
     mean: float
     lo: float
     hi: float
     n: int
+    last_lo: float
+    infinite: bool
 
 
 def validation_gap(
@@ -43,10 +48,13 @@ def validation_gap(
         return None
     means = [np.mean([loss[np.searchsorted(own, steps)] for own, loss in arm], axis=0) for arm in series]
     gap: FloatArray = means[1] - means[0]
-    within = float(gap.var(ddof=1)) / len(gap) if len(gap) > 1 else 0.0
-    half = t_quantile(confidence, run.df) * math.sqrt(run.variance + within)
+    variance = float(gap.var(ddof=1)) if len(gap) > 1 else 0.0
+    t = t_quantile(confidence, run.df)
+    half = t * math.sqrt(run.variance + variance / len(gap))
     mean = float(gap.mean())
-    return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap))
+    spread = t * math.sqrt(run.variance + float(gap[:-1].var(ddof=1)) if len(gap) > 2 else run.variance)
+    infinite = any(np.isinf(item.columns[VALIDATION_LOSS]).any() for item in candidate)
+    return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap), last_lo=float(gap[-1]) - spread, infinite=infinite)
 
 
 def _evaluations(run: Curve, window: Window) -> tuple[IntArray, FloatArray]:

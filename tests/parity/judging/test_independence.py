@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity import Curve, curve_from_arrays
-from parity.judging.independence import block_memory, dependence, independent_runs, same_values, shared_start
+from parity.judging.independence import block_memory, dependence, independent_runs, resemblance, shared_start
 from tests.parity.attacks.copies import COPIES
 
 
@@ -38,7 +38,7 @@ def test_real_reruns_are_independent_whatever_their_order(reruns: tuple[Curve, .
     for first, second in itertools.permutations(reruns, 2):
         assert dependence(first, second) is None
         assert shared_start(first, second) is None
-        assert not same_values(first, second)
+        assert resemblance(first, second) is None
 
 
 @pytest.mark.parametrize("name", list(COPIES))
@@ -59,8 +59,8 @@ def test_the_reason_is_named(reruns: tuple[Curve, ...]) -> None:
 
 def test_curves_without_noise_at_two_levels_are_not_one() -> None:
     flat, above = (curve_from_arrays(np.arange(500), np.full(500, level)) for level in (3.0, 3.001))
-    assert not same_values(flat, above)
-    assert same_values(flat, flat)
+    assert resemblance(flat, above) is None
+    assert resemblance(flat, flat) == "equal at every step"
 
 
 def test_runs_that_share_nothing_are_left_to_the_comparison() -> None:
