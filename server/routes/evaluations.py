@@ -159,7 +159,8 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             context=run.context,
         )
     except (CurveError, OverflowError) as error:
-        raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
+        detail = str(error) if isinstance(error, CurveError) else f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"
+        raise InvalidError(f"{pointer}: {detail}", [FieldProblem(pointer=pointer, detail=detail)]) from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
