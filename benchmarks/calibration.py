@@ -4,6 +4,7 @@ Run: python benchmarks/calibration.py [A1 A4 ...] [--quick]. Prints one line a c
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
 """
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -56,11 +57,16 @@ def synthetic_law(n: int, level: float = LEVEL) -> np.ndarray:
     return level - 8.0 * n**-0.5 + 8.0 * (np.arange(n) + 1.0) ** -0.5
 
 
-def rerun(rng: np.random.Generator, batch: np.ndarray, run_sd: float = RUN_SD, gap: float = 0.0, recipe: str | None = None) -> Curve:
+def rerun(rng: np.random.Generator, batch: np.ndarray, run_sd: float = RUN_SD, gap: float = 0.0, recipe: str = "fp8") -> Curve:
     """A synthetic rerun on given batch noise: own offset, own step noise, a constant gap."""
     n = len(batch)
     loss = synthetic_law(n) + batch + run_sd * rng.normal() + rng.normal(0, PAIR_SD / math.sqrt(2), n) + gap
     return curve_from_arrays(np.arange(n), loss, recipe=recipe)
+
+
+def public_reruns() -> list[Curve]:
+    """The seven shared reruns, which round to nearest."""
+    return [dataclasses.replace(run, rounding="nearest") for run in read_runs(str(DATA / "nanogpt_reruns.npz"))]
 
 
 def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Criteria, planned: int = STEPS) -> Verdict:
@@ -115,7 +121,7 @@ def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[s
 
 def a2(quick: bool) -> Iterator[Line]:
     """Reruns, one against one."""
-    for margin, states, hits, total in pair_table(list(read_runs(str(DATA / "nanogpt_reruns.npz"))), 1750):
+    for margin, states, hits, total in pair_table(public_reruns(), 1750):
         ok = hits * total >= 38 and (margin == "0.25%" or states["fail"] == 0) and (margin != "1.0%" or states["pass"] == 42)
         yield Line(what=f"public reruns, {margin}", value=f"{dict(states)}, covers 0 {share(hits)}", mark="no fail, 38 of 42 cover", ok=ok)
     for margin, states, hits, total in pair_table(group(16 if quick else 38, seed=20), STEPS):
@@ -173,7 +179,7 @@ def a4(quick: bool) -> Iterator[Line]:
 
 def a5(quick: bool) -> Iterator[Line]:
     """What a test without the between-run term would say."""
-    sets = (("public", list(read_runs(str(DATA / "nanogpt_reruns.npz"))), 1750), ("simulated", group(12 if quick else 30, seed=50), STEPS))
+    sets = (("public", public_reruns(), 1750), ("simulated", group(12 if quick else 30, seed=50), STEPS))
     for name, runs, planned in sets:
         rejected = naive = total = 0
         for base, cand in itertools.permutations(runs, 2):
@@ -189,10 +195,10 @@ def a5(quick: bool) -> Iterator[Line]:
 
 def a7(quick: bool) -> Iterator[Line]:
     """Pairs cut before their plan ends."""
-    runs = [*read_runs(str(DATA / "nanogpt_reruns.npz"))][: 4 if quick else 7]
+    runs = public_reruns()[: 4 if quick else 7]
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
-        short = [curve_from_arrays(run.steps[:end], run.loss[:end]) for run in runs]
+        short = [curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs]
         passes = 0
         for base, cand in itertools.permutations(short, 2):
             passes += sum(judge([base], {"c": [cand]}, POLICY["1.0%"], planned_steps=plan)[0].verdict == "pass" for plan in (1750, None))
@@ -270,7 +276,7 @@ def a12(quick: bool) -> Iterator[Line]:
 
 def a13(quick: bool) -> Iterator[Line]:
     """Runs listed eight times."""
-    runs = list(read_runs(str(DATA / "nanogpt_reruns.npz")))[: 4 if quick else 7]
+    runs = public_reruns()[: 4 if quick else 7]
     changed = 0
     for base, cand in itertools.permutations(runs, 2):
         for margin in MARGINS:

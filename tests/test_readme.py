@@ -65,20 +65,28 @@ def test_the_wheel_that_the_page_names_is_the_one_that_is_built():
 def own_runs(tmp_path, monkeypatch):
     """The files that the lines of the table name, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    archive = {}
+    archive, table = {}, ["run_id,key,value,step,timestamp"]
     for arm in ("fp8", "nvfp4"):
         steps, loss = np.loadtxt(CURVES / f"{arm}.csv", delimiter=",", skiprows=1, unpack=True)
         archive |= {f"{arm}/step": steps, f"{arm}/loss": loss}
+        table += [f"{arm},loss,{value},{step:.0f},{step:.0f}" for step, value in zip(steps, loss, strict=True)]
+        lines = (
+            f"steps: {step:.0f} loss: {value:.4f} iter time (s): 0.5 samples/sec: 9.0" for step, value in zip(steps, loss, strict=True)
+        )
+        Path(f"{arm}.log").write_text("\n".join([*lines, ""]))
         for name in (f"{arm}.csv", f"{arm}-b.csv"):
             shutil.copy(CURVES / f"{arm}.csv", name)
         pq.write_table(pa.table({"step": steps, "loss": loss}), f"{arm}.parquet")
         Path(arm).mkdir()
         rows = ({"step": step, "learning/loss": value, "perf/step_time_seconds": 1.0} for step, value in zip(steps, loss, strict=True))
         Path(arm, "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        history = [{"step": int(step), "loss": value} for step, value in zip(steps, loss, strict=True)]
+        Path(arm, "trainer_state.json").write_text(json.dumps({"log_history": history}))
         shutil.copy(CHECKOUT / "tests" / "data" / "events.out.tfevents.sample", f"{arm}/events.out.tfevents.1")
         results = {"results": {"arc": {"alias": "arc", "acc,none": 0.5}}, "n-samples": {"arc": {"original": 100, "effective": 100}}}
         Path(arm, "results.json").write_text(json.dumps(results | {"group_subtasks": {}, "n-shot": {"arc": 0}}))
     np.savez("runs.npz", **archive)
+    Path("runs.csv").write_text("\n".join(table))
 
 
 @pytest.mark.parametrize(("runs", "line"), ROWS)
@@ -89,15 +97,17 @@ def test_a_line_of_the_table_gives_a_verdict(own_runs, compare, runs, line):
 
 
 def test_the_line_about_columns_reads_them(own_runs, compare):
-    (options,) = re.findall(r"the same, with `([^`]+)`", README)
+    (options, of_one_arm) = re.findall(r"the same, with `([^`]+)` \(of one arm: `([^`]+)`\)", README)[0]
     for arm in ("fp8", "nvfp4"):
         text = Path(f"{arm}.csv").read_text()
         Path(f"{arm}.csv").write_text(text.replace("step,loss", "iteration,train/ce", 1))
     assert compare(f"parity compare fp8.csv nvfp4.csv --planned-steps 1500 {options}")[0] == EXIT_CODES["fail"]
+    by_arm = f"--column step=iteration --column fp8:loss=train/ce {of_one_arm}"
+    assert compare(f"parity compare fp8.csv nvfp4.csv --planned-steps 1500 {by_arm}")[0] == EXIT_CODES["fail"]
 
 
 def test_the_table_has_every_format():
-    assert len(ROWS) == 7
+    assert len(ROWS) == 10
 
 
 def test_it_is_short_and_names_what_ci_runs():

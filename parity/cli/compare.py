@@ -14,10 +14,12 @@ from parity.cli.inputs import (
     load_criteria,
     pairs,
     read_arms,
+    read_control,
     read_layer_snrs,
     refuse_mixed_units,
+    stated_columns,
     stated_recipes,
-    warn_of_unstated_recipes,
+    stated_roundings,
 )
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
@@ -27,7 +29,6 @@ from parity.judging.criteria import GATES, NVFP4, PROFILES
 from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
-from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.report.economics import FullRun, worth
 from parity.report.figures import draw_figure
@@ -53,7 +54,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, archive.npz:RUN one run of an archive.",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive.",
         ),
     ],
     baseline_run: Annotated[
@@ -73,7 +74,16 @@ def compare(
         typer.Option(
             metavar="NAME=RECIPE",
             rich_help_panel=ARMS,
-            help="State the recipe of an arm; it sets the run noise that is assumed. Repeatable.",
+            help="State the recipe of an arm, or other:RECIPE for your own; it sets the run noise that is assumed. Repeatable.",
+        ),
+    ] = None,
+    rounding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOW",
+            rich_help_panel=ARMS,
+            help="State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "
+            "[default: stochastic is assumed]",
         ),
     ] = None,
     seeds: Annotated[
@@ -97,9 +107,10 @@ def compare(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="QUANTITY=NAME",
+            metavar="[WHERE:]QUANTITY=NAME",
             rich_help_panel=ARMS,
-            help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]",
+            help="Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or a file. Repeatable. "
+            "[default: well-known names]",
         ),
     ] = None,
     layer_policy: Annotated[
@@ -184,19 +195,22 @@ def compare(
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
-    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
+    recipes = stated_recipes(recipe)
+    columns = stated_columns(column)
     arms = read_arms(
         ArmOptions(
             runs=runs,
             baseline_runs=baseline_run or (),
             candidate_runs=candidate_run or (),
+            controls=control or (),
             columns=columns,
-            recipes=stated_recipes(recipe),
+            recipes=recipes,
+            roundings=stated_roundings(rounding, recipes),
             contexts=context or (),
             seeds=seeds,
         )
     )
-    controls = [read_run(file, columns=columns) for file in control or []]
+    controls = [read_control(file, columns) for file in control or []]
     refuse_mixed_units(arms, controls)
     _refuse_unknown_arms(evaluation, [name for name, _ in arms])
     (name, baseline), candidates = arms[0], dict(arms[1:])
@@ -217,7 +231,6 @@ def compare(
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    warn_of_unstated_recipes(arms)
     return exit_code(documents)
 
 

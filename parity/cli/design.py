@@ -1,5 +1,6 @@
 """The commands for the design of an experiment: `plan` before you spend GPU time, `calibrate` on reruns of one configuration."""
 
+import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.inputs import PolicyOptions, load_criteria, pairs
+from parity.cli.inputs import PolicyOptions, load_criteria, stated_columns, stated_rounding
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY
 from parity.cli.terminal.output import UsageError
@@ -40,13 +41,20 @@ def calibrate_runs(
         str | None, typer.Option(metavar="parity.yaml", help="Read the policy, except for the margin, from this file's `criteria:` part.")
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="QUANTITY=NAME", help="Name the column of step or loss. [default: well-known names]")
+        list[str] | None,
+        typer.Option(metavar="[FILE:]QUANTITY=NAME", help="Name the column of step or loss; repeatable. [default: well-known names]"),
+    ] = None,
+    rounding: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="State how the gradients were rounded: stochastic or nearest. [default: stochastic is assumed]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
-    columns = pairs(column, "--column", "QUANTITY=NAME such as loss=train/loss")
-    curves = [curve for name in runs for curve in read_runs(name, columns=columns)]
+    columns = stated_columns(column)
+    columns.refuse_unknown(runs)
+    stated = stated_rounding(rounding, "--rounding")
+    curves = [dataclasses.replace(curve, rounding=stated) for name in runs for curve in read_runs(name, columns=columns.of(name))]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
@@ -70,6 +78,14 @@ def plan_design(
     ] = None,
     candidate_recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate; sets its assumed run noise.")
+    ] = None,
+    baseline_rounding: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", rich_help_panel=NOISE, help="State how the baseline rounds gradients: stochastic or nearest."),
+    ] = None,
+    candidate_rounding: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", rich_help_panel=NOISE, help="State how the candidate rounds gradients: stochastic or nearest."),
     ] = None,
     margin: Annotated[
         str | None,
@@ -110,6 +126,8 @@ def plan_design(
             candidate_runs=candidate_runs,
             baseline_recipe=baseline_recipe,
             candidate_recipe=candidate_recipe,
+            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding"),
+            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding"),
             pair_sd=pair_sd,
             autocorrelation=autocorrelation,
             step_seconds=step_seconds,

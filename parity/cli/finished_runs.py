@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import numpy as np
 
-from parity.cli.terminal.output import UsageError
 from parity.client.rest import Client
-from parity.judging.curve import Completeness, Curve, FloatArray, IntArray, curve_from_arrays
-from parity.readers import read_run
+from parity.judging.curve import Completeness, Curve
 
-EVENT_FILES = "*tfevents*"
 _STEPS_AT_ONCE = 20_000
 _VALIDATION = "validation_loss"
-
-
-def read_finished_run(path: str, columns: Mapping[str, str]) -> Curve:
-    """The run in a file, or in a folder of TensorBoard's event files (of a run that was resumed, the later file wins)."""
-    if not Path(path).is_dir():
-        return read_run(path, columns=columns)
-    files = sorted(Path(path).rglob(EVENT_FILES))
-    if not files:
-        raise UsageError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
-    parts = [read_run(str(file), columns=columns) for file in files]
-    # A restart replaces everything from its first step on, also what it did not reach again.
-    kept, limit = [], math.inf
-    for part in reversed(parts):
-        kept.append(part.steps < limit)
-        limit = min(limit, part.steps[0] if len(part.steps) else limit)
-    kept.reverse()
-    names = sorted({name for part in parts for name in part.columns})
-
-    def joined(values: Callable[[Curve], FloatArray | IntArray]) -> FloatArray:
-        return np.concatenate([values(part)[keep] for part, keep in zip(parts, kept, strict=True)])
-
-    return curve_from_arrays(
-        joined(lambda part: part.steps),
-        joined(lambda part: part.loss),
-        columns={name: joined(lambda part, name=name: part.columns.get(name, np.full(len(part.steps), np.nan))) for name in names},  # type: ignore[misc]
-        label=path,
-        notes=[note for part in parts for note in part.notes],
-        overwritten=sum(part.completeness.duplicates + int((~keep).sum()) for part, keep in zip(parts, kept, strict=True)),
-    )
 
 
 def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:

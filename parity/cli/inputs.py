@@ -2,11 +2,10 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import yaml
 
@@ -14,21 +13,16 @@ from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
-from parity.judging.curve import Curve
-from parity.judging.run_floor import assume_stochastic
-from parity.readers import read_run, run_name
+from parity.judging.curve import Curve, Rounding
+from parity.readers import read_run, run_name, split_name
+from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
 from parity.readers.source import STDIN, os_words
 from parity.readers.units import other_unit
+from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RecipeError, check_recipe
 from parity.wording import count
 
 Arm = tuple[str, list[Curve]]
-
-# Names that training stacks use; the judge accepts any, so this list only serves to find typing mistakes.
-RECIPES = (
-    *("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8"),
-    *("nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +36,42 @@ class PolicyOptions:
     accuracy_margin: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Names of columns by quantity, as --column states them: for every file (key ""), or for one arm or file, which counts more."""
+
+    by_place: Mapping[str, Mapping[str, str]]
+
+    def of(self, *places: str) -> dict[str, str]:
+        """The names for a file; `places` are its arm and the file itself."""
+        names: dict[str, str] = {}
+        for place in ("", *places):
+            names |= self.by_place.get(place, {})
+        return names
+
+    def refuse_unknown(self, places: Sequence[str]) -> None:
+        """Raise UsageError if a name is for an arm or a file that is not there."""
+        for place in self.by_place:
+            if place and place not in places:
+                shown = ", ".join(dict.fromkeys(places))
+                raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmOptions:
     """The arms of a comparison as options state them.
 
-    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE, `columns` names by quantity,
-    `recipes` recipes by arm, `contexts` NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, separated by commas.
+    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE. `recipes` and `roundings` are
+    by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, with commas.
     """
 
     runs: Sequence[str]
     baseline_runs: Sequence[str]
     candidate_runs: Sequence[str]
-    columns: Mapping[str, str]
+    controls: Sequence[str]
+    columns: ColumnNames
     recipes: Mapping[str, str]
+    roundings: Mapping[str, Rounding]
     contexts: Sequence[str]
     seeds: str | None
 
@@ -127,20 +144,59 @@ def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> 
     return values
 
 
+def stated_columns(items: Sequence[str] | None) -> ColumnNames:
+    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file; UsageError for another shape, an unknown quantity, or one given twice."""
+    by_place: dict[str, dict[str, str]] = {}
+    for item in items or []:
+        left, mark, name = item.partition("=")
+        place, _, quantity = left.rpartition(":")
+        if not mark or not name or not quantity:
+            raise UsageError(f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME")
+        if quantity not in QUANTITIES:
+            raise UsageError(
+                f"--column is {item!r}; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of {', '.join(QUANTITIES)}"
+                f"{did_you_mean(quantity, QUANTITIES)}"
+            )
+        if quantity in by_place.setdefault(place, {}):
+            raise UsageError(f"--column names {left} twice, {by_place[place][quantity]!r} and {name!r}; expected one column")
+        by_place[place][quantity] = name
+    return ColumnNames(by_place)
+
+
 def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
-    """Recipes by arm. A name that looks like a misspelled recipe gets a note, no more: any name may be somebody's own recipe."""
+    """Recipes by arm; UsageError for a word that is neither known nor `other:NAME`."""
     recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
     for name, recipe in recipes.items():
-        hint = "" if _has_known_part(recipe) else did_you_mean(recipe, RECIPES)
-        if hint:
-            print(f"parity: note: --recipe {name}={recipe}: {recipe!r} is not a known recipe{hint}", file=sys.stderr)
+        try:
+            check_recipe(recipe, f"--recipe {name}")
+        except RecipeError as error:
+            raise UsageError(str(error)) from None
     return recipes
 
 
-def _has_known_part(recipe: str) -> bool:
-    """Whether a name extends or varies a known recipe, such as mxfp8-e5m2 or NVFP4."""
-    words = recipe.lower().replace("-", "_")
-    return any(known in words for known in RECIPES)
+def stated_roundings(items: Sequence[str] | None, recipes: Mapping[str, str]) -> dict[str, Rounding]:
+    """How the arms round, by arm; UsageError for another word, and where it contradicts the arm's recipe."""
+    roundings: dict[str, Rounding] = {}
+    for name, word in pairs(items, "--rounding", "NAME=stochastic or NAME=nearest").items():
+        rounding = stated_rounding(word, f"--rounding {name}")
+        if rounding == "nearest" and recipes.get(name) in ALWAYS_STOCHASTIC:
+            raise UsageError(
+                f"--rounding {name} is nearest, but recipe {recipes[name]} rounds stochastically; "
+                f"expected another recipe, such as --recipe {name}=nvfp4_no_sr or {name}={OTHER}NAME"
+            )
+        if rounding:
+            roundings[name] = rounding
+    return roundings
+
+
+def stated_rounding(word: str | None, option: str) -> Rounding | None:
+    """What an option states of the rounding; UsageError for any other word."""
+    for known in get_args(Rounding):
+        if word == known:
+            return cast(Rounding, known)
+    if word is None:
+        return None
+    raise UsageError(f"{option} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(word, get_args(Rounding))}")
 
 
 def read_arms(options: ArmOptions) -> list[Arm]:
@@ -153,7 +209,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     _refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
     names = [name for name, _ in files]
     contexts = _contexts(options.contexts)
-    for name in [*options.recipes, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
+    for name in [*options.recipes, *options.roundings, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
         if name not in names:
             raise UsageError(f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
     grouped = {name: [file] for name, file in files}
@@ -162,6 +218,8 @@ def read_arms(options: ArmOptions) -> list[Arm]:
         grouped[name].append(file)
     for arm in grouped.values():
         _refuse_same_file(arm)
+    files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
+    options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
 
@@ -172,17 +230,6 @@ def _refuse_same_file(files: Sequence[str]) -> None:
         if file != STDIN and (earlier := seen.setdefault(Path(file).resolve(), file)) is not file:
             twice = file if file == earlier else f"{earlier} and {file}"
             raise UsageError(f"{twice}: the same file was given twice; expected another file for each run")
-
-
-def warn_of_unstated_recipes(arms: Sequence[Arm]) -> None:
-    """Warn if an arm is named like a stochastic recipe but states none: a name alone decides nothing."""
-    for name, runs in arms:
-        if assume_stochastic(name) and all(run.recipe is None for run in runs):
-            print(
-                f"parity: note: the recipe of arm {name} is not stated, so its run noise is assumed to be that of deterministic rounding "
-                f"(0.08 % of the loss); if it rounds stochastically, add --recipe {name}=nvfp4 (0.30 %)",
-                file=sys.stderr,
-            )
 
 
 def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
@@ -203,9 +250,19 @@ def _read_arm(name: str, files: Sequence[str], options: ArmOptions, context: Map
     runs = []
     for number, (file, seed) in enumerate(zip(files, seeds, strict=True)):
         replicate = seeds[:number].count(seed)
-        run = read_run(file, columns=options.columns, replicate=replicate, recipe=options.recipes.get(name))
-        runs.append(dataclasses.replace(run, seed=seed, context=context))
+        run = read_run(file, columns=options.columns.of(name, *_places(file)), replicate=replicate, recipe=options.recipes.get(name))
+        runs.append(dataclasses.replace(run, seed=seed, context=context, rounding=options.roundings.get(name)))
     return runs
+
+
+def _places(file: str) -> tuple[str, str]:
+    """How --column may name a run's file: without and with the run in it."""
+    return split_name(file)[0], file
+
+
+def read_control(file: str, columns: ColumnNames) -> Curve:
+    """A rerun of the baseline that only measures noise."""
+    return read_run(file, columns=columns.of(*_places(file)))
 
 
 def _seeds(text: str | None, runs: int, name: str) -> list[int]:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import read_finished_run, send_run, why_incomplete
-from parity.cli.inputs import pairs
+from parity.cli.finished_runs import send_run, why_incomplete
+from parity.cli.inputs import pairs, stated_columns
 from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import SERVER
@@ -20,6 +20,7 @@ from parity.client.delivery import Delivery
 from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
+from parity.readers import read_run
 from parity.wording import count
 
 app = typer.Typer()
@@ -72,7 +73,7 @@ def resend(
 def import_runs(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, MaxText, Parquet or TensorBoard (file or folder)."),
+        typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet or TensorBoard (file or folder)."),
     ],
     as_run: Annotated[
         list[str], typer.Option("--as-run", metavar="RUN", help="Id of the run that a file holds; once per file, in the same order.")
@@ -80,7 +81,7 @@ def import_runs(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="QUANTITY=NAME", help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]"
+            metavar="[FILE:]QUANTITY=NAME", help="Name the column of step, loss, grad_norm, ...; repeatable. [default: well-known names]"
         ),
     ] = None,
     context: Annotated[
@@ -100,7 +101,9 @@ def import_runs(
     if len(as_run) != len(files):
         raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
     facts = pairs(context, "--context")
-    curves = [read_finished_run(file, pairs(column, "--column")) for file in files]
+    columns = stated_columns(column)
+    columns.refuse_unknown(files)
+    curves = [read_run(file, columns=columns.of(file)) for file in files]
     with Client(server, token) as client:
         for file, run, curve in zip(files, as_run, curves, strict=True):
             missing = why_incomplete(curve.completeness, client.run(run)["planned_steps"])

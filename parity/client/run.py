@@ -22,6 +22,7 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 from parity.client.delivery import LOSSES, VALIDATION
 from parity.client.recorder import Recorder
 from parity.client.rest import DEFAULT_URL
+from parity.recipes import RecipeError, check_recipe
 
 _log = logging.getLogger("parity")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
@@ -76,6 +77,11 @@ class Run:
         self._recorder: Recorder | None = None
         if not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
             self._complain("run", f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); nothing is recorded")
+            return
+        try:
+            check_recipe(recipe)
+        except RecipeError as error:
+            self._complain("run", f"{error}; nothing is recorded")
             return
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / self.run
         about = {"run": self.run, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}

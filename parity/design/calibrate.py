@@ -18,7 +18,7 @@ from scipy.special import chdtri
 
 from parity.judging.alignment import align
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import Curve, FloatArray, curve_from_arrays
+from parity.judging.curve import Curve, FloatArray
 from parity.judging.interval import t_quantile
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window
@@ -151,5 +151,5 @@ def _inject(pairs: Sequence[tuple[Curve, Curve]], policy: Criteria, plan: int, r
     """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at most 200 of the pairs."""
     stride = 1 + len(pairs) // MAX_INJECTED_PAIRS
     gap = factor * rel * level
-    verdicts = [_one(base, curve_from_arrays(cand.steps, cand.loss + gap, seed=cand.seed), policy, plan) for base, cand in pairs[::stride]]
+    verdicts = [_one(base, dataclasses.replace(cand, loss=cand.loss + gap), policy, plan) for base, cand in pairs[::stride]]
     return {"margin_rel": rel, "gap_in_margins": factor, **_states(verdicts)}

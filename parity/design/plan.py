@@ -14,14 +14,17 @@ import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 from scipy.special import ndtr
 
 from parity.judging.criteria import Amount, Criteria
+from parity.judging.curve import Rounding
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import determine_margin
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_term
+from parity.recipes import check_recipe
 from parity.wording import count
 
 GAPS_IN_MARGINS = (0.0, 0.5, 1.0, 2.0)
@@ -34,7 +37,7 @@ STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes; taus in nats where they are known."""
+    """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes and rounding (see `parity.recipes`)."""
 
     level: float
     planned_steps: int
@@ -42,6 +45,8 @@ class Design:
     candidate_runs: int = 1
     baseline_recipe: str | None = None
     candidate_recipe: str | None = None
+    baseline_rounding: Rounding | None = None
+    candidate_rounding: Rounding | None = None
     pair_sd: float | None = None
     autocorrelation: float = 0.0
     step_seconds: float | None = None
@@ -53,6 +58,11 @@ class Design:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
         if not 0.0 <= self.autocorrelation < 1.0:
             raise ValueError(f"autocorrelation is {self.autocorrelation}; expected 0 to below 1")
+        for name in ("baseline_recipe", "candidate_recipe"):
+            check_recipe(getattr(self, name), name)
+        for name in ("baseline_rounding", "candidate_rounding"):
+            if getattr(self, name) not in (None, *get_args(Rounding)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(get_args(Rounding))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +162,8 @@ def _margin(design: Design, criteria: Criteria) -> float:
 
 def _priors(design: Design, criteria: Criteria) -> tuple[Prior, Prior]:
     return (
-        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, design.level),
-        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, design.level),
+        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, design.level, design.baseline_rounding),
+        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, design.level, design.candidate_rounding),
     )
 
 

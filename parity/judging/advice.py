@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.decision import FAIL, Decision
+from parity.judging.decision import FAIL, INCONCLUSIVE, Decision
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
@@ -46,20 +46,32 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
+    state_first = _state_rounding(m) if decision.state == INCONCLUSIVE else ()
     lo, hi = statistics.interval.bounds(m.criteria.confidence)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
-        return Advice(sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+        return Advice(sentences=(*state_first, *sentences), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
     return Advice(
-        sentences=(_straddle_sentence(m, runs, steps),),
+        sentences=(*state_first, _straddle_sentence(m, runs, steps)),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
         margin_to_pass=to_pass,
         minimum_detectable_gap=detectable,
     )
+
+
+def _state_rounding(m: Measurements) -> tuple[str, ...]:
+    """The option that states how an arm rounds, where that is not on record and its prior counts."""
+    sides = ((m.arms.baseline, m.criteria.baseline_run_floor), (m.arms.candidate, m.criteria.candidate_run_floor))
+    unstated = [arm.name for arm, declared in sides if arm.rounding_unstated and declared is None]
+    if not unstated:
+        return ()
+    options = " ".join(f"--rounding {name}=nearest" for name in unstated)
+    words = f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to nearest, or state the recipe): "
+    return (words + "without it, the larger run noise of stochastic rounding is assumed.",)
 
 
 def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
@@ -196,4 +208,5 @@ def _measure_noise(m: Measurements) -> str:
     if not bare:
         return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")
-    return f"Add {number} in all, of {' and '.join(bare)} (same seed and data, another replicate number), to measure the run noise."
+    in_all = "in all, " if len(bare) > 1 else ""
+    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run noise."

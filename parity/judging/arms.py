@@ -12,18 +12,24 @@ from parity.judging.curve import Curve, FloatArray, Rounding
 from parity.judging.independence import LeftOut, dependence, independent_runs
 from parity.judging.pairing import SAME_ORDER, pair_correlation
 from parity.judging.window import Window
+from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: name, recipe, recorded rounding, the runs that count, those that depend on one of them, NaN and infinities."""
+    """One side: name, recipe, rounding, the runs that count, those that depend on one of them, NaN and infinities."""
 
     name: str
     recipe: str | None
-    rounding: Rounding | None
+    rounding: Rounding
     runs: tuple[Curve, ...]
     left_out: tuple[LeftOut, ...]
     nonfinite: Nonfinite
+
+    @property
+    def rounding_unstated(self) -> bool:
+        """Whether it counts as stochastic only because nobody stated how it rounds."""
+        return rounding_of(_stated_rounding(run) for run in self.runs) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,7 @@ def _arm(name: str, runs: tuple[Curve, ...], left_out: tuple[LeftOut, ...], wind
     return Arm(
         name=name,
         recipe=runs[0].recipe,
-        rounding=rounding_of(run.rounding for run in runs),
+        rounding=rounding_of(_stated_rounding(run) for run in runs) or "stochastic",
         runs=runs,
         left_out=left_out,
         nonfinite=nonfinite(runs, window.first, window.last),
@@ -85,6 +91,11 @@ def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
     """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
     recorded = set(roundings)
     return "stochastic" if "stochastic" in recorded else "nearest" if recorded == {"nearest"} else None
+
+
+def _stated_rounding(run: Curve) -> Rounding | None:
+    """A run's rounding: as recorded, or by the definition of its recipe."""
+    return run.rounding or ("nearest" if rounds_to_nearest(run.recipe) else "stochastic" if run.recipe in ALWAYS_STOCHASTIC else None)
 
 
 def usable_controls(baseline: Arm, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:

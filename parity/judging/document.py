@@ -47,6 +47,7 @@ def verdict_document(
             "window": _window(m),
             "nonfinite": {"baseline": m.arms.baseline.nonfinite, "candidate": m.arms.candidate.nonfinite},
             "resolution": m.resolution,
+            "mismatch": m.mismatch,
             "context_differs": m.differing_context,
             "advice": advice,
             "grad_norm": advisory.grad_norm,
@@ -72,7 +73,7 @@ def verdict_document(
     return document
 
 
-_MEASURED = ("margin", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
+_MEASURED = ("margin", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
 
 
 def _measured(m: Measurements) -> dict[str, Any]:
@@ -81,6 +82,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
         return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
     return {
         "margin": statistics.margin,
+        "end": statistics.end,
         "gap": _gap(statistics, m.criteria.confidence),
         "se_parts": {
             "within": statistics.interval.within.value,

@@ -8,12 +8,13 @@ REUSED = "reused: "  # how a run's note begins where its curve is that of a run 
 
 
 class ArmDocument(TypedDict):
-    """One side: `level` is its mean loss in the window, nats; `identical_runs` repeat another run and count for nothing."""
+    """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on another, `identical_runs` their number."""
 
     name: str
     recipe: str | None
     runs: int
     identical_runs: int
+    left_out: list[dict[str, str]]
     level: float | None
 
 
@@ -288,9 +289,11 @@ class VerdictDocument(TypedDict):
     window: WindowDocument
     nonfinite: dict[str, dict[str, Any]]
     resolution: dict[str, float]
+    mismatch: dict[str, Any]
     context_differs: list[str]
     advice: AdviceDocument
     margin: MarginDocument | None
+    end: dict[str, Any] | None
     gap: GapDocument | None
     se_parts: ErrorPartsDocument | None
     tau: FloorsDocument | None

@@ -158,6 +158,12 @@ def verify(path: str) -> Verification:
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
 
 
+def case_of(path: str) -> Case:
+    """The case in a bundle, without a check of its digests. Raises EvidenceError where the file cannot be read as a bundle."""
+    files = _members(path)
+    return _case(files, _json(files, MANIFEST, path))
+
+
 def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], made_by: str) -> Iterator[str]:
     """Why these cannot be another judge's verdicts on the case: another candidate, no verdict, or another judge than the manifest names."""
     if not isinstance(recorded, list) or len(recorded) != len(today):
@@ -230,7 +236,7 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
 
 
 def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
-    arms = Arms(manifest["arms"], files)
+    arms = Arms(manifest["arms"], files, same_judge=manifest.get("engine_version") == JUDGE_VERSION)
     return Case(
         baseline=arms.baseline,
         candidates=arms.candidates,

@@ -4,8 +4,8 @@ x, y: losses of two runs of one arm at their common finite steps; d = y - x, wit
 sigma(z) = 1.4826 MAD(z_t - 2 z_{t+1} + z_{t+2}) / sqrt(6)                            noise that is new at every step
 T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / var(d_b)      1 where d has no memory at all
 
-copy      at least 60 % of all points, or of the last fifth, have |d - median d| <= max(0.0001 nats, half the coarser rounding step);
-          where both logs are rounded alike, 98 % of them have |d - median d| <= 0.0001 nats
+copy      of all points, or of the last fifth, at least 60 % have |d - median d| <= 0.0001 nats (98 %, where both logs are rounded alike),
+          or 90 % have |d - median d| <= half the coarser rounding step
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
 filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
 fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
@@ -33,7 +33,8 @@ from parity.wording import percent
 Relation = Literal["equal", "copy", "fork", "late"]
 
 COPY_NATS, COPY_SHARE, COPY_POINTS = 1e-4, 0.6, 8  # real reruns: at most 10 % within 0.0001 nats
-COPY_SHARE_ROUNDED = 0.98  # reruns of the 124 M model are equal at 75 % of the steps with 2 decimals, at 97 % with one
+COPY_SHARE_ALIKE = 0.98  # reruns of the 124 M model are equal at 75 % of the steps with 2 decimals, at 97 % with one
+COPY_SHARE_ROUNDED = 0.9  # and within half a step at 70 % of the steps, where one log has 2 decimals
 LAST_SHARE = 0.2
 BLOCKS, BLOCKS_FROM, MIN_BLOCK_POINTS = 8, 0.2, 5
 NO_MEMORY, NEGATIVE_MEMORY, LITTLE_NOISE = 3.0, 0.1, 0.02
@@ -166,8 +167,9 @@ def _likeness(left: Curve, right: Curve) -> tuple[float, float]:
     """How far the points of two copies may lie apart, nats, and how many of them must not: rounding alike makes honest runs alike too."""
     quanta = _quantum(left), _quantum(right)
     if quanta[0] == quanta[1]:
-        return COPY_NATS, COPY_SHARE_ROUNDED if quanta[0] > COPY_NATS else COPY_SHARE
-    return max(COPY_NATS, 0.501 * max(quanta)), COPY_SHARE
+        return COPY_NATS, COPY_SHARE_ALIKE if quanta[0] > COPY_NATS else COPY_SHARE
+    half = 0.501 * max(quanta)
+    return (half, COPY_SHARE_ROUNDED) if half > COPY_NATS else (COPY_NATS, COPY_SHARE)
 
 
 def _quantum(run: Curve) -> float:

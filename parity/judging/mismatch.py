@@ -1,8 +1,8 @@
 """Two logs that do not fit together for a reason that has a name: steps shifted or counted in another unit, losses in another unit.
 
 shifted   batch noise correlates below 0.5 at equal steps and at least 0.5 once one log is moved by 1 or 2 points, or aligned point by point
-scaled    fewer than half of the steps are common, both logs have a stride of their own and as many points (within 2 %), and aligned point
-          by point their batch noise correlates at least 0.5: the strides' ratio is the steps' unit (tokens or samples per step)
+scaled    the logs have other strides and as many points (within 2 %), and aligned point by point their batch noise correlates at least
+          0.5: the strides' ratio is the steps' unit (tokens or samples per step)
 ratio     candidate / baseline is one number from the first point on (robust spread below 2 %): log 2 or 1 / log 2 for bits against nats,
           another one more than 20 % from 1 where the logs begin at the start, when both models still have the same loss
 rounding  share of the second differences' variance that rounding to q explains: (q^2 / 12) / sigma_step^2
@@ -52,9 +52,11 @@ def find_mismatch(
     if min(len(base.steps), len(cand.steps)) < 2:
         return Mismatch()
     shift, factor = None, None
-    if len(aligned.steps) < COMMON_SHARE * min(len(base.steps), len(cand.steps)):
+    few = len(aligned.steps) < COMMON_SHARE * min(len(base.steps), len(cand.steps))
+    other_batches = r_pair is not None and r_pair < SAME_ORDER
+    if few or (other_batches and base.completeness.stride != cand.completeness.stride):
         shift, factor = _point_by_point(base, cand)
-    elif r_pair is not None and r_pair < SAME_ORDER:
+    elif other_batches:
         shift = _shifted(aligned)
     return Mismatch(
         shift=shift,

@@ -568,13 +568,11 @@ def _better(m: Measurements) -> str | None:
 def _gap_growing(m: Measurements) -> str | None:
     if m.statistics is None or (margin := m.statistics.margin) is None:
         return None
-    statistics = m.statistics
-    rises = statistics.drift - DRIFT_Z * statistics.drift_se > 0.0
-    if not rises or not statistics.interval.mean + DRIFT_REACH * statistics.drift > margin.nats:
+    s = m.statistics
+    if not s.drift - DRIFT_Z * s.drift_se > 0.0 or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats:
         return None
-    beyond = statistics.interval.mean > margin.nats
-    where = "and is above" if beyond else "toward"
-    return f"The gap is growing: by {statistics.drift:+.4f} nats over the window, {where} the margin of {_margin(statistics)}."
+    where = "and is above" if s.interval.mean > margin.nats else "toward"
+    return f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of {_margin(s)}."
 
 
 @decides(

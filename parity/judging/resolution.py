@@ -1,6 +1,7 @@
 """Is the series what the trainer measured? Rounded, thinned out or smoothed losses are named, and limit what can be resolved.
 
-quantum: the largest q of 10^-d or 2^-k of which all losses of the window are whole multiples; rounding can move a gap by (q_A + q_B) / 2
+quantum: the largest q of 10^-d or 2^-k of which 97 % of the changes from step to step are whole multiples, wherever the losses start;
+rounding can move a gap by (q_A + q_B) / 2
 coverage: points in the window over points of a regular grid on the most common stride (or the share of intervals on that grid, if
 smaller); below 90 % the series is a sample of the run
 smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an exponential average of weight a has a
@@ -26,13 +27,14 @@ COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
 NOISELESS = 1e-6
+WHOLE_SHARE = 0.97
 _QUANTA = tuple(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))  # decimals, and bits of bf16 or fp16
 SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Worst values over all runs: rounding error of the gap (nats), coverage of the window, longest hole, smoothing, memory (shares)."""
+    """Worst values over all runs: rounding error of the gap (nats), window coverage, longest hole, smoothing weight, memory as shares."""
 
     rounding: float
     quantum: float
@@ -85,16 +87,19 @@ def quantum(loss: FloatArray) -> float:
     """The step to which (n,) losses are rounded, 0.0 where none is visible (or fewer than 3 distinct values)."""
     if len(loss) == 0 or len(np.unique(loss[:1000])) < 3:
         return 0.0
-    noise = 2.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
+    change = np.diff(loss)
+    noise = 4.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
     for candidate in _QUANTA:
         if candidate < 8.0 * noise:
             break
-        multiples = loss[:16] / candidate
-        if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():  # sixteen values refute most candidates
-            multiples = loss / candidate
-            if (np.abs(multiples - np.round(multiples)) <= noise / candidate).all():
-                return candidate
+        if _whole(change[:64] / candidate, noise / candidate) and _whole(change / candidate, noise / candidate):  # a few refute most
+            return candidate
     return 0.0
+
+
+def _whole(multiples: FloatArray, tolerance: float) -> bool:
+    """Whether nearly all values are whole numbers: single jumps (a restart, a stretch that was moved) do not undo rounding."""
+    return float(np.mean(np.abs(multiples - np.round(multiples)) <= tolerance)) >= WHOLE_SHARE
 
 
 def smoothing_weight(loss: FloatArray) -> float:

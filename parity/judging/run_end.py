@@ -53,12 +53,10 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
     n = len(gap)
     if n < MIN_POINTS:
         return None
-    before = find_spikes(gap[: n - n // LATE_PARTS[0]], level, quantum, part_of_run=True).masked_gap
-    centre, error = float(before.mean()), mean_se(before)
-    omega = error.value**2 * len(before) + quantum**2 / 6.0
+    centre, omega, df = _before(gap[: n - n // LATE_PARTS[0]], level, quantum)
     run_half = t_quantile(confidence, interval.run.df) * interval.run.variance**0.5
     lengths = 2 ** np.arange(int(math.log2(n // LATE_PARTS[0])) + 1)
-    z = float(stdtrit(error.df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
+    z = float(stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
     sums = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])
     means = sums[lengths - 1] / lengths
     rises, limits = means - centre, np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))
@@ -71,16 +69,22 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
         rise=float(rises[most]),
         limit=float(limits[most]),
         differs=bool(reaches.any()),
-        above=_ends_above(gap, centre, omega, z, interval, margin, confidence),
+        above=any(_ends_above(gap, n - n // parts, interval, margin, confidence, level, quantum) for parts in LATE_PARTS),
     )
 
 
-def _ends_above(gap: FloatArray, centre: float, omega: float, z: float, interval: Interval, margin: float, confidence: float) -> bool:
-    """Whether more than half of the last quarter, or of the last half, lies so high that its interval is above the margin."""
-    for parts in LATE_PARTS:
-        late = gap[-(len(gap) // parts) :]
-        middle, variance = float(np.median(late)), MEDIAN_VARIANCE * omega / len(late)
-        half = t_quantile(confidence, interval.run.df) * math.sqrt(interval.run.variance + variance)
-        if middle - centre > z * math.sqrt(variance) and middle - half > margin:
-            return True
-    return False
+def _ends_above(gap: FloatArray, start: int, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> bool:
+    """Whether more than half of the points from `start` on lie so high that the interval of their median is above the margin."""
+    late = gap[start:]
+    centre, omega, df = _before(gap[:start], level, quantum)
+    middle, variance = float(np.median(late)), MEDIAN_VARIANCE * omega / len(late)
+    half = t_quantile(confidence, interval.run.df) * math.sqrt(interval.run.variance + variance)
+    z = float(stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(LATE_PARTS))))
+    return middle - centre > z * math.sqrt(variance) and middle - half > margin
+
+
+def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:
+    """Mean of the gap before the end, its long-run variance Omega, and the degrees of freedom that this is known with."""
+    quiet = find_spikes(gap, level, quantum, part_of_run=True).masked_gap
+    error = mean_se(quiet)
+    return float(quiet.mean()), error.value**2 * len(quiet) + quantum**2 / 6.0, error.df

@@ -19,10 +19,9 @@ import numpy as np
 
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
+from parity.recipes import rounds_to_nearest
 
 TauSource = Literal["prior", "replicates", "controls", "replicates and controls"]
-
-_NO_STOCHASTIC_ROUNDING = ("no_sr", "rtn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +56,20 @@ class RunTerm:
 
 
 def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> bool:
-    """Whether an arm rounds stochastically: what was recorded of it, else what its recipe's name hints at.
+    """Whether an arm counts as rounding stochastically: what was recorded of it, else yes unless its recipe never does.
 
-    By name: NVFP4 and its variants, MXFP4 with stochastic rounding. Can fail: a name is whatever its user wrote.
+    An arm without a recipe, and a recipe that is not one of `parity.recipes.NEAREST`, counts as stochastic: its prior is the wider one.
     """
-    if rounding is not None:
-        return rounding == "stochastic"
-    name = (recipe or "").lower().replace("-", "_")
-    if any(part in name for part in _NO_STOCHASTIC_ROUNDING):
-        return False
-    return "nvfp4" in name or ("mxfp4" in name and ("_sr" in name or "stochastic" in name))
+    return rounding == "stochastic" if rounding is not None else not rounds_to_nearest(recipe)
 
 
 def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, level: float, rounding: Rounding | None = None) -> Prior:
-    """The prior of one arm: the policy's own, or 0.30 % of the loss for an arm that rounds stochastically and 0.08 % for all others."""
+    """The prior of one arm: the policy's own, else 0.08 % of the loss where it rounds to nearest and 0.30 % for all others."""
     if declared is not None:
         evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
         return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
     if assume_stochastic(recipe, rounding):
-        basis = "assumed for stochastic rounding: 0.30 % of the loss, seen on models of about 1 M parameters, a guess at scale"
+        basis = "assumed for stochastic or unstated rounding: 0.30 % of the loss, seen on models of about 1 M parameters, a guess at scale"
         return Prior(tau=RUN_FLOOR_STOCHASTIC * level, df=criteria.run_floor_df, basis=basis)
     return Prior(tau=RUN_FLOOR_DETERMINISTIC * level, df=criteria.run_floor_df, basis="assumed: 0.08 % of the loss")
 

@@ -20,6 +20,7 @@ from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
 from parity.judging.secondary.peers import Peer, compare_peers
 from parity.judging.window import plan_window
+from parity.recipes import check_recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +83,7 @@ def judge(
     `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
     Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
     fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. Losses in nats. Raises ValueError where
-    an arm has no run, the plan is not positive, or evaluations can't be compared.
+    an arm has no run, a recipe is not known (`parity.recipes`), the plan is not positive, or evaluations can't be compared.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -91,6 +92,9 @@ def judge(
     if planned_steps is not None and not (type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP):
         raise ValueError(f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to {MAX_STEP}")
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
+    for arm, runs in {name: baseline, **candidates, "controls": controls}.items():
+        for run in runs:
+            check_recipe(run.recipe, f"recipe of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):

@@ -54,16 +54,14 @@ def noise_assumed(m: Measurements) -> str | None:
         else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
     )
     if not prior:
-        return (
-            f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed. Add replicates."
-        )
+        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
         if len(prior) == 2 and len(shares) == 1
         else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     )
-    return f"Run noise was assumed ({which}), not measured: add replicates or an A/A control to replace the assumption."
+    return f"Run noise was assumed ({which}), not measured."
 
 
 @warns(

@@ -4,66 +4,129 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.judging.curve import Curve, CurveError, FloatArray, curve_from_arrays
-from parity.readers.columns import LOSS, STEP
-from parity.readers.jsonlines import read_json_lines
+import numpy as np
+
+from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns
+from parity.readers.jsonlines import is_json_list, read_json_lines
+from parity.readers.long_table import SeveralRunsError
 from parity.readers.npz import read_npz, run_names
 from parity.readers.parquet import SUFFIX, read_parquet
+from parity.readers.plausible import check_repeats, check_unnamed, check_values
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
-from parity.readers.tensorboard import is_tensorboard_file, read_tensorboard
+from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
+from parity.readers.train_log import is_train_log, read_train_log
 from parity.readers.units import unit_change
 
 __all__ = ["ReadError", "read_run", "read_runs", "run_name"]
 
 NPZ = ".npz"
+_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
 
 
 def read_run(
     name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
 ) -> Curve:
-    """Read one run from a path, "-" (stdin) or `file.npz:run`; `columns` maps quantities (step, loss, ...) to column names.
+    """Read one run from a path, "-" (stdin), `file.npz:run`, or `FILE:RUN` for a table of several runs.
 
+    A path is a file, or a folder of TensorBoard event files. `columns` maps quantities (step, loss, ...) to column names.
     Raises ReadError: one line with the file, the line and what to do.
     """
     wanted = dict(columns or {})
-    path, _, run = name.rpartition(NPZ + ":")
-    if path or name.endswith(NPZ):
-        values, archived = read_npz(path + NPZ if path else name, run if path else None)
-        return dataclasses.replace(_curve(values, name, label or archived, replicate, ()), recipe=recipe)
-    if Path(name).is_file() and (is_tensorboard_file(name) or name.endswith(SUFFIX)):
-        values, notes = (read_tensorboard if is_tensorboard_file(name) else read_parquet)(name, wanted)
-        return dataclasses.replace(_curve(values, name, label or run_name(name), replicate, notes), recipe=recipe)
-    text = read_text(name)
-    is_json = text.lstrip()[:1] == "{"
-    values, notes = (read_json_lines if is_json else read_table)(text, name, wanted)
-    return dataclasses.replace(_curve(values, name, label or run_name(name), replicate, notes), recipe=recipe)
+    path, run = split_name(name)
+    if path.endswith(NPZ):
+        taken, archived = read_npz(path, run)
+        label = label or archived
+    else:
+        taken = _read(path, run, wanted)
+    return dataclasses.replace(_curve(taken, name, label or run_name(name), replicate, LOSS in wanted), recipe=recipe)
+
+
+def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
+    if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
+        return read_folder(path, wanted)
+    if Path(path).is_file() and (is_tensorboard_file(path) or path.endswith(SUFFIX)):
+        if run is not None:
+            raise ReadError(f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the file alone, or export CSV")
+        return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
+    text = read_text(path)
+    if text.lstrip()[:1] == "{" or is_json_list(text):
+        return read_json_lines(text, path, wanted, run)
+    if run is None and is_train_log(text):
+        return read_train_log(text, path, wanted)
+    try:
+        return read_table(text, path, wanted, run)
+    except ReadError:
+        if run is None and is_train_log(text, whole=True):
+            return read_train_log(text, path, wanted)
+        raise
+
+
+def _is_misnamed_folder(path: str) -> bool:
+    """Whether a folder has the name of a file, so that the file was meant."""
+    return path.endswith(SUFFIX) or is_tensorboard_file(path) or Path(path).suffix in (".csv", ".tsv", ".jsonl", ".json")
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """A run's name as path and run: `file.npz:run`, `-:RUN`, or `FILE:RUN` where FILE exists and the whole name does not."""
+    path, colon, run = name.rpartition(NPZ + ":")
+    if colon:
+        return path + NPZ, run
+    if name.startswith(STDIN + ":"):
+        return STDIN, name[2:]
+    if ":" in name and not _exists(name):
+        parts = name.split(":")
+        for end in range(len(parts) - 1, 0, -1):
+            if _exists(path := ":".join(parts[:end])):
+                return path, ":".join(parts[end:])
+    return name, None
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
 
 
 def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[Curve, ...]:
-    """All runs of an archive, or the one run of any other file."""
-    if not name.endswith(NPZ):
-        return (read_run(name, columns=columns),)
-    return tuple(dataclasses.replace(read_run(f"{name}:{run}"), replicate=i) for i, run in enumerate(run_names(name)))
+    """All runs of an archive, or of a table that has several, in their order; the one run of any other file."""
+    path, run = split_name(name)
+    try:
+        if run is not None or not path.endswith(NPZ):
+            return (read_run(name, columns=columns),)
+        runs = run_names(path)
+    except SeveralRunsError as error:
+        if name == STDIN:
+            raise
+        runs = error.runs
+    return tuple(dataclasses.replace(read_run(f"{name}:{run}", columns=columns), replicate=i) for i, run in enumerate(runs))
 
 
 def run_name(name: str) -> str:
-    """A short name for a file's run: its stem, the archive's run, or "stdin"."""
+    """A short name for a file's run: its stem, the archive's or table's run, or "stdin"."""
+    run = split_name(name)[1]
+    if run:
+        return run
     if name == STDIN:
         return "stdin"
-    _, _, run = name.rpartition(NPZ + ":")
-    if run and NPZ + ":" in name:
-        return run
     stem = Path(name).name
-    for suffix in (".gz", ".csv", ".tsv", ".txt", ".jsonl", ".json", ".ndjson", ".parquet", NPZ):
+    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", NPZ):
         stem = stem.removesuffix(suffix)
     return stem or name
 
 
-def _curve(values: dict[str, FloatArray], name: str, label: str, replicate: int, notes: tuple[str, ...]) -> Curve:
-    rest = {key: value for key, value in values.items() if key not in (STEP, LOSS)}
+def _curve(taken: Columns, name: str, label: str, replicate: int, stated: bool) -> Curve:
+    """The curve of what was taken; `stated` is whether the user named the column of the loss."""
+    steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
+    notes = (taken.taken(), *taken.notes, *check_values(loss, taken.names[LOSS], name))
+    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
+        check_unnamed(loss, taken.names[LOSS], name)
+    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
     try:
-        curve = curve_from_arrays(values[STEP], values[LOSS], columns=rest, label=label, replicate=replicate, notes=notes)
+        curve = curve_from_arrays(steps, loss, columns=rest, label=label, replicate=replicate, notes=notes, overwritten=taken.overwritten)
+        repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
     except CurveError as error:
         raise ReadError(f"{name}: {error}") from None
     if change := unit_change(curve.steps):
@@ -72,4 +135,4 @@ def _curve(values: dict[str, FloatArray], name: str, label: str, replicate: int,
             f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), so the unit changes; "
             "expected one unit; name the column that counts optimizer steps with --column step=NAME"
         )
-    return curve
+    return dataclasses.replace(curve, notes=(*notes, *repeats))

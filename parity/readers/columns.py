@@ -1,47 +1,104 @@
 """Which column is which: names that trainers and exporters give to the step, the training loss and what goes with it.
 
-The first name that is there wins, so the language-model loss is read before a total that has z-loss or router losses in it.
+The first name that is there wins. The language-model loss is read before a total that has z-loss or router losses in it, and `loss`
+before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. What was taken is in `Columns.names`, what
+could also have been the loss in `Columns.others`. Consumed samples and tokens are never steps.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from parity.judging.curve import MAX_STEP
+import numpy as np
+
+from parity.judging.curve import MAX_STEP, FloatArray
 from parity.readers.source import ReadError
 
-STEP, LOSS = "step", "loss"
+STEP, LOSS, VALIDATION = "step", "loss", "validation_loss"
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
-    STEP: ("step", "steps", "_step", "global_step", "train/global_step", "iteration", "iter", "training_step", "train/step"),
-    LOSS: (
-        "learning/lm_loss",
-        "lm_loss",
-        "lm loss",
-        "train/lm_loss",
-        "lm-loss-training/lm loss",
-        "learning/loss",
-        "train/loss",
-        "train_loss",
-        "training_loss",
-        "loss/train",
-        "loss_metrics/global_avg_loss",
-        "loss",
-        "value",
+    STEP: (
+        *("step", "steps", "_step", "global_step", "train/global_step", "trainer/global_step"),
+        *("iteration", "iter", "training_step", "train/step"),
     ),
-    "grad_norm": ("learning/raw_grad_norm", "raw_grad_norm", "grad_norm", "learning/grad_norm", "train/grad_norm", "grad-norm"),
+    LOSS: (
+        *("learning/lm_loss", "lm_loss", "lm loss", "train/lm_loss", "lm-loss-training/lm loss", "learning/loss"),
+        *("reduced_train_loss", "train/loss", "loss", "train_loss_step", "train_loss", "training_loss", "loss/train"),
+        *("train_loss_epoch", "loss_metrics/global_avg_loss", "value"),
+    ),
+    "grad_norm": (
+        "learning/raw_grad_norm",
+        "raw_grad_norm",
+        "grad_norm",
+        "learning/grad_norm",
+        "train/grad_norm",
+        "grad-norm",
+        "grad norm",
+    ),
     "clipped_grad_norm": ("clipped_grad_norm", "learning/grad_norm"),
-    "learning_rate": ("learning/current_learning_rate", "learning_rate", "lr", "train/learning_rate", "learning-rate"),
-    "step_seconds": ("perf/step_time_seconds", "step_seconds", "step_time_seconds", "step_time", "iteration-time"),
+    "learning_rate": (*("learning/current_learning_rate", "learning_rate", "lr", "train/learning_rate", "learning-rate", "learning rate"),),
+    "step_seconds": (
+        "perf/step_time_seconds",
+        "step_seconds",
+        "step_time_seconds",
+        "step_time",
+        "iteration-time",
+        "train_step_timing in s",
+    ),
     "tokens": ("tokens", "perf/per_device_tokens", "tokens_per_step"),
     "tokens_per_second": ("perf/per_device_tokens_per_sec", "tokens_per_second", "throughput(tps)"),
     "tflops": ("perf/per_device_tflops_per_sec", "tflops", "tflops_per_second"),
-    "validation_loss": ("validation_loss", "val_loss", "valid/loss", "val/loss"),
+    VALIDATION: (
+        *("validation_loss", "val_loss", "valid/loss", "val/loss", "eval_loss", "eval/loss", "valid_loss"),
+        *("validation_metrics/loss", "lm loss validation"),
+    ),
 }
+TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
+QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
+
+_NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity)(?:[^a-z]|$)")
+_NOT_THE_LOSS = frozenset(
+    (
+        *("val", "valid", "validation", "eval", "evaluation", "test", "scale", "min", "max", "std"),
+        *("aux", "z", "mtp", "moe", "lb", "load", "balance", "balancing", "router", "indexer"),
+    )
+)
+"""Words in the name of a column that has another loss, or its range."""
+
+
+class NoLossError(ReadError):
+    """A file without a training loss, such as one of evaluations only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, which others could be the loss, and notes.
+
+    `overwritten` counts rows that a later file of the same run replaced.
+    """
+
+    values: Mapping[str, FloatArray]
+    names: Mapping[str, str]
+    others: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    overwritten: int = 0
+
+    def taken(self) -> str:
+        """One line: the columns of loss and step, and which others could have been the loss."""
+        others = f" ({_listed(self.others)} could also be the loss)" if self.others else ""
+        return f"loss read from {self.names[LOSS]!r}{others}, step from {self.names[STEP]!r}"
 
 
 def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -> dict[str, str]:
-    """Map each quantity to its column: as `wanted` says, else by known names; raises ReadError where step or loss can't be found."""
+    """Map each quantity to its column: as `wanted` says, else by known names.
+
+    Raises ReadError where step or loss can't be found, a wanted quantity or column is unknown, or the loss's column is named as an accuracy
+    or a perplexity.
+    """
     columns: dict[str, str] = {}
     for quantity, column in wanted.items():
+        if quantity not in QUANTITIES:
+            raise ReadError(f"{source}: no quantity is called {quantity!r}; expected one of {', '.join(QUANTITIES)} before the =")
         if column not in names:
             raise ReadError(
                 f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}{_did_you_mean(column, names)}"
@@ -50,12 +107,62 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
     for quantity, aliases in KNOWN_NAMES.items():
         if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
             columns[quantity] = guess
+    for quantity, column in columns.items():
+        if list(names).count(column) > 1:
+            raise ReadError(
+                f"{source}: {list(names).count(column)} columns are called {column!r}; expected one for {quantity}; rename the others"
+            )
     if columns.get("clipped_grad_norm") == columns.get("grad_norm"):  # MaxText's name for it, read already where the norm before is missing
         columns.pop("clipped_grad_norm", None)
-    for quantity in (STEP, LOSS):
+    for quantity, error in ((STEP, ReadError), (LOSS, NoLossError)):
         if quantity not in columns:
-            raise ReadError(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
+            raise error(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
+    if word := _NO_LOSS.search(columns[LOSS].lower()):
+        what = "a perplexity" if word[1].startswith("p") else "an accuracy"
+        raise ReadError(
+            f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the cross-entropy in nats per token; "
+            "name its column with --column loss=NAME"
+        )
     return columns
+
+
+def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
+    """Columns that could also be the training loss, in their order: known names of it, and others with "loss" in them."""
+    known = set(KNOWN_NAMES[LOSS]) - {"value"}
+    words = {name: set(re.split(r"[^a-z]+", _plain(name))) for name in names if name != taken}
+    return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & _NOT_THE_LOSS))
+
+
+def from_series(series: Mapping[str, Sequence[tuple[int, float]]], wanted: Mapping[str, str], source: str, step: str = STEP) -> Columns:
+    """Columns of (step, value) series by name; rows are the loss's own, in their order (a restart repeats steps)."""
+    tags = find_columns([STEP, *sorted(series)], {key: value for key, value in wanted.items() if key != STEP}, source)
+    rows = series[tags[LOSS]]
+    steps = np.array([step for step, _ in rows], dtype=np.float64)
+    values = {STEP: steps, LOSS: np.array([value for _, value in rows], dtype=np.float64)}
+    for quantity, tag in tags.items():
+        if quantity not in values:
+            values[quantity] = at_rows(steps, series[tag]) if quantity == VALIDATION else at_steps(steps, series[tag])
+    return Columns(values=values, names=tags | {STEP: step}, others=other_losses(sorted(series), tags[LOSS]))
+
+
+def at_steps(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
+    """A series of (step, value) at (T,) steps; NaN where it has none, the last value of a step that it repeats."""
+    by_step = dict(series)
+    return np.array([by_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
+
+
+def at_rows(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatArray:
+    """A sparse series of (step, value), each at the last of (T,) steps that is not after it; NaN elsewhere.
+
+    An evaluation belongs to the training step before it, whether or not that step's loss was logged.
+    """
+    values: FloatArray = np.full(len(steps), np.nan)
+    order = np.argsort(steps, kind="stable")
+    for step, value in series:
+        place = int(np.searchsorted(steps[order], step, side="right")) - 1
+        if place >= 0:
+            values[order[place]] = value
+    return values
 
 
 def step_number(value: float, where: str) -> float:

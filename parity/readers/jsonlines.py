@@ -1,38 +1,85 @@
-"""JSON lines, one object a line: our own logger's, and MaxText's `metrics_file`.
+"""JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or the Hugging Face trainer's `trainer_state.json`.
 
 MaxText mixes evaluation records in (no training loss: left out and counted), writes steps as floats and NaN as NaN, and truncates its
-file whenever it writes a record of step 0, which every evaluation pass does: such a file begins late, and the note says so.
+file whenever it writes a record of step 0, which every evaluation pass does: such a file begins late, and the note says so. The Hugging
+Face trainer writes evaluations and, at the end, the mean training loss (`train_loss`) as records of their own.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, find_columns, step_number
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses, step_number
+from parity.readers.long_table import choose_run, long_layout, read_long, run_column
 from parity.readers.source import ReadError
 
+LOG_HISTORY = "log_history"
+
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
+_Record = tuple[int, dict[str, Any]]
 
 
-def read_json_lines(text: str, source: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """Columns by quantity (T,), and notes; records without a training loss are left out and counted."""
-    records = _records(text, source)
+def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+    """Columns of a JSON text; records without a training loss are left out and counted, validation losses in them are kept."""
+    records, place = _log_history(text, source), "record"
+    if records is None:
+        records, place = _records(text, source), "line"
     names = sorted({key for _, record in records for key in record})
+    if layout := long_layout(names, wanted, source):
+        return read_long(records, layout, wanted, source, run)
+    if column := run_column(names):
+        chosen = choose_run((str(record.get(column)) for _, record in records), run, source)
+        records = [(number, record) for number, record in records if str(record.get(column)) == chosen]
+    elif run is not None:
+        raise ReadError(f"{source}: no field names the run, so there is no run {run!r}; expected a field such as run_id")
     columns = find_columns(names, wanted, source)
     loss_name = columns[LOSS]
-    training = [(number, record) for number, record in records if loss_name in record]
+    training = [(number, record) for number, record in records if record.get(loss_name, "") not in (None, "")]
+    if not training:
+        raise ReadError(f"{source}: no record has a value of {loss_name!r}; expected one record per training step")
     values = {
-        quantity: np.array([_value(record, name, quantity, source, number) for number, record in training])
+        quantity: np.array([_value(record, name, quantity, f"{source}, {place} {number}") for number, record in training])
         for quantity, name in columns.items()
     }
-    return values, _notes(records, training, values[STEP], loss_name)
+    if VALIDATION in columns:
+        evaluated = [
+            (number, record) for number, record in records if record.get(columns[VALIDATION]) is not None and columns[STEP] in record
+        ]
+        pairs = [
+            tuple(_value(record, columns[quantity], quantity, f"{source}, {place} {number}") for quantity in (STEP, VALIDATION))
+            for number, record in evaluated
+        ]
+        values[VALIDATION] = at_rows(values[STEP], [(step, loss) for step, loss in pairs])
+    notes = _notes(len(records) - len(training), values[STEP], loss_name)
+    return Columns(values=values, names=columns, others=other_losses(names, loss_name), notes=notes)
 
 
-def _records(text: str, source: str) -> list[tuple[int, dict[str, Any]]]:
-    records: list[tuple[int, dict[str, Any]]] = []
+def is_json_list(text: str) -> bool:
+    """Whether a text begins like a JSON list of objects."""
+    return re.match(r"\s*\[\s*\{", text) is not None
+
+
+def _log_history(text: str, source: str) -> list[_Record] | None:
+    """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
+    if f'"{LOG_HISTORY}"' not in text and not is_json_list(text):
+        return None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ReadError(f"{source}{line}: not valid JSON; expected trainer_state.json as the trainer wrote it") from None
+    history = document.get(LOG_HISTORY) if isinstance(document, dict) else document
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; expected trainer_state.json as the trainer wrote it")
+    return list(enumerate(history, 1))
+
+
+def _records(text: str, source: str) -> list[_Record]:
+    records: list[_Record] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -48,9 +95,10 @@ def _records(text: str, source: str) -> list[tuple[int, dict[str, Any]]]:
     return records
 
 
-def _value(record: Mapping[str, Any], name: str, quantity: str, source: str, number: int) -> float:
+def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> float:
     value = record.get(name)
-    where = f"{source}, line {number}"
+    if value is None and quantity not in (STEP, LOSS):
+        return float("nan")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return step_number(float(value), where) if quantity == STEP else float(value)
@@ -58,16 +106,11 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, source: str, num
             return float("inf") if value > 0 else float("-inf")
     if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
-    if quantity not in (STEP, LOSS):
-        return float("nan")
-    raise ReadError(f"{where}: {name!r} is {value!r}; expected a number (NaN and Infinity are allowed)")
+    raise ReadError(f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)")
 
 
-def _notes(
-    records: list[tuple[int, dict[str, Any]]], training: list[tuple[int, dict[str, Any]]], steps: FloatArray, loss_name: str
-) -> tuple[str, ...]:
-    notes = [f"loss read from {loss_name!r}"]
-    others = len(records) - len(training)
+def _notes(others: int, steps: FloatArray, loss_name: str) -> tuple[str, ...]:
+    notes = []
     if others:
         notes.append(f"{others} records without a training loss left out")
     if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):

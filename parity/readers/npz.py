@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP
+from parity.readers.columns import LOSS, STEP, Columns
 from parity.readers.source import ReadError
 
 # what numpy and zipfile raise on damaged, encrypted or unknown archives
@@ -20,8 +20,8 @@ def run_names(path: str) -> tuple[str, ...]:
     return tuple(sorted(_arrays(path)))
 
 
-def read_npz(path: str, run: str | None) -> tuple[dict[str, FloatArray], str]:
-    """Columns by quantity (T,) of one run of the archive, and its name; the only run where none is named."""
+def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
+    """Columns of one run of the archive, and its name; the only run where none is named."""
     runs = _arrays(path)
     if run is None:
         if len(runs) != 1:
@@ -32,7 +32,7 @@ def read_npz(path: str, run: str | None) -> tuple[dict[str, FloatArray], str]:
     columns = runs[run]
     if LOSS not in columns:
         raise ReadError(f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and '{run}/loss'")
-    return dict(columns), run
+    return Columns(values=dict(columns), names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"}), run
 
 
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:

@@ -2,24 +2,27 @@
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, find_columns
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses
+from parity.readers.long_table import SHOWN, long_layout, run_column
 from parity.readers.source import ReadError
 
 SUFFIX = ".parquet"
 
 
-def read_parquet(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """Columns by quantity (T,), and notes; rows without a loss are left out and counted."""
+def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a table; rows without a loss are left out and counted. A table of several runs or metrics is refused."""
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
     try:
         names = parquet.read_schema(path).names
+        _refuse_several(parquet, path, names, wanted)
         by_quantity = find_columns(names, wanted, path)
         table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
     except ReadError:
@@ -35,4 +38,21 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatA
                 raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
     missing = np.asarray(table[by_quantity[LOSS]].is_null().to_numpy(), dtype=bool)
     notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
-    return {quantity: values[~missing] for quantity, values in columns.items()}, notes
+    values = {quantity: values[~missing] for quantity, values in columns.items()}
+    if VALIDATION in columns and missing.any():
+        evaluated = ~np.isnan(columns[VALIDATION])
+        series = list(zip(columns[STEP][evaluated].tolist(), columns[VALIDATION][evaluated].tolist(), strict=True))
+        values[VALIDATION] = at_rows(values[STEP], series)
+    return Columns(values=values, names=by_quantity, others=other_losses(names, by_quantity[LOSS]), notes=notes)
+
+
+def _refuse_several(parquet: Any, path: str, names: list[str], wanted: Mapping[str, str]) -> None:
+    """Raise ReadError for a long table, and for rows of several runs: Parquet files are read by column."""
+    if layout := long_layout(names, wanted, path):
+        raise ReadError(f"{path}: a long table ({layout.metric}, {layout.value}) as Parquet cannot be split; export it as CSV")
+    if column := run_column(names):
+        runs = dict.fromkeys(map(str, parquet.read_table(path, columns=[column])[column].to_pylist()))
+        if len(runs) > 1:
+            raise ReadError(
+                f"{path} holds {len(runs)} runs ({', '.join(list(runs)[:SHOWN])}); export it as CSV and name one as FILE.csv:RUN"
+            )

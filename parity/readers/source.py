@@ -32,7 +32,7 @@ def os_words(error: BaseException) -> str:
 def read_text(name: str) -> str:
     """The text of a file, of a gzip file, or of stdin for "-"; raises ReadError for what is missing, empty, binary or one endless line."""
     data = _read_bytes(name)
-    if not data.strip():
+    if not data or data.isspace():
         raise ReadError(f"{name}: the file is empty; expected one line per training step")
     try:
         return data.decode("utf-8-sig")

@@ -1,38 +1,104 @@
-"""CSV and its relatives (tab, semicolon, blanks): a header line of names, or two bare columns of step and loss."""
+"""CSV and its relatives (tab, semicolon, blanks): a header line of names, or two bare columns of step and loss.
+
+A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one run is read, named as `file.csv:RUN`.
+"""
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from parity.judging.curve import FloatArray, whole_steps
-from parity.readers.columns import LOSS, STEP, find_columns, step_number
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses, step_number
+from parity.readers.long_table import choose_run, long_layout, read_long, run_column, table_rows
 from parity.readers.source import ReadError
 
 DELIMITERS = ("\t", ";", ",", "|")
+_MISSING = ("", "none", "null", "na", "n/a")
+_OF_A_RUN = " - "
 
 
-def read_table(text: str, source: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """Columns by quantity (T,), and notes; a row without a loss value is left out and counted, NaN and inf are kept."""
-    first = text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")
-    start = text.index(first)
+def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+    """Columns of a table; a row without a loss value is left out and counted, NaN and inf are kept."""
+    start = next(at for at, letter in enumerate(text) if letter not in "\r\n")
+    end = text.find("\n", start)
+    first = text[start : end if end >= 0 else len(text)].rstrip("\r")
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else None
     names = _fields(first, delimiter)
+    line = text.count("\n", 0, start) + 1
     if all(_is_number(name) for name in names):
-        columns = _columns_without_header(names, wanted, source)
-        body, first_line = text[start:], text.count("\n", 0, start) + 1
-    else:
-        by_quantity = find_columns(names, wanted, source)
-        columns = {quantity: names.index(name) for quantity, name in by_quantity.items()}
-        body, first_line = text[start + len(first) + 1 :].lstrip("\r\n"), text.count("\n", 0, start) + 2
-    if not body.strip():
+        return _bare_columns(text[start:], delimiter, names, wanted, source, line, run)
+    rest = text[end + 1 :] if end >= 0 else ""
+    body = rest.lstrip("\r\n")
+    line += 1 + rest.count("\n", 0, len(rest) - len(body))
+    if layout := long_layout(names, wanted, source):
+        return read_long(table_rows(body, names, delimiter, line, source), layout, wanted, source, run)
+    body, shown = _rows_of_run(body, delimiter, names, source, run)
+    by_quantity = find_columns(shown, wanted, source)
+    if not body or body.isspace():
         raise ReadError(f"{source}: a header but no rows; expected one row per training step")
+    indices = {quantity: names.index(name) for quantity, name in by_quantity.items()}
+    values, notes = _values(body, delimiter, indices, len(names), source, line)
+    return Columns(values=values, names=by_quantity, others=other_losses(shown, by_quantity[LOSS]), notes=notes)
+
+
+def _rows_of_run(body: str, delimiter: str | None, names: list[str], source: str, run: str | None) -> tuple[str, list[str]]:
+    """The rows and the columns of one run; other rows become empty lines, so that line numbers stay."""
+    column = run_column(names)
+    if column is not None:
+        lines = body.splitlines()
+        index = names.index(column)
+        own = [cells[index] if line.strip() and index < len(cells := _fields(line, delimiter)) else "" for line in lines]
+        chosen = choose_run((name for name, line in zip(own, lines, strict=True) if line.strip()), run, source) if body.strip() else None
+        return "\n".join(line if name == chosen else "" for name, line in zip(own, lines, strict=True)), names
+    runs = dict.fromkeys(name.rpartition(_OF_A_RUN)[0] for name in names if name.rpartition(_OF_A_RUN)[2].lower() in KNOWN_NAMES[LOSS])
+    runs.pop("", None)
+    if run is None:
+        return body, names
+    if not runs:
+        raise ReadError(f"{source}: no column names the run, so there is no run {run!r}; expected a column such as run_id")
+    chosen = choose_run(runs, run, source)
+    return body, [name for name in names if _OF_A_RUN not in name or name.rpartition(_OF_A_RUN)[0] == chosen]
+
+
+def _bare_columns(
+    body: str, delimiter: str | None, cells: list[str], wanted: Mapping[str, str], source: str, line: int, run: str | None
+) -> Columns:
+    """Step and loss of a table without a header, where it can be read in no other way."""
+    if wanted:
+        raise ReadError(f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; expected names in line 1")
+    if run is not None:
+        raise ReadError(f"{source}: there is no header line, so there is no run {run!r}; expected names in line 1")
+    if len(cells) != 2:
+        raise ReadError(f"{source}: no header and {len(cells)} columns; expected two (step, loss), or a first line with names")
+    values, notes = _values(body, delimiter, {STEP: 0, LOSS: 1}, len(cells), source, line)
+    loss = values[LOSS]
+    if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
+        raise ReadError(f"{source}: no header, and both columns could be the step; expected a first line with names, such as step,loss")
+    notes = (*notes, "no header line: the first column is read as the step, the second as the loss")
+    return Columns(values=values, names={STEP: "column 1", LOSS: "column 2"}, notes=notes)
+
+
+def _values(
+    body: str, delimiter: str | None, columns: Mapping[str, int], width: int, source: str, first_line: int
+) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+    """Values by quantity, and notes, of rows that have as many cells as the header (`width`)."""
     values = _parse_fast(body, delimiter, list(columns.values()))
-    notes: tuple[str, ...] = ()
-    if values is None or not whole_steps(values[list(columns).index(STEP)]).all():
-        values, notes = _parse_slowly(body, delimiter, columns, source, first_line)
-    return dict(zip(columns, values, strict=True)), notes
+    if (
+        values is None
+        or not whole_steps(values[list(columns).index(STEP)]).all()
+        or not _is_regular(body, delimiter, width, values.shape[1])
+    ):
+        return _parse_slowly(body, delimiter, columns, width, source, first_line)
+    return dict(zip(columns, values, strict=True)), ()
+
+
+def _is_regular(body: str, delimiter: str | None, width: int, rows: int) -> bool:
+    """Whether all rows have `width` cells, as far as the number of delimiters shows it; of a table of blanks, the first row."""
+    if delimiter is None:
+        return len(body.split("\n", 1)[0].split()) == width
+    return body.count(delimiter) == rows * (width - 1)
 
 
 def _parse_fast(body: str, delimiter: str | None, indices: list[int]) -> FloatArray | None:
@@ -45,30 +111,36 @@ def _parse_fast(body: str, delimiter: str | None, indices: list[int]) -> FloatAr
 
 
 def _parse_slowly(
-    body: str, delimiter: str | None, columns: Mapping[str, int], source: str, first_line: int
-) -> tuple[FloatArray, tuple[str, ...]]:
+    body: str, delimiter: str | None, columns: Mapping[str, int], width: int, source: str, first_line: int
+) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
     """Row by row, to name the line of what is wrong; empty cells are allowed except for the step."""
     rows: list[list[float]] = []
+    evaluated: list[tuple[float, float]] = []
     skipped = 0
     for number, line in enumerate(io.StringIO(body), first_line):
         if not line.strip():
             continue
         cells = _fields(line.rstrip("\r\n"), delimiter)
         where = f"{source}, line {number}"
+        if any(cell.strip() for cell in cells[width:]):
+            raise ReadError(f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with a point)")
+        if VALIDATION in columns and not np.isnan(loss := _cell(cells, columns[VALIDATION], VALIDATION, where)):
+            evaluated.append((_cell(cells, columns[STEP], STEP, where), loss))
         if columns[LOSS] < len(cells) and not cells[columns[LOSS]].strip():
             skipped += 1
             continue
         rows.append([_cell(cells, index, quantity, where) for quantity, index in columns.items()])
     if not rows:
         raise ReadError(f"{source}: no row has a loss; expected one row per training step")
-    notes = (f"{skipped} rows without a loss left out",) if skipped else ()
-    return np.array(rows, dtype=np.float64).T, notes
+    values = dict(zip(columns, np.array(rows, dtype=np.float64).T, strict=True))
+    if VALIDATION in columns and skipped:
+        values[VALIDATION] = at_rows(values[STEP], evaluated)
+    return values, (f"{skipped} rows without a loss left out",) if skipped else ()
 
 
-def _cell(cells: list[str], index: int, quantity: str, where: str) -> float:
-    required = quantity in (STEP, LOSS)
+def _cell(cells: Sequence[str], index: int, quantity: str, where: str) -> float:
     text = cells[index].strip() if index < len(cells) else ""
-    if not text and not required:
+    if quantity not in (STEP, LOSS) and text.lower() in _MISSING:
         return float("nan")
     try:
         value = float(text.replace("_", "?"))  # Python reads 1_0 as 10; nobody who writes a table means that
@@ -76,18 +148,8 @@ def _cell(cells: list[str], index: int, quantity: str, where: str) -> float:
     except ValueError as error:
         if isinstance(error, ReadError):
             raise
-        if not required:
-            return float("nan")
         shown = repr(text[:40]) if text else "nothing"
         raise ReadError(f"{where}: {shown} in the {quantity} column; expected a number (nan and inf are allowed)") from None
-
-
-def _columns_without_header(cells: list[str], wanted: Mapping[str, str], source: str) -> dict[str, int]:
-    if wanted:
-        raise ReadError(f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; expected names in line 1")
-    if len(cells) != 2:
-        raise ReadError(f"{source}: no header and {len(cells)} columns; expected two (step, loss), or a first line with names")
-    return {STEP: 0, LOSS: 1}
 
 
 def _fields(line: str, delimiter: str | None) -> list[str]:

@@ -7,17 +7,23 @@ still writing) is left out and noted.
 Source: TensorFlow's record format and event.proto, summary.proto, tensor.proto (field numbers below).
 """
 
+import dataclasses
+import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
-from parity.readers.columns import LOSS, STEP, find_columns
+from parity.judging.curve import BoolArray, FloatArray
+from parity.readers.columns import LOSS, STEP, Columns, NoLossError, from_series
+from parity.readers.plausible import check_repeats
 from parity.readers.source import ReadError
+from parity.wording import count
 
+EVENT_FILES = "*tfevents*"
 MAX_RECORD = 64 << 20
+SHOWN = 12
 _EVENT_STEP, _EVENT_SUMMARY = 2, 5
 _SUMMARY_VALUE, _VALUE_TAG, _VALUE_SIMPLE, _VALUE_TENSOR = 1, 1, 2, 8
 _TENSOR_DTYPE, _TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES = 1, 4, 5, 6
@@ -30,8 +36,59 @@ def is_tensorboard_file(name: str) -> bool:
     return "tfevents" in Path(name).name
 
 
-def read_tensorboard(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """Columns by quantity (T,), and notes; tags are columns, rows are the loss's records in file order (a restart repeats steps)."""
+def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+    """The run in a folder of event files; of a run that was resumed, a later file replaces everything from its first step on.
+
+    Raises ReadError where the folder has no event file, or files with a training loss in more than one folder: those are several runs.
+    """
+    by_folder: dict[Path, list[Columns]] = {}
+    refusals: list[NoLossError] = []
+    for file in sorted(Path(path).rglob(EVENT_FILES)):
+        try:
+            columns = read_tensorboard(str(file), wanted)
+            by_folder.setdefault(file.parent, []).append(columns)
+        except NoLossError as error:  # a file of validation scalars, next to the one with the training loss
+            refusals.append(error)
+    if not by_folder and refusals:
+        raise refusals[0]
+    if not by_folder:
+        raise ReadError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
+    if len(by_folder) > 1:
+        folders = ", ".join(str(folder) for folder in sorted(by_folder)[:SHOWN])
+        raise ReadError(f"{path}: contains a training loss in {len(by_folder)} folders ({folders}), so several runs; name one of them")
+    ((_, parts),) = by_folder.items()
+    steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
+    check_repeats(steps, loss, path)
+    left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",) if refusals else ()
+    return _joined(parts, left_out)
+
+
+def _joined(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
+    """The files of one run in their order. A restart replaces everything from its first step on, also what it did not reach again."""
+    kept: list[BoolArray] = []
+    limit = math.inf
+    for part in reversed(parts):
+        steps = part.values[STEP]
+        kept.insert(0, steps < limit)
+        limit = min(limit, float(steps[0]))
+
+    def joined(quantity: str) -> FloatArray:
+        nothing = [np.full(len(part.values[STEP]), np.nan) for part in parts]
+        return np.concatenate(
+            [part.values.get(quantity, nan)[keep] for part, nan, keep in zip(parts, nothing, kept, strict=True)], dtype=np.float64
+        )
+
+    return Columns(
+        values={quantity: joined(quantity) for quantity in sorted({name for part in parts for name in part.values})},
+        names=parts[-1].names,
+        others=parts[-1].others,
+        notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
+        overwritten=sum(int((~keep).sum()) for keep in kept),
+    )
+
+
+def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of one event file; tags are columns, rows are the loss's records in file order (a restart repeats steps)."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -43,15 +100,8 @@ def read_tensorboard(path: str, wanted: Mapping[str, str]) -> tuple[dict[str, Fl
         for tag, value in values:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
-        raise ReadError(f"{path}: no scalar in the event file; expected a training loss")
-    tags = find_columns([STEP, *sorted(scalars)], {key: value for key, value in wanted.items() if key != STEP}, path)
-    series = scalars[tags[LOSS]]
-    columns = {STEP: np.array([step for step, _ in series], dtype=np.float64), LOSS: np.array([value for _, value in series])}
-    for quantity, tag in tags.items():
-        if quantity not in columns:
-            by_step = dict(scalars[tag])
-            columns[quantity] = np.array([by_step.get(step, float("nan")) for step, _ in series])
-    return columns, (f"loss read from {tags[LOSS]!r}", *notes)
+        raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
+    return dataclasses.replace(from_series(scalars, wanted, path), notes=tuple(notes))
 
 
 def _records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:

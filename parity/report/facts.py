@@ -55,6 +55,7 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     facts.append(("series", _both_series(document)))
+    facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
     if document["gap"]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
@@ -64,6 +65,18 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
 def _both_series(document: VerdictDocument) -> str:
     inputs = document["inputs"]
     return f"{_series_words(baseline_name(document), inputs['baseline'])}; {_series_words(candidate_name(document), inputs['candidate'])}"
+
+
+def read_notes(document: VerdictDocument) -> list[str]:
+    """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
+    inputs = document["inputs"]
+    runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"]) for run in arm]
+    labels: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run["notes"]:
+            if not note.startswith(REUSED):
+                labels.setdefault(note, []).append(run["label"] or "a run")
+    return [note if len(own) == len(runs) else f"{', '.join(dict.fromkeys(own))}: {note}" for note, own in labels.items()]
 
 
 def reused_notes(document: VerdictDocument) -> list[str]:

@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, Field
 
 from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays
 from parity.judging.criteria import CriteriaError
-from parity.judging.curve import MAX_STEP, CurveError
+from parity.judging.curve import MAX_STEP, CurveError, Rounding
 from parity.judging.evidence import Case
 from parity.readers.units import other_unit
+from parity.recipes import RecipeError, check_recipe
 from server.curves.buckets import Number
 from server.database.lookup import find_job
 from server.errors import FieldProblem, InvalidError
@@ -30,6 +31,8 @@ router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 class RunBody:
     """One finished run: `steps`, `loss` and other `columns` of one length. A value that is not finite is spelled nan, inf or -inf.
 
+    `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
+    rounds to nearest the run noise of stochastic rounding is assumed.
     `context` holds what must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`. Without `replicate`
     the runs of an arm with the same seed are numbered in their order.
     """
@@ -43,6 +46,7 @@ class RunBody:
     seed: int = 0
     replicate: int | None = None
     recipe: str | None = None
+    rounding: Rounding | None = None
     context: dict[str, str] = field(default_factory=dict)
 
 
@@ -148,6 +152,7 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
     # A control has no partner in another arm.
     counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
     try:
+        check_recipe(run.recipe)
         return curve_from_arrays(
             np.array(run.steps, np.int64),
             np.array(run.loss, np.float64),
@@ -156,11 +161,14 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             seed=run.seed,
             replicate=counted if run.replicate is None else run.replicate,
             recipe=run.recipe,
+            rounding=run.rounding,
             context=run.context,
         )
-    except (CurveError, OverflowError) as error:
-        detail = str(error) if isinstance(error, CurveError) else f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"
-        raise InvalidError(f"{pointer}: {detail}", [FieldProblem(pointer=pointer, detail=detail)]) from error
+    except OverflowError:
+        detail = f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"
+        raise InvalidError(f"{pointer}: {detail}", [FieldProblem(pointer=pointer, detail=detail)]) from None
+    except (CurveError, RecipeError) as error:
+        raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:

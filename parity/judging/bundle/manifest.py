@@ -11,6 +11,7 @@ from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
 from parity.judging.curve import Curve, Rounding, curve_from_arrays
 from parity.judging.secondary.evaluations import TaskResult
+from parity.recipes import OTHER, RecipeError, check_recipe
 
 MAX_RUNS, MAX_CANDIDATES = 256, 64  # every candidate is compared with every other, every run of an arm with every other
 BASELINE, CANDIDATE, CONTROL = "baseline", "candidate", "control"
@@ -23,9 +24,12 @@ class ManifestError(ValueError):
 
 
 class Arms:
-    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`."""
+    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`.
 
-    def __init__(self, arms: object, files: Mapping[str, bytes]) -> None:
+    Judge 0.1.0 took any word for a recipe: unless the `same_judge` made the bundle, an unknown one is read as `other:WORD`.
+    """
+
+    def __init__(self, arms: object, files: Mapping[str, bytes], *, same_judge: bool) -> None:
         remaining = dict(files)
         self.baseline_name: str | None = None
         self.baseline: list[Curve] = []
@@ -36,7 +40,7 @@ class Arms:
         for number, arm in enumerate(listed):
             where = f"arms[{number}]"
             role, name = (_typed(arm[key], str, f"{where}.{key}", "text") for key in ("role", "name"))
-            runs = [_run(entry, remaining, f"{where}.runs[{index}]") for index, entry in enumerate(arm["runs"])]
+            runs = [_run(entry, remaining, f"{where}.runs[{index}]", same_judge=same_judge) for index, entry in enumerate(arm["runs"])]
             self._add(role, name, runs, where)
 
     @staticmethod
@@ -116,7 +120,7 @@ def _task_result(value: object, where: str) -> TaskResult:
     return TaskResult(correct=correct, items=items, by_item=by_item)
 
 
-def _run(entry: object, remaining: dict[str, bytes], where: str) -> Curve:
+def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: bool) -> Curve:
     """The curve of one run; takes its array files out of `remaining`."""
     run = _typed(entry, dict, where, "an object")
     columns = {}
@@ -131,6 +135,7 @@ def _run(entry: object, remaining: dict[str, bytes], where: str) -> Curve:
     duplicates = _typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
     if duplicates < 0:
         raise ManifestError(f"{where}.duplicates is {duplicates}; expected 0 or more")
+    recipe = text_or_none(run["recipe"], f"{where}.recipe")
     rounding: Rounding | None = run.get("rounding")  # bundles before 2026-11-22 have none; the curve refuses any other word
     return curve_from_arrays(
         columns.pop("steps"),
@@ -139,12 +144,21 @@ def _run(entry: object, remaining: dict[str, bytes], where: str) -> Curve:
         label=_typed(run["label"], str, f"{where}.label", "text"),
         seed=_typed(run["seed"], int, f"{where}.seed", "a whole number"),
         replicate=_typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
-        recipe=text_or_none(run["recipe"], f"{where}.recipe"),
+        recipe=recipe if same_judge else _known_or_other(recipe),
         rounding=rounding,
         context=context,
         notes=notes,
         overwritten=duplicates,
     )
+
+
+def _known_or_other(recipe: str | None) -> str | None:
+    """A recipe that an earlier judge accepted, as a word that this one does."""
+    try:
+        check_recipe(recipe)
+    except RecipeError:
+        return f"{OTHER}{recipe or 'unnamed'}"
+    return recipe
 
 
 def _typed(value: object, kind: type[_T], where: str, expected: str) -> _T:

@@ -15,19 +15,48 @@ from parity.cli.terminal.exits import EXIT_CODES
 Run = Callable[..., tuple[int, str, str]]
 
 
+def nearest(*arms: str) -> tuple[str, ...]:
+    """The options that state that arms round to nearest."""
+    return tuple(word for arm in arms for word in ("--rounding", f"{arm}=nearest"))
+
+
+def test_a_rounding_that_is_not_stated_counts_as_stochastic(files: dict[str, str], run: Run) -> None:
+    """Neither a name nor nothing gives the smaller noise; the first advice is the option that states the rounding."""
+    common = ("compare", f"a={files['fp8']}", f"no_sr={files['mxfp8']}", "--planned-steps", "1500", "--json")
+    for stated, unstated in (((), "a and no_sr"), (("--recipe", "a=nvfp4"), "no_sr"), (("--recipe", "no_sr=nvfp4_no_sr"), "a and no_sr")):
+        code, out, _ = run(*common, *stated)
+        (entry,) = json.loads(out)["verdicts"]
+        assert code == 3
+        assert entry["tau"]["candidate"]["rel"] == pytest.approx(0.003, rel=0.05)
+        assert f"gradients of {unstated} were rounded (--rounding" in entry["advice"]["sentences"][0]
+    for stated in (nearest("a", "no_sr"), ("--recipe", "a=fp8_current", "--recipe", "no_sr=mxfp8")):
+        code, out, _ = run(*common, *stated)
+        assert code == 0
+        assert not any("--rounding" in sentence for sentence in json.loads(out)["verdicts"][0]["advice"]["sentences"])
+
+
+@pytest.mark.parametrize("word", ["fp4", "te_fp4", "nv-fp4", "nvpf4", "NVFP4", "other:", "fp8-block"])
+def test_a_word_that_is_not_a_recipe_is_refused(word: str, files: dict[str, str], run: Run) -> None:
+    code, out, err = run("compare", files["fp8"], files["nvfp4"], "--recipe", f"nvfp4={word}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"parity: --recipe nvfp4 is {word!r}; expected one of f32, bf16, fp8, ")
+    assert "other:NAME" in err
+    assert run("compare", files["fp8"], files["nvfp4"], "--recipe", f"nvfp4=other:{word}")[0] != 2
+
+
 @pytest.mark.parametrize(("cand", "code", "word"), [("mxfp8", 0, "PASS"), ("nvfp4", 1, "FAIL"), ("edge", 3, "INCONCLUSIVE")])
 def test_exit_codes_say_the_verdict(cand: str, code: int, word: str, files: dict[str, str], run: Run) -> None:
-    left, out, err = run("compare", files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500")
+    left, out, err = run("compare", files["fp8"], files[cand], "--margin", "1%", "--planned-steps", "1500", *nearest("fp8", cand))
     assert left == code
     assert word in out.splitlines()[0]
-    assert err.count("\n") == ("recipe of arm nvfp4 is not stated" in err) == (cand == "nvfp4")
+    assert err == ""
     assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_worst_of_several_verdicts(files: dict[str, str], run: Run) -> None:
-    common = ("--planned-steps", "1500", "--json")
+    common = ("--planned-steps", "1500", "--json", *nearest("fp8", "mxfp8", "edge"))
     assert run("compare", files["fp8"], files["mxfp8"], files["edge"], *common)[0] == EXIT_CODES["inconclusive"]
-    code, out, _ = run("compare", files["fp8"], files["mxfp8"], files["nvfp4"], files["edge"], *common)
+    code, out, _ = run("compare", files["fp8"], files["mxfp8"], files["nvfp4"], files["edge"], *common, *nearest("nvfp4"))
     assert code == EXIT_CODES["fail"]
     assert [(entry["candidate"]["name"], entry["verdict"]) for entry in json.loads(out)["verdicts"]] == [
         ("mxfp8", "pass"),
@@ -37,10 +66,10 @@ def test_the_worst_of_several_verdicts(files: dict[str, str], run: Run) -> None:
 
 
 def test_without_a_plan_nothing_passes(files: dict[str, str], run: Run) -> None:
-    code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--json")
+    code, out, _ = run("compare", files["fp8"], files["mxfp8"], "--json", *nearest("fp8", "mxfp8"))
     assert code == EXIT_CODES["inconclusive"]
     assert json.loads(out)["verdicts"][0]["codes"][0] == "PLAN_UNKNOWN"
-    assert run("compare", files["fp8"], files["mxfp8"], "--assume-complete")[0] == 0
+    assert run("compare", files["fp8"], files["mxfp8"], "--assume-complete", *nearest("fp8", "mxfp8"))[0] == 0
 
 
 def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> None:
@@ -53,7 +82,7 @@ def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> Non
     assert code == EXIT_CODES["inconclusive"]
     assert (entry["baseline"]["name"], entry["baseline"]["runs"], entry["candidate"]["runs"]) == ("FP8", 2, 2)
     assert entry["tau"]["controls_used"] == 1
-    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for stochastic rounding")
+    assert entry["tau"]["candidate"]["prior_basis"].startswith("assumed for stochastic")
     assert entry["layer_policy"] == "mlp_only"
 
 
@@ -88,7 +117,7 @@ BAD = {
     "one arm": (("{fp8}",), "only one run"),
     "no arm": ((), "is missing"),
     "no file": (("{fp8}", "nothing.csv"), "nothing.csv: no such file"),
-    "a folder": (("{fp8}", "{folder}"), "is a directory"),
+    "a folder": (("{fp8}", "{folder}"), "contains no TensorBoard event file"),
     "margin": (("{fp8}", "{mxfp8}", "--margin", "tiny"), "--margin is 'tiny'"),
     "profile": (("{fp8}", "{mxfp8}", "--profile", "step-noise"), "never a gate"),
     "option": (("{fp8}", "{mxfp8}", "--nope"), "unknown option --nope"),
@@ -96,6 +125,12 @@ BAD = {
     "column": (("{fp8}", "{mxfp8}", "--column", "loss"), "expected QUANTITY=NAME"),
     "unknown column": (("{fp8}", "{mxfp8}", "--column", "loss=ce"), "no column 'ce' for loss"),
     "recipe": (("{fp8}", "{mxfp8}", "--recipe", "x=nvfp4"), "no arm is called 'x'"),
+    "rounding": (("{fp8}", "{mxfp8}", "--rounding", "x=nearest"), "no arm is called 'x'"),
+    "rounding word": (("{fp8}", "{mxfp8}", "--rounding", "fp8=neares"), "did you mean nearest?"),
+    "rounding and recipe": (
+        ("{fp8}", "{mxfp8}", "--recipe", "fp8=nvfp4", "--rounding", "fp8=nearest"),
+        "--rounding fp8 is nearest, but recipe nvfp4 rounds stochastically",
+    ),
     "candidate run": (("{fp8}", "{mxfp8}", "--candidate-run", "file.csv"), "expected NAME=FILE"),
     "context": (("{fp8}", "{mxfp8}", "--context", "fp8=x"), "expected NAME:KEY=VALUE"),
     "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "no arm is called 'x'"),
@@ -123,7 +158,10 @@ def test_bad_usage_is_one_line_and_exit_code_2(case: str, tmp_path: Path, files:
 def test_as_a_process_with_stdin_and_no_colour(files: dict[str, str]) -> None:
     env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1"}
     process = subprocess.run(
-        [sys.executable, "-m", "parity.cli.main", "compare", files["fp8"], "-", "--margin", "1%", "--planned-steps", "1500"],
+        [
+            *(sys.executable, "-m", "parity.cli.main", "compare", files["fp8"], "-", "--margin", "1%", "--planned-steps", "1500"),
+            *nearest("fp8", "stdin"),
+        ],
         input=Path(files["mxfp8"]).read_bytes(),
         capture_output=True,
         env=env,
@@ -149,7 +187,7 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
         rows = (f"{line},{seconds + 0.001 * (i % 7)},{1.7e9 + i}\n" for i, line in enumerate(lines[1:]))
         path.write_text("step,loss,step_seconds,_timestamp\n" + "".join(rows))
         timed.append(str(path))
-    unknown = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000")
+    unknown = (*timed, "--planned-steps", "1500", "--full-run-hours", "1000", *nearest("fp8", "mxfp8"))
     assert "speed: not compared: the device class of the runs is not recorded" in run("compare", *unknown)[1]
     machines = ("--context", "fp8:device_class=h100", "--context", "mxfp8:device_class=h100")
     assert "speed: not compared: when the runs trained is not recorded" in run("compare", *unknown, *machines)[1]
@@ -165,7 +203,16 @@ def test_what_the_answer_is_worth(tmp_path: Path, files: dict[str, str], run: Ru
 
 @pytest.mark.parametrize("key", ["engine", "device_class", "data_digest"])
 def test_arms_on_other_grounds_do_not_pass(key: str, files: dict[str, str], run: Run) -> None:
-    common = (f"a={files['fp8']}", f"b={files['mxfp8']}", "--planned-steps", "1500", "--json", "--context", f"a:{key}=x")
+    common = (
+        f"a={files['fp8']}",
+        f"b={files['mxfp8']}",
+        "--planned-steps",
+        "1500",
+        "--json",
+        "--context",
+        f"a:{key}=x",
+        *nearest("a", "b"),
+    )
     code, out, _ = run("compare", *common, "--context", f"b:{key}=y")
     assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "CONFOUNDED")
     assert run("compare", *common, "--context", f"b:{key}=x")[0] == 0
@@ -196,4 +243,74 @@ def test_a_figure_a_candidate(tmp_path: Path, files: dict[str, str], run: Run) -
 
 
 def test_a_file_may_be_compared_with_itself_under_two_names(files: dict[str, str], run: Run) -> None:
-    assert run("compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500")[0] == 0
+    assert run("compare", f"a={files['fp8']}", f"b={files['fp8']}", "--planned-steps", "1500", *nearest("a", "b"))[0] == 0
+
+
+def long_table(folder: Path, files: dict[str, str], worse: float) -> str:
+    """MLflow's download of two runs of two metrics: `base`, and `cand` with losses that are `worse` times as high."""
+    rows = ["run_id,key,value,step,timestamp"]
+    for run, factor in (("base", 1.0), ("cand", worse)):
+        losses = [line.split(",") for line in Path(files["fp8" if run == "base" else "mxfp8"]).read_text().splitlines()[1:]]
+        rows += [f"{run},loss,{float(loss) * factor},{step},{1700000000000 + int(step)}" for step, loss in losses]
+        rows += [f"{run},learning_rate,0.001,{step},{1700000000000 + int(step)}" for step, _ in losses]
+    path = folder / "mlflow.csv"
+    path.write_text("\n".join(rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(("worse", "code", "verdict"), [(1.10, 1, "fail"), (1.0, 0, "pass")])
+def test_a_long_table_of_two_runs_is_judged_run_against_run(
+    worse: float, code: int, verdict: str, tmp_path: Path, files: dict[str, str], run: Run
+) -> None:
+    """Read as one column, a candidate that is 10 % worse passed."""
+    file = long_table(tmp_path, files, worse)
+    common = ("--planned-steps", "1500", *nearest("base", "cand"))
+    left, out, _ = run("compare", f"{file}:base", f"{file}:cand", *common, "--json")
+    (entry,) = json.loads(out)["verdicts"]
+    assert (left, entry["verdict"], entry["candidate"]["name"]) == (code, verdict, "cand")
+    assert entry["gap"]["rel"] == pytest.approx(worse - 1.0, abs=0.005)
+    left, out, err = run("compare", f"base={file}", f"{file}:cand", *common)
+    assert (left, out) == (2, "")
+    assert f"{file} holds 2 runs; name one as {file}:RUN, of base, cand" in err
+
+
+def test_the_report_names_the_columns_that_were_taken(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    file = tmp_path / "hf.csv"
+    lines = Path(files["mxfp8"]).read_text().splitlines()[1:]
+    file.write_text("step,train_loss,loss\n" + "".join(f"{step},1.0,{loss}\n" for step, loss in (line.split(",") for line in lines)))
+    for style in ((), ("--markdown",)):
+        out = " ".join(run("compare", files["fp8"], str(file), "--planned-steps", "1500", *style)[1].split())
+        assert "input: fp8: loss read from 'loss', step from 'step'" in out
+        assert "input: hf: loss read from 'loss' ('train_loss' could also be the loss), step from 'step'" in out
+        once = " ".join(run("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", *style)[1].split())
+        assert once.count("input: loss read from 'loss', step from 'step'") == 1
+
+
+def test_columns_by_arm_and_by_file(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    cand = tmp_path / "cand.csv"
+    cand.write_text(Path(files["mxfp8"]).read_text().replace("step,loss", "it,train/ce"))
+    arms = ("compare", f"a={files['fp8']}", f"b={cand}", "--planned-steps", "1500", *nearest("a", "b"))
+    for place in ("b", str(cand)):
+        assert run(*arms, "--column", f"{place}:step=it", "--column", f"{place}:loss=train/ce")[0] == 0
+    code, _, err = run(*arms, "--column", "step=it", "--column", "loss=train/ce")
+    assert (code, "no column 'it' for step" in err) == (2, True)
+    assert run(*arms, "--column", "step=step", "--column", "b:step=it", "--column", "b:loss=train/ce")[0] == 0
+    for wrong, words in (
+        (("c:loss=x",), "no arm or file is called 'c'; there are a, "),
+        (("lose=x",), "with QUANTITY one of step, loss"),
+        (("cand.csv=train/ce",), "with QUANTITY one of step, loss"),
+        (("b:loss=x", "b:loss=y"), "--column names b:loss twice, 'x' and 'y'"),
+    ):
+        code, out, err = run(*arms, *(word for item in wrong for word in ("--column", item)))
+        assert (code, out, err.count("\n"), words in err) == (2, "", 1, True)
+
+
+def test_logs_of_trainers_are_compared(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    logs = []
+    for name in ("fp8", "mxfp8"):
+        lines = [line.split(",") for line in Path(files[name]).read_text().splitlines()[1:]]
+        path = tmp_path / f"{name}.log"
+        path.write_text("".join(f"[rank0]: steps: {step} loss: {loss} iter time (s): 0.5 samples/sec: 9.0\n" for step, loss in lines))
+        logs.append(str(path))
+    code, out, _ = run("compare", *logs, "--planned-steps", "1500", *nearest("fp8", "mxfp8"), "--json")
+    assert (code, json.loads(out)["verdicts"][0]["inputs"]["common_steps"]) == (0, 1500)

@@ -21,6 +21,9 @@ def test_calibrate(data: Path, run: Run) -> None:
     code, out, _ = run("calibrate", *(f"{data / 'nanogpt_reruns.npz'}:rerun{i}" for i in range(2)), "--margin", "1%")
     assert code == 0
     assert "2 runs, 2 ordered pairs" in out
+    assert calibration["margins"][0]["pass"] < 1.0  # how they round is not stated
+    code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--rounding", "nearest", "--json")
+    assert [entry["pass"] for entry in json.loads(out)["margins"][:2]] == [1.0, 1.0]
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -32,6 +35,12 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
         (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
         (("plan", "--level", "3"), "is missing"),
+        (
+            ("plan", "--level", "3", "--planned-steps", "100", "--candidate-recipe", "fp4"),
+            "--candidate-recipe is 'fp4'; expected one of f32",
+        ),
+        (("plan", "--level", "3", "--planned-steps", "100", "--baseline-rounding", "x"), "--baseline-rounding is 'x'; expected stochastic"),
+        (("calibrate", "{data}/nanogpt_reruns.npz", "--rounding", "no"), "--rounding is 'no'; expected stochastic or nearest"),
     ],
 )
 def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Path, run: Run) -> None:
@@ -41,7 +50,21 @@ def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Pa
 
 
 def test_plan(run: Run) -> None:
-    common = ("plan", "--level", "3.9", "--planned-steps", "10000", "--candidate-recipe", "nvfp4", "--step-seconds", "2", "--devices", "8")
+    common = (
+        "plan",
+        "--level",
+        "3.9",
+        "--planned-steps",
+        "10000",
+        "--baseline-recipe",
+        "fp8",
+        "--candidate-recipe",
+        "nvfp4",
+        "--step-seconds",
+        "2",
+        "--devices",
+        "8",
+    )
     code, out, _ = run(*common)
     assert code == EXIT_CODES["inconclusive"]
     assert "passes only below a gap of 0.0070 nats" in " ".join(out.split())

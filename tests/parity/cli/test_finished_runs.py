@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.finished_runs import read_finished_run, why_incomplete
-from parity.cli.terminal.output import UsageError
+from parity.cli.finished_runs import why_incomplete
 from parity.judging.curve import completeness_of
+from parity.readers import ReadError, read_run
 
 
 def _record(payload: bytes) -> bytes:
@@ -28,13 +28,13 @@ def test_a_restart_replaces_everything_from_its_first_step_on(tmp_path: Path) ->
     _events(tmp_path / "train" / "events.out.tfevents.1", range(60), 1.0)
     _events(tmp_path / "train" / "events.out.tfevents.2", range(30, 45), 2.0)
     _events(tmp_path / "train" / "events.out.tfevents.3", range(40, 50), 3.0)
-    curve = read_finished_run(str(tmp_path), {})
+    curve = read_run(str(tmp_path))
     assert curve.steps.tolist() == list(range(50))
     assert curve.loss.tolist() == [1.0] * 30 + [2.0] * 10 + [3.0] * 10
     assert curve.completeness.duplicates == 30 + 5
     (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="contains no TensorBoard event file"):
-        read_finished_run(str(tmp_path / "none"), {})
+    with pytest.raises(ReadError, match="contains no TensorBoard event file"):
+        read_run(str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_every_kind_of_file_is_proven_whole(data: Path, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("".join(json.dumps({"step": step, "loss": loss[step]}) + "\n" for step in steps))
     (tmp_path / "run.csv").write_text("step,loss\n" + "".join(f"{step},{loss[step]!r}\n" for step in steps))
     for kind in ("parquet", "jsonl", "csv"):
-        curve = read_finished_run(str(tmp_path / f"run.{kind}"), {})
+        curve = read_run(str(tmp_path / f"run.{kind}"))
         assert (curve.steps.tolist(), curve.loss.tolist()) == (steps, loss)
         assert why_incomplete(curve.completeness, 60) is None
         assert why_incomplete(curve.completeness, 61) == "it ends at step 59, but the job plans 61"
-    assert why_incomplete(read_finished_run(str(data / "maxtext_session.jsonl.gz"), {}).completeness, 85) is None
-    emptied = read_finished_run(str(data / "maxtext_eval_truncates.jsonl"), {}).completeness
+    assert why_incomplete(read_run(str(data / "maxtext_session.jsonl.gz")).completeness, 85) is None
+    emptied = read_run(str(data / "maxtext_eval_truncates.jsonl")).completeness
     assert why_incomplete(emptied, 150) == "it begins at step 100, expected the beginning: 0 to 1"

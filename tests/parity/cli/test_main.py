@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-import training.rules
 from parity.cli.application import app
-from parity.cli.inputs import RECIPES, stated_recipes
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Group
 from parity.version import VERSION
@@ -78,20 +76,6 @@ def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
 )
 def test_a_misspelled_word_gets_the_right_one(words: list[str], hint: str, run: Run) -> None:
     assert run(*words) == (2, "", f"parity: {hint}\n")
-
-
-def test_known_recipes_are_those_of_the_trainer() -> None:
-    assert set(training.rules.RECIPES) <= set(RECIPES)
-
-
-def test_a_misspelled_recipe_gets_a_note_and_an_own_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stated_recipes(["a=nvpf4", "b=fp8-block", "c=NVFP4", "d=ternary"]) == {
-        "a": "nvpf4",
-        "b": "fp8-block",
-        "c": "NVFP4",
-        "d": "ternary",
-    }
-    assert capsys.readouterr().err == "parity: note: --recipe a=nvpf4: 'nvpf4' is not a known recipe; did you mean nvfp4?\n"
 
 
 def test_version_and_bare_call(run: Run) -> None:

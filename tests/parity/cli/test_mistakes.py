@@ -22,6 +22,12 @@ FILES = {
     "names.csv": "it,ce\n1,2\n2,2\n",
     "three.csv": "1,2,3\n4,5,6\n",
     "nul.csv": "step,loss\n1\0,2\n",
+    "long.csv": "run_id,key,value,step,timestamp\na,loss,2.0,1,9\nb,loss,2.5,1,9\n",
+    "mixed.csv": "step,loss\n" + "".join(f"{step},{loss}\n" for step in range(9) for loss in (2.0, 2.5)),
+    "ppl.csv": "step,loss\n1,44.0\n2,41.0\n",
+    "cell.csv": "step,loss,lr\n1,2.0,fast\n",
+    "whole.csv": "1,2\n2,3\n",
+    "state.json": '{"log_history": [\n',
     "cut.jsonl": '{"step": 1, "loss": 2}\n{"step": 2\n',
     "acc.csv": "a,b\n1,2\n",
     "bad.zip": "PK",
@@ -39,7 +45,11 @@ FILES = {
 MISTAKES = [
     ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate"),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
-    ("compare fp8.csv folder", 2, "folder is a directory; expected a file: name the metrics file in it"),
+    (
+        "compare fp8.csv folder",
+        2,
+        "folder: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder",
+    ),
     ("compare fp8.csv empty.csv", 2, "empty.csv: the file is empty; expected one line per training step"),
     ("compare fp8.csv header.csv", 2, "header.csv: a header but no rows; expected one row per training step"),
     ("compare fp8.csv word.csv", 2, "word.csv, line 2: 'low' in the loss column; expected a number (nan and inf are allowed)"),
@@ -55,6 +65,60 @@ MISTAKES = [
     ),
     ("compare fp8.csv names.csv", 2, "names.csv: no step column among 'it', 'ce'; name it with --column step=NAME"),
     ("compare fp8.csv three.csv", 2, "three.csv: no header and 3 columns; expected two (step, loss), or a first line with names"),
+    ("compare fp8.csv long.csv", 2, "long.csv holds 2 runs; name one as long.csv:RUN, of a, b"),
+    ("compare fp8.csv long.csv:c", 2, "long.csv: no run 'c'; there are a, b"),
+    ("compare fp8.csv mxfp8.csv:a", 2, "mxfp8.csv: no column names the run, so there is no run 'a'; expected a column such as run_id"),
+    (
+        "compare fp8.csv mixed.csv",
+        2,
+        (
+            "mixed.csv: 9 of 18 rows repeat a step with another loss (first step 0), so two runs or ranks may be mixed; expected one row "
+            "per step; keep one run or rank in the file, or remove the rows of the earlier attempt"
+        ),
+    ),
+    (
+        "compare fp8.csv ppl.csv",
+        2,
+        (
+            "ppl.csv: every value in column 'loss' is outside 0 to 30 nats (41 to 44), so it is not a loss per token (a perplexity, or a "
+            "sum?); expected the cross-entropy in nats per token; name its column with --column loss=NAME"
+        ),
+    ),
+    ("compare fp8.csv cell.csv", 2, "cell.csv, line 2: 'fast' in the learning_rate column; expected a number (nan and inf are allowed)"),
+    (
+        "compare fp8.csv whole.csv",
+        2,
+        "whole.csv: no header, and both columns could be the step; expected a first line with names, such as step,loss",
+    ),
+    (
+        "compare fp8.csv state.json",
+        2,
+        "state.json, line 2: not valid JSON; expected trainer_state.json as the trainer wrote it",
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --column nvfp4:loss=x",
+        2,
+        "--column: no arm or file is called 'nvfp4'; there are fp8, mxfp8, fp8.csv, mxfp8.csv",
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --column mxfp8:los=x",
+        2,
+        (
+            "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of step, loss, grad_norm, "
+            "clipped_grad_norm, learning_rate, step_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; did you mean "
+            "loss?"
+        ),
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --recipe mxfp8=nvpf4",
+        2,
+        (
+            "--recipe mxfp8 is 'nvpf4'; expected one of f32, bf16, fp8, fp8_current, fp8_delayed, mxfp8, nvfp4, nvfp4_no_rht, nvfp4_no_sr, "
+            "nvfp4_1d_weights, mxfp4, mxfp4_rht_sr, or other:NAME for a recipe of your own; did you mean nvfp4?"
+        ),
+    ),
+    ("compare fp8.csv mxfp8.csv --rounding mxfp8=up", 2, "--rounding mxfp8 is 'up'; expected stochastic or nearest"),
+    ("compare fp8.csv mxfp8.csv --rounding nearest", 2, "--rounding is 'nearest'; expected NAME=stochastic or NAME=nearest"),
     ("compare fp8.csv cut.jsonl", 2, 'cut.jsonl, line 2: not valid JSON; expected one object per line such as {"step": 1, "loss": 2.5}'),
     (
         "compare fp8.csv nul.csv",
@@ -66,7 +130,11 @@ MISTAKES = [
         2,
         "fp8.csv: no column 'los' for loss; the columns are 'step', 'loss'; did you mean 'loss'?",
     ),
-    ("compare fp8.csv mxfp8.csv --column loss", 2, "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss"),
+    (
+        "compare fp8.csv mxfp8.csv --column loss",
+        2,
+        "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME",
+    ),
     ("compare fp8.csv mxfp8.csv --margin -1%", 2, '--margin is \'-1%\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
     ("compare fp8.csv mxfp8.csv --margin 1", 2, '--margin is \'1\', without a unit; expected "1%" of the loss or "1 nats"'),
     (

@@ -10,6 +10,7 @@ import pytest
 from parity.cli import gate, watching
 from parity.cli.gate_report import Outcome
 from parity.client.rest import Client
+from parity.version import JUDGE_VERSION
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -65,7 +66,7 @@ def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: py
 
 
 def test_a_verification_as_json(data: Path, run: Run) -> None:
-    code, out, _ = run("verify", str(data / "judge-0.1.0.zip"), "--json")
+    code, out, _ = run("verify", str(data / f"judge-{JUDGE_VERSION}.zip"), "--json")
     report = json.loads(out)
     assert (code, report["identical"], report["differences"]) == (0, True, [])
     assert report["made_by_judge"] == report["this_judge"]

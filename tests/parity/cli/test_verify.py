@@ -57,5 +57,30 @@ def test_a_bundle_of_another_judge_has_an_exit_code_of_its_own(version: object, 
 
 
 def test_a_bundle_made_before_verifies(data: Path, run: Run) -> None:
-    code, out, _ = run("verify", str(data / "judge-0.1.0.zip"))
+    code, out, _ = run("verify", str(data / f"judge-{JUDGE_VERSION}.zip"))
     assert (code, out.startswith("identical")) == (0, True)
+
+
+def test_a_bundle_of_the_first_judge_verifies_as_its_own(data: Path, run: Run) -> None:
+    code, out, err = run("verify", str(data / "judge-0.1.0.zip"))
+    assert (code, err) == (6, "")
+    assert "made by judge 0.1.0" in out
+    assert "recorded as pass, today " in out
+
+
+def test_a_recipe_that_only_an_earlier_judge_accepted_still_verifies(data: Path, tmp_path: Path, run: Run) -> None:
+    """Judge 0.1.0 took any word for a recipe; its bundle is judged as with a recipe of one's own."""
+    bundle = tmp_path / "old.zip"
+    with zipfile.ZipFile(data / "judge-0.1.0.zip") as archive, zipfile.ZipFile(bundle, "w") as changed:
+        for name in archive.namelist():
+            member = archive.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(member)
+                for arm in manifest["arms"]:
+                    for entry in arm["runs"]:
+                        entry["recipe"], entry["rounding"] = "te_fp4", None
+                member = json.dumps(manifest).encode()
+            changed.writestr(name, member)
+    code, out, err = run("verify", str(bundle))
+    assert (code, err) == (6, "")
+    assert "recorded as pass, today " in out

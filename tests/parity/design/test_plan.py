@@ -1,12 +1,17 @@
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parity import criteria_from_mapping, curve_from_arrays, judge
+import parity
+from parity import criteria_from_mapping, judge
 from parity.design.plan import Design, _interval, _power, cheapest_design, gpu_hours, plan
 
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
+
 ONE = criteria_from_mapping({"margin": "1%"})
+NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 
 
 def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
@@ -19,7 +24,7 @@ def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
 
 
 def test_deterministic_recipes_decide_at_one_percent_with_one_run() -> None:
-    outlook = plan(Design(level=3.34, planned_steps=1530), ONE)
+    outlook = plan(Design(level=3.34, planned_steps=1530, **NEAREST), ONE)
     assert outlook.decides
     assert outlook.cheapest == outlook.design
     assert outlook.half_width / 3.34 == pytest.approx(0.00314, rel=0.02)
@@ -50,7 +55,11 @@ def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
 
 def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
     """Half a margin at K = 1: the plan's chance of a pass against 300 judged pairs with the assumed run floor."""
-    expected = plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038), criteria_from_mapping({"margin": "0.6%"})).power[1].pass_chance
+    expected = (
+        plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038, **NEAREST), criteria_from_mapping({"margin": "0.6%"}))
+        .power[1]
+        .pass_chance
+    )
     rng, policy, passes = np.random.default_rng(0), criteria_from_mapping({"margin": "0.6%"}), 0
     law = 3.34 - 8 / np.sqrt(1000) + 8 / np.sqrt(np.arange(1, 1001))
     for _ in range(300):
@@ -64,7 +73,14 @@ def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
 def test_hours_and_bad_designs() -> None:
     assert gpu_hours(Design(level=3.0, planned_steps=3600, step_seconds=2.0, devices=8, baseline_runs=2, candidate_runs=3)) == 80.0
     assert gpu_hours(Design(level=3.0, planned_steps=3600)) is None
-    for bad in ({"level": 0.0}, {"planned_steps": 0}, {"candidate_runs": 0}, {"autocorrelation": 1.0}):
+    for bad in (
+        {"level": 0.0},
+        {"planned_steps": 0},
+        {"candidate_runs": 0},
+        {"autocorrelation": 1.0},
+        {"baseline_recipe": "nvpf4"},
+        {"candidate_rounding": "up"},
+    ):
         with pytest.raises(ValueError, match="expected"):
             Design(**{"level": 3.0, "planned_steps": 100, **bad})
     with pytest.raises(ValueError, match="noise-floor margin"):
@@ -78,7 +94,7 @@ def test_chances_add_up() -> None:
 
 def test_a_window_of_too_few_steps_needs_a_longer_run() -> None:
     """500 steps leave 100 in the window and 200 are needed: 1,000 steps are the least, whatever the runs."""
-    outlook = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8), ONE)
+    outlook = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
     assert not outlook.decides
     assert "its window holds 100 steps and 200 are needed" in outlook.advice
     assert outlook.cheapest is not None
@@ -111,6 +127,6 @@ def test_more_steps_shrink_only_the_within_pair_term() -> None:
 
 
 def test_a_design_with_runs_to_spare_is_told_the_cheaper_one() -> None:
-    outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4), ONE)
+    outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4, **NEAREST), ONE)
     assert outlook.decides
     assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps." in outlook.advice

@@ -1,13 +1,17 @@
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+import parity
+from parity import Curve, Verdict, criteria_from_mapping
 from parity.judging.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
 from parity.judging.evidence import Case, bundle_bytes, verify
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
@@ -68,7 +72,7 @@ def test_after_a_fail_the_next_experiments(
 
 def test_the_arms_without_reruns_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
     verdict = judge_pair([make_run(), make_run(seed=3)], make_run(seed=2), baseline_name="FP8")
-    assert verdict.document()["advice"]["sentences"][0].startswith("Add a replicate of cand (")
+    assert verdict.document()["advice"]["sentences"][0].startswith("Add 3 replicates of cand (")
 
 
 def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair: JudgePair) -> None:

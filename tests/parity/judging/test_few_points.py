@@ -1,6 +1,7 @@
 """Fewer points than a pass needs: a clear fail from 50 on, never a pass, and an interval that covers (decision 0012)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,9 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from parity import Criteria, Curve, Verdict, curve_from_arrays, judge
+import parity
+from parity import Criteria, Curve, Verdict, judge
 from parity.judging.interval import t_quantile
 from parity.judging.noise import mean_se
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

@@ -1,11 +1,15 @@
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays
+import parity
+from parity import Curve, Verdict, criteria_from_mapping
 from parity.report.headline import headline
 from parity.report.markdown import render_markdown
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

@@ -5,14 +5,18 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
+import parity
+from parity import Curve, criteria_from_mapping, judge
 from parity.cli.main import main
 from parity.judging import interval
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 PLAN = 1750
 POLICY = criteria_from_mapping({"margin": "1%"})
@@ -112,6 +116,7 @@ def by_command(pair: Pair, folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 
     base, cand = ([written(run, f"{name}{i}") for i, run in enumerate(runs)] for name, runs in (("b", pair.base), ("c", pair.cand)))
     arguments = ["compare", f"base={base[0]}", f"cand={cand[0]}", "--margin", "1%", "--json"]
+    arguments += ["--rounding", "base=nearest", "--rounding", "cand=nearest"]
     arguments += [part for file in base[1:] for part in ("--baseline-run", file)]
     arguments += [part for file in cand[1:] for part in ("--candidate-run", f"cand={file}")]
     arguments += [part for i, run in enumerate(pair.controls) for part in ("--control", written(run, f"x{i}"))]

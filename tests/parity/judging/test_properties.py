@@ -1,14 +1,18 @@
 """Laws that every verdict obeys (A8): order of steps, offsets, swapped arms, scaled steps, repetition."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parity import Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+import parity
+from parity import Curve, Verdict, criteria_from_mapping, judge
 from parity.canonical_json import canonical_json
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 ABSOLUTE = criteria_from_mapping({"margin": 0.03, "baseline_run_floor": 0.002, "candidate_run_floor": 0.002})

@@ -33,18 +33,21 @@ def floor_of(means: list[float], prior: Prior = PRIOR, seeds: list[int] | None =
         ("nvfp4_no_rht", True),
         ("te_nvfp4", True),
         ("NVFP4", True),
-        ("mxfp4_sr", True),
         ("mxfp4-sr", True),
-        ("mxfp4", False),
-        ("nvfp4_no_sr", False),
+        ("fp4", True),
+        ("nvpf4", True),
+        ("mxfp4", True),
+        ("nvfp4_no_sr", True),
+        ("mxfp8+stochastic_rounding", True),
+        ("other:fp8_no_sr", True),
+        (None, True),
+        ("", True),
         ("fp8_current", False),
         ("mxfp8", False),
         ("bf16", False),
-        (None, False),
-        ("", False),
     ],
 )
-def test_which_recipes_round_stochastically(recipe: str | None, stochastic: bool) -> None:
+def test_only_a_recipe_that_always_rounds_to_nearest_narrows(recipe: str | None, stochastic: bool) -> None:
     assert assume_stochastic(recipe) is stochastic
 
 
@@ -60,7 +63,7 @@ def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
 def test_priors_by_recipe_and_by_policy() -> None:
     policy = criteria_from_mapping({"margin": "1%"})
     assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0016)
-    assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0016)
+    assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0060)
     assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0060)
     declared = criteria_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
     prior = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)

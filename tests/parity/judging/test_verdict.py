@@ -1,14 +1,19 @@
 """The decision table on curves with a known truth: what must pass, what must fail, and what must never pass."""
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
+import parity
+from parity import Criteria, Curve, Verdict, criteria_from_mapping, judge
 from parity.readers import read_runs
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
@@ -360,7 +365,7 @@ def test_a2_real_reruns(margin: str, reruns: tuple[Curve, ...]) -> None:
 
 def test_real_versions(data, one_percent: Criteria) -> None:
     """Megatron 0.10.0 and 0.11.0 read the same data in the same order; 0.8.0 read another."""
-    runs = {run.label: run for run in read_runs(str(data / "megatron_15b_every_25th.npz"))}
+    runs = {run.label: dataclasses.replace(run, rounding="nearest") for run in read_runs(str(data / "megatron_15b_every_25th.npz"))}
     for base, cand in itertools.permutations(runs, 2):
         (verdict,) = judge([runs[base]], {cand: [runs[cand]]}, one_percent, assume_complete=True)
         if "megatron_0.8.0" in (base, cand):
@@ -382,7 +387,14 @@ def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(reruns: tuple[Curve, .
 
 
 def test_the_recipe_sets_the_assumed_noise(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    for recipe, share in (("nvfp4", 0.0030), ("nvfp4_no_rht", 0.0030), ("mxfp8", 0.0008), (None, 0.0008)):
+    for recipe, share in (
+        ("nvfp4", 0.0030),
+        ("nvfp4_no_rht", 0.0030),
+        ("nvfp4_no_sr", 0.0030),
+        ("other:mine", 0.0030),
+        ("mxfp8", 0.0008),
+        (None, 0.0030),
+    ):
         verdict = judge_pair(make_run(recipe="fp8_current"), make_run(seed=2, recipe=recipe))
         document = verdict.document()
         assert document["tau"]["candidate"]["rel"] == pytest.approx(share, rel=0.01)

@@ -43,14 +43,16 @@ NUMBER = r"[+-]\d\.\d{3}"
             "pass",
             (
                 rf"^PASS: cand is within 1\.0 % of FP8: gap {NUMBER} nats \(95 % CI {NUMBER} to {NUMBER}; -?\d\.\d\d x step noise\), "
-                r"margin 0\.027\. 2 runs per arm, layer policy mlp_only\.$"
+                r"margin 0\.027\. 2 runs per arm, layer policy mlp_only\. "
+                r"Run noise rests mostly on an assumption: 2 degrees of freedom measured, 4 needed\.$"
             ),
         ),
         (
             "fail",
             (
                 rf"^FAIL: cand ends 0\.050 nats above FP8 \(95 % CI {NUMBER} to {NUMBER}; 0\.\d\d x step noise\), "
-                r"beyond the margin of 0\.027 \(1\.0 % of 2\.681\)\. 2 runs per arm, layer policy mlp_only\.$"
+                r"beyond the margin of 0\.027 \(1\.0 % of 2\.681\)\. 2 runs per arm, layer policy mlp_only\. "
+                r"Run noise rests mostly on an assumption: 2 degrees of freedom measured, 4 needed\.$"
             ),
         ),
         (

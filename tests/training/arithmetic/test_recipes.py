@@ -3,6 +3,7 @@
 import pytest
 
 from parity.judging import run_floor
+from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.recipes import forward_in_bf16, linear_recipe
 from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
@@ -117,9 +118,11 @@ def test_a_switch_that_cannot_be_is_refused(wrong):
         ("nvfp4", {"rht": False, "weight_scaling": "1d"}, "nvfp4+no_rht+weight_scaling=1d"),
     ],
 )
-def test_the_label_shows_the_judge_whether_rounding_is_stochastic(recipe, switches, name):
+def test_the_judge_knows_the_label_and_never_takes_it_for_less_noise(recipe, switches, name):
     assert label(recipe, Switches(**switches)) == name
-    assert run_floor.assume_stochastic(name) == rounds_stochastically(recipe, Switches(**switches))
+    check_recipe(name)
+    assert run_floor.assume_stochastic(name) or not rounds_stochastically(recipe, Switches(**switches))
+    assert run_floor.assume_stochastic(f"{name}+stochastic_rounding")
 
 
 def test_forward_in_bf16_leaves_the_backward_products_quantized():

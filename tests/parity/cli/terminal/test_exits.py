@@ -24,16 +24,3 @@ def test_an_error_of_ours_is_no_fail_verdict(monkeypatch, capsys):
         main(["compare", "a.csv", "b.csv"])
     assert ended.value.code == EXIT_CODES["infrastructure"]
     assert "ZeroDivisionError" in capsys.readouterr().err
-
-
-def test_an_arm_that_is_named_like_a_stochastic_recipe_is_hinted_at(tmp_path, capsys):
-    for name in ("fp8", "nvfp4"):
-        rows = "\n".join(f"{step},{2.0 + 0.1 * (step % 7)}" for step in range(1500))
-        (tmp_path / f"{name}.csv").write_text(f"step,loss\n{rows}\n")
-    arguments = ["compare", str(tmp_path / "fp8.csv"), str(tmp_path / "nvfp4.csv"), "--planned-steps", "1500"]
-    hints = []
-    for more in ([], ["--recipe", "nvfp4=nvfp4"]):
-        with pytest.raises(SystemExit):
-            main([*arguments, *more])
-        hints.append("recipe of arm nvfp4 is not stated" in capsys.readouterr().err)
-    assert hints == [True, False]

@@ -12,11 +12,11 @@ from parity.judging.looks.futility import EarlyStop, Look, early_stop, early_sto
 POLICY = criteria_from_mapping({"margin": "1%"})
 
 
-def stopped_at(base: np.ndarray, cand: np.ndarray, planned: int, policy: Criteria = POLICY, recipe: str | None = None) -> int | None:
+def stopped_at(base: np.ndarray, cand: np.ndarray, planned: int, policy: Criteria = POLICY, recipe: str | None = "mxfp8") -> int | None:
     state = early_stop(planned)
     for left, right in zip(base, cand, strict=True):
         state = observe(state, float(left), float(right))
-        seen = look(state, policy, candidate_recipe=recipe)
+        seen = look(state, policy, baseline_recipe="fp8_current", candidate_recipe=recipe)
         if seen and seen.hopeless:
             return seen.step
     return None
@@ -32,7 +32,7 @@ def feed(base: np.ndarray, cand: np.ndarray, planned: int) -> EarlyStop:
 def test_slow_twin() -> None:
     rng = np.random.default_rng(0)
     base, gap = 3.0 + rng.normal(0, 0.1, 300), rng.normal(0.2, 0.02, 300)
-    seen = look(feed(base, base + gap, 2000), POLICY)
+    seen = look(feed(base, base + gap, 2000), POLICY, baseline_rounding="nearest", candidate_rounding="nearest")
     assert seen is not None
     blocks = [np.mean(gap[100 + 10 * i : 110 + 10 * i]) for i in range(20)]
     level = np.mean(base[100:])
@@ -74,8 +74,9 @@ def test_the_state_is_small_and_survives_json() -> None:
 
 def test_a_stochastic_candidate_gets_more_room() -> None:
     state = feed(np.full(300, 3.0), np.full(300, 3.11), 1000)
-    assert look(state, POLICY).hopeless
-    assert not look(state, POLICY, candidate_recipe="nvfp4").hopeless
+    assert look(state, POLICY, baseline_recipe="fp8_current", candidate_recipe="mxfp8").hopeless
+    assert not look(state, POLICY, baseline_recipe="fp8_current", candidate_recipe="nvfp4").hopeless
+    assert not look(state, POLICY, baseline_recipe="fp8_current").hopeless
 
 
 def test_non_finite_steps_are_left_out_and_a_noise_floor_gives_no_look() -> None:

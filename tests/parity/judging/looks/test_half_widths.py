@@ -2,12 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, criteria_from_mapping, curve_from_arrays, judge
+import parity
+from parity import Criteria, Curve, criteria_from_mapping, judge
 from parity.judging.looks.half_widths import half_widths
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 STEPS = 1500

@@ -103,7 +103,7 @@ def arms(tmp_path: Path) -> list[str]:
     for name in ("fp8", "nvfp4"):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + rng.normal(0, 0.01, 1500)
         names.append(written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True))))
-    return [*names, "--planned-steps", "1500"]
+    return [*names, "--planned-steps", "1500", "--rounding", "fp8=nearest", "--rounding", "nvfp4=nearest"]
 
 
 @pytest.fixture

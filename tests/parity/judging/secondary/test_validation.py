@@ -1,9 +1,13 @@
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parity import Criteria, Curve, curve_from_arrays, judge
+import parity
+from parity import Criteria, Curve, judge
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 

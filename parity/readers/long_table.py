@@ -1,0 +1,125 @@
+"""Long tables: one row per value, with the metric's name and perhaps the run's in columns of their own, and tables of several runs.
+
+MLflow's download has `run_id,key,value,step,timestamp`; others call the metric `metric`, `name` or `tag`. Such a table has as many loss
+columns as it has metrics: it is split by metric and run before a column is chosen, so that no metric or run is read as another.
+
+Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns, from_series, step_number
+from parity.readers.source import ReadError
+
+METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
+VALUE_NAMES = ("value", "metric_value", "scalar")
+RUN_NAMES = ("run_id", "run_uuid", "run", "run_name", "run id", "run name")
+SHOWN = 12
+
+Row = tuple[int, Mapping[str, object]]
+"""A row with the number of its line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a long table keeps the metric's name, its value, the step and, where there is one, the run."""
+
+    metric: str
+    value: str
+    step: str
+    run: str | None
+
+
+def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) -> Layout | None:
+    """The layout of a long table, None for any other table, such as one with a loss column next to a name and a value.
+
+    Raises ReadError for a long table without a step.
+    """
+    metric, value = _one_of(names, METRIC_NAMES), _one_of(names, VALUE_NAMES)
+    has_loss = _one_of(names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]) or wanted.get(LOSS) in set(names) - {value}
+    if metric is None or value is None or has_loss:
+        return None
+    step = wanted.get(STEP) or _one_of(names, KNOWN_NAMES[STEP])
+    if step is None or step not in names:
+        raise ReadError(f"{source}: a long table ({metric}, {value}) without a step column; name it with --column step=NAME")
+    return Layout(metric=metric, value=value, step=step, run=run_column(names))
+
+
+class SeveralRunsError(ReadError):
+    """A table of several runs, none of which was named; `runs` lists them."""
+
+    def __init__(self, message: str, runs: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.runs = runs
+
+
+def run_column(names: Sequence[str]) -> str | None:
+    """The column that names a row's run."""
+    return _one_of(names, RUN_NAMES)
+
+
+def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
+    """The run that is named, or the only one; raises ReadError that lists them where there are several."""
+    listed = list(dict.fromkeys(runs))
+    shown = ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
+    if run is None and len(listed) > 1:
+        raise SeveralRunsError(f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}", tuple(listed))
+    if run is not None and run not in listed:
+        raise ReadError(f"{source}: no run {run!r}; there are {shown}")
+    return listed[0] if run is None else run
+
+
+def read_long(
+    rows: Iterable[tuple[int, Mapping[str, object]]], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None
+) -> Columns:
+    """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of what is wrong."""
+    by_run: dict[str, list[Row]] = {}
+    for number, row in rows:
+        by_run.setdefault(str(row.get(layout.run) if layout.run else ""), []).append((number, row))
+    if not by_run:
+        raise ReadError(f"{source}: a header but no rows; expected one row per step and metric")
+    if run is not None and layout.run is None:
+        raise ReadError(f"{source}: no column names the run, so there is no run {run!r}; expected one of {', '.join(RUN_NAMES)}")
+    chosen = choose_run(by_run, run if layout.run else None, source)
+    series: dict[str, list[tuple[int, float]]] = {}
+    for number, row in by_run[chosen]:
+        where = f"{source}, line {number}"
+        metric = str(row.get(layout.metric) or "").strip()
+        if not metric:
+            raise ReadError(f"{where}: no name in the column {layout.metric!r}; expected the name of a metric")
+        step = step_number(_number(row.get(layout.step), layout.step, where), where)
+        series.setdefault(metric, []).append((int(step), _number(row.get(layout.value), layout.value, where)))
+    return from_series(series, wanted, source, layout.step)
+
+
+def table_rows(body: str, names: Sequence[str], delimiter: str | None, first_line: int, source: str) -> list[Row]:
+    """(line, row) of a table's body; raises ReadError where a row has other cells than the header."""
+    rows: list[Row] = []
+    try:
+        lines = csv.reader(io.StringIO(body), delimiter=delimiter) if delimiter else (line.split() for line in body.splitlines())
+        for number, cells in enumerate(lines, first_line):
+            if not cells:
+                continue
+            if len(cells) != len(names):
+                raise ReadError(f"{source}, line {number}: {len(cells)} cells; expected {len(names)}, as in the header")
+            rows.append((number, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
+    except csv.Error:
+        raise ReadError(f"{source}: not valid CSV; check the quotes in the file") from None
+    return rows
+
+
+def _one_of(names: Sequence[str], known: Sequence[str]) -> str | None:
+    by_plain = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_plain[word] for word in known if word in by_plain), None)
+
+
+def _number(value: object, column: str, where: str) -> float:
+    try:
+        if isinstance(value, bool) or value is None:
+            raise ValueError
+        return float(str(value).replace("_", "?"))
+    except ValueError:
+        raise ReadError(f"{where}: {value!r} in the column {column!r}; expected a number (nan and inf are allowed)") from None

@@ -1,0 +1,69 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from parity import Curve, curve_from_arrays
+from parity.judging.independence import block_memory, dependence, independent_runs, same_values, shared_start
+from tests.parity.attacks.copies import COPIES
+
+
+def twin(difference: np.ndarray) -> float:
+    """T by loops."""
+    late = difference[int(0.2 * len(difference)) :]
+    blocks = np.array_split(late, 8)
+    variances = []
+    for block in blocks:
+        mean = sum(block) / len(block)
+        variances.append(sum((value - mean) ** 2 for value in block) / (len(block) - 1))
+    typical = sorted(variances)[3:5]
+    return float(np.mean([len(block) * (sum(block) / len(block)) ** 2 for block in blocks]) / (sum(typical) / 2))
+
+
+@pytest.mark.parametrize("n", [60, 500, 1750])
+def test_memory_of_differences_twin(n: int) -> None:
+    difference = np.random.default_rng(n).normal(0.001, 0.004, n)
+    assert block_memory(difference) == pytest.approx(twin(difference))
+
+
+def test_memory_is_one_for_noise_and_large_for_an_offset_and_unknown_for_short_series() -> None:
+    noise = np.random.default_rng(1).normal(0.0, 0.004, 4000)
+    assert block_memory(noise) == pytest.approx(1.0, abs=0.9)
+    assert (block_memory(noise + 0.004) or 0.0) > 100.0
+    assert block_memory(noise[:48]) is None
+    assert block_memory(np.zeros(1000)) == 0.0
+
+
+def test_real_reruns_are_independent_whatever_their_order(reruns: tuple[Curve, ...]) -> None:
+    for first, second in itertools.permutations(reruns, 2):
+        assert dependence(first, second) is None
+        assert shared_start(first, second) is None
+        assert not same_values(first, second)
+
+
+@pytest.mark.parametrize("name", list(COPIES))
+def test_no_copy_and_no_fork_counts(name: str, reruns: tuple[Curve, ...]) -> None:
+    for number, (run, other, third) in enumerate([reruns[:3], reruns[3:6], reruns[4:7]]):
+        kept, left_out = independent_runs([run, COPIES[name](run, 1, (other, third, other)), COPIES[name](run, 2, (other, third, other))])
+        assert (kept, len(left_out)) == ((run,), 2), number
+
+
+def test_the_reason_is_named(reruns: tuple[Curve, ...]) -> None:
+    run, other = reruns[:2]
+    late = curve_from_arrays(other.steps[200:], other.loss[200:], label="late")
+    (entry,) = independent_runs([run, late])[1]
+    assert (entry.label, entry.relation) == ("late", "late")
+    assert dependence(run, run) == ("equal", "equal at every step")
+    assert (dependence(run, curve_from_arrays(run.steps, np.append(run.loss[:900], other.loss[900:]))) or ("", ""))[0] == "fork"
+
+
+def test_curves_without_noise_at_two_levels_are_not_one() -> None:
+    flat, above = (curve_from_arrays(np.arange(500), np.full(500, level)) for level in (3.0, 3.001))
+    assert not same_values(flat, above)
+    assert same_values(flat, flat)
+
+
+def test_runs_that_share_nothing_are_left_to_the_comparison() -> None:
+    first, second = (curve_from_arrays(np.arange(start, start + 50), np.ones(50) * start) for start in (1, 100))
+    assert dependence(first, second) is None
+    assert shared_start(first, second) is None

@@ -1,0 +1,45 @@
+"""The law of decision 0053: making a candidate worse never turns a fail or an inconclusive verdict into a pass."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity import Curve, criteria_from_mapping, curve_from_arrays, judge
+from tests.parity.attacks.pairs import synthetic
+
+PAIRS = [pair for seed in range(6) for pair in itertools.permutations(synthetic(seed)[:3], 2)]
+
+
+def worse(run: Curve, by: np.ndarray | float) -> Curve:
+    return curve_from_arrays(run.steps, run.loss + by, rounding=run.rounding)
+
+
+def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
+    return judge([base], {"c": [cand]}, criteria_from_mapping({"margin": margin}), assume_complete=True)[0].codes
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(PAIRS),
+    st.sampled_from(["1%", "0.5%", "0.25%"]),
+    st.floats(0.0, 1.5),
+    st.floats(0.0, 1.5),
+    st.one_of(st.just(1750), st.integers(1, 400)),
+    st.sampled_from([None, 2, 3]),
+)
+def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
+    pair: tuple[Curve, Curve], margin: str, start: float, more: float, last: int, decimals: int | None
+) -> None:
+    base, cand = pair
+    unit = float(margin.rstrip("%")) / 100.0 * float(base.loss[-350:].mean())
+    gap = float((cand.loss - base.loss)[-350:].mean())
+    before = worse(cand, start * unit - min(gap, 0.0))
+    if decimals is not None:
+        before = curve_from_arrays(before.steps, before.loss.round(decimals), rounding="nearest")
+    after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
+    earlier = codes(base, before, margin)
+    if earlier[0] not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):
+        later = codes(base, after, margin)
+        assert later[0] != "WITHIN_MARGIN", (earlier, later, start, more, last, decimals)

@@ -1,0 +1,211 @@
+"""Standard output of trainers, line by line as their sources print it."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.readers import ReadError, read_run
+
+LOSSES = [10.8125 - 0.25 * i for i in range(6)]
+
+
+def megatron(step: int, loss: float) -> str:
+    """Megatron-LM `training_log`, steps from 1; a mean that is NaN is not printed."""
+    lost = math.isnan(loss)
+    return (
+        f" [2026-11-22 07:00:{step:02}] iteration {step + 1:8d}/{6:8d} | consumed samples: {256 * (step + 1):12d} |"
+        f" elapsed time per iteration (ms): {1234.5:.1f} | throughput per GPU (TFLOP/s/GPU): {431.2:.1f} | learning rate: {3e-4:.6E} |"
+        f" global batch size: {256:5d} |" + ("" if lost else f" lm loss: {loss:.6E} |") + f" loss scale: {1.0:.1f} |"
+        f" grad norm: {1.5:.3f} | number of skipped iterations: {0:3d} | number of nan iterations: {int(lost):3d} |"
+    )
+
+
+def nemo(step: int, loss: float) -> str:
+    """NeMo 2.0's progress printer."""
+    return (
+        f"Training epoch 0, iteration {step}/5 | lr: 1.649e-06 | global_batch_size: 128 | global_step: {step} | "
+        f"max_memory_reserved: 140129599488 | reduced_train_loss: {loss:.4g} | train_step_timing in s: 3.684 | "
+        f"consumed_samples: {128 * (step + 1)}"
+    )
+
+
+def torchtitan(step: int, loss: float) -> str:
+    """torchtitan's console line with its colours, steps from 1."""
+    return (
+        f"[titan] 2026-11-22 07:00:{step:02},001 - root - INFO - \x1b[31mstep: {step + 1:2}  \x1b[32mloss: {loss:7.4f}  "
+        f"\x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: {40.25:5.2f}GiB(42.10%)  \x1b[34mtps: 12,345  \x1b[36mtflops: 412.30  "
+        f"\x1b[35mmfu: 41.20%\x1b[39m"
+    )
+
+
+def maxtext(step: int, loss: float) -> str:
+    """MaxText's metric logger, steps from 0."""
+    return (
+        f"I1121 07:30:54.0904{step} 140028551105408 metric_logger.py:265] completed step: {step}, seconds: 0.054, TFLOP/s/device: 0.048, "
+        f"Tokens/s/device: 18995.325, total_weights: 1016, loss: {loss + 0.5:.3f}, lm_loss: {loss:.3f}, perplexity: 881.656"
+    )
+
+
+def deepspeed(step: int, loss: float) -> str:
+    """DeepSpeed's pipeline engine, steps from 1."""
+    return f"steps: {step + 1} loss: {loss:0.4f} iter time (s): 0.512 samples/sec: 500.100"
+
+
+FORMATS = {
+    "Megatron-LM": (megatron, 1),
+    "NeMo": (nemo, 0),
+    "torchtitan": (torchtitan, 1),
+    "MaxText": (maxtext, 0),
+    "DeepSpeed": (deepspeed, 1),
+}
+PREAMBLE = ["using world size: 8, data-parallel size: 8", "> building train, validation, and test datasets ...", "loss scale: none"]
+Line = Callable[[int, float], str]
+
+
+def write(folder: Path, lines: list[str], end: str = "\n") -> str:
+    path = folder / "train.log"
+    path.write_text("\n".join([*PREAMBLE, *lines]) + end)
+    return str(path)
+
+
+every_trainer = pytest.mark.parametrize("trainer", FORMATS)
+
+
+@every_trainer
+def test_steps_and_losses_are_as_printed(trainer: str, tmp_path: Path) -> None:
+    line, first = FORMATS[trainer]
+    run = read_run(write(tmp_path, [line(i, loss) for i, loss in enumerate(LOSSES)]))
+    assert run.steps.tolist() == list(range(first, first + 6))
+    assert run.loss == pytest.approx(LOSSES, abs=5e-3)
+    assert run.notes[1] == f"a log of {trainer}: losses as printed"
+    assert run.label == "train"
+
+
+@every_trainer
+@pytest.mark.parametrize("prefix", ["{rank}: ", "[rank{rank}]:", "[default{rank}]: "])
+def test_ranks_that_print_the_same_are_one_run(trainer: str, prefix: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    lines = [prefix.format(rank=rank) + line(i, loss) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    assert len(read_run(write(tmp_path, lines)).steps) == 6
+
+
+@every_trainer
+def test_ranks_that_print_other_losses_are_refused(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    lines = [f"[rank{rank}]: " + line(i, loss + 0.125 * rank) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    with pytest.raises(ReadError, match="ranks 0 and 1 print different losses"):
+        read_run(write(tmp_path, lines))
+
+
+@every_trainer
+def test_ranks_without_a_prefix_are_refused_as_mixed(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    lines = [line(i, loss + 0.125 * rank) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    with pytest.raises(ReadError, match="6 of 12 rows repeat a step with another loss"):
+        read_run(write(tmp_path, lines))
+
+
+@every_trainer
+def test_a_resumed_log_counts_the_later_lines(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    first = [line(i, loss) for i, loss in enumerate(LOSSES)]
+    run = read_run(write(tmp_path, [*first, "resuming from checkpoint", *(line(i, LOSSES[i] - 0.125) for i in range(2, 6))]))
+    assert run.loss == pytest.approx(LOSSES[:2] + [loss - 0.125 for loss in LOSSES[2:]], abs=5e-3)
+    assert run.completeness.duplicates == 4
+    assert any("4 rows repeat a step after 1 restart" in note for note in run.notes)
+
+
+@every_trainer
+def test_two_logs_one_after_the_other_are_refused(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    lines = [line(i, loss + shift) for shift in (0.0, 0.125) for i, loss in enumerate(LOSSES)]
+    with pytest.raises(ReadError, match="two runs or ranks may be mixed"):
+        read_run(write(tmp_path, lines))
+
+
+@every_trainer
+def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    lines = [line(i, loss) for i, loss in enumerate(LOSSES)]
+    assert len(read_run(write(tmp_path, lines, end="")).steps) == 5
+    for cut in range(1, 60):
+        assert len(read_run(write(tmp_path, [*lines[:-1], lines[-1][:-cut]], end="")).steps) == 5
+
+
+@every_trainer
+def test_nan_is_data(trainer: str, tmp_path: Path) -> None:
+    line, _ = FORMATS[trainer]
+    run = read_run(write(tmp_path, [line(i, math.nan if i == 3 else loss) for i, loss in enumerate(LOSSES)]))
+    assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
+
+
+def test_what_goes_with_the_loss(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path, [megatron(i, loss) for i, loss in enumerate(LOSSES)]))
+    assert {name: values[0] for name, values in run.columns.items()} == {"grad_norm": 1.5, "learning_rate": 3e-4, "step_seconds": 1.2345}
+    assert read_run(write(tmp_path, [torchtitan(i, loss) for i, loss in enumerate(LOSSES)])).columns["grad_norm"][0] == 1.5
+
+
+def test_a_total_loss_is_not_the_language_models(tmp_path: Path) -> None:
+    assert read_run(write(tmp_path, [maxtext(i, loss) for i, loss in enumerate(LOSSES)])).notes[0].startswith("loss read from 'lm_loss'")
+    without = [maxtext(i, loss).replace(", lm_loss: ", ", other: ") for i, loss in enumerate(LOSSES)]
+    run = read_run(write(tmp_path, without))
+    assert run.loss == pytest.approx([loss + 0.5 for loss in LOSSES], abs=1e-3)
+    assert run.notes[0].startswith("loss read from 'loss'")
+
+
+@pytest.mark.parametrize(
+    ("line", "validation"),
+    [
+        (megatron, " validation loss at iteration 4 on validation set | lm loss value: 8.500000E+00 | lm loss PPL: 4.914769E+03 | "),
+        (megatron, " validation loss at iteration 4 | lm loss value: 8.500000E+00 | lm loss PPL: 4.914769E+03 | "),
+        (torchtitan, "\x1b[33mvalidate step:  4  \x1b[32mloss:  8.5000  \x1b[36mmemory: 40.25GiB(42.10%)  \x1b[34mtps: 12,345\x1b[39m"),
+    ],
+)
+def test_validation_losses(line: Line, validation: str, tmp_path: Path) -> None:
+    lines = [line(i, loss) for i, loss in enumerate(LOSSES)]
+    test_set = " validation loss at iteration 6 on test set | lm loss value: 7.000000E+00 | lm loss PPL: 1.096633E+03 | "
+    run = read_run(write(tmp_path, [*lines[:4], validation, *lines[4:], *([test_set] if line is megatron else [])]))
+    assert run.loss == pytest.approx(LOSSES, abs=1e-4)
+    assert np.flatnonzero(~np.isnan(run.columns["validation_loss"])).tolist() == [3]
+    assert run.columns["validation_loss"][3] == 8.5
+
+
+def bar(step: str, loss: str) -> str:
+    """NeMo 1.0's progress bar: one line whose states are separated by carriage returns."""
+    return f"\rEpoch 0: :   5%|5   | 3/62 [02:59<58:44, v_num=8-06, reduced_train_loss={loss}, global_step={step}, consumed_samples=64.00]"
+
+
+def test_a_progress_bar_is_read_until_it_rounds_its_steps(tmp_path: Path) -> None:
+    states = [bar(f"{step}.000"[:5], f"{8.0 - step:.2f}") for step in range(3)]
+    run = read_run(write(tmp_path, ["".join(states + states[-1:]), "done"]))
+    assert (run.steps.tolist(), run.loss.tolist()) == ([0, 1, 2], [8.0, 7.0, 6.0])
+    with pytest.raises(ReadError, match=r"line 4: the progress bar prints the step rounded \(1\.01e\+3\)"):
+        read_run(write(tmp_path, ["".join([*states, bar("1.01e+3", "5.00")])]))
+
+
+def test_logs_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="step lines of Megatron-LM and DeepSpeed; expected the log of one trainer"):
+        read_run(write(tmp_path, [megatron(0, 3.0), deepspeed(1, 3.0)]))
+    with pytest.raises(ReadError, match="the step lines of Megatron-LM have no loss; expected lm loss"):
+        read_run(write(tmp_path, [megatron(i, 3.0).replace("lm loss:", "mlm loss:") for i in range(3)]))
+    with pytest.raises(ReadError, match="a trainer's log has no columns"):
+        read_run(write(tmp_path, [megatron(0, 3.0)]), columns={"loss": "lm loss"})
+    with pytest.raises(ReadError, match="no step column among"):
+        read_run(write(tmp_path, ["step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.95)]"]))
+
+
+def test_a_long_preamble_does_not_hide_the_steps(tmp_path: Path) -> None:
+    preamble = ["> loading a shard of the data set ..."] * 3000
+    assert len(read_run(write(tmp_path, [*preamble, *(megatron(i, loss) for i, loss in enumerate(LOSSES))])).steps) == 6
+
+
+def test_maxtexts_own_log_agrees_with_its_metrics(data: Path) -> None:
+    log, metrics = read_run(str(data / "maxtext_session.log.gz")), read_run(str(data / "maxtext_session.jsonl.gz"))
+    assert log.steps.tolist() == metrics.steps.tolist()
+    assert np.abs(log.loss - metrics.loss).max() < 5.1e-4
+    aborted = read_run(str(data / "maxtext_nan_abort.log"))
+    assert aborted.steps.tolist() == [0, 1, 2]
+    assert np.isnan(aborted.loss[2])

@@ -1,0 +1,41 @@
+"""Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run noise."""
+
+import pytest
+
+import training.rules
+import training.switches
+from parity import criteria_from_mapping, curve_from_arrays, judge
+from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe
+
+
+def test_known_recipes_are_those_of_the_trainer() -> None:
+    assert {*training.rules.RECIPES, "fp8"} == set(RECIPES)
+    for recipe in training.rules.RECIPES:
+        assert not (recipe in NEAREST and training.switches.rounds_stochastically(recipe))
+        assert (recipe in ALWAYS_STOCHASTIC) == training.switches.rounds_stochastically(recipe)
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, None, "other:ternary", "mxfp4+stochastic_rounding+rht"])
+def test_a_known_recipe_and_one_that_is_named_as_another_are_accepted(recipe: str | None) -> None:
+    check_recipe(recipe)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("nvpf4", "; did you mean nvfp4?"), ("te_fp8", "; did you mean fp8?"), ("ternary", "recipe of your own"), ("", "own")],
+)
+def test_another_word_is_refused_with_the_known_ones(word: str, hint: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        check_recipe(word)
+    assert str(refused.value).endswith(hint)
+    assert all(known in str(refused.value) for known in RECIPES)
+
+
+@pytest.mark.parametrize("place", ["baseline", "candidate", "control"])
+def test_the_judge_refuses_an_unknown_recipe_wherever_it_stands(place: str) -> None:
+    runs = {
+        name: curve_from_arrays([0, 1], [2.0, 1.0], recipe="nvpf4" if name == place else "fp8")
+        for name in ("baseline", "candidate", "control")
+    }
+    with pytest.raises(RecipeError, match="nvpf4"):
+        judge([runs["baseline"]], {"c": [runs["candidate"]]}, criteria_from_mapping({"margin": "1%"}), controls=[runs["control"]])
