@@ -45,6 +45,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         "iteration-time",
         "train_step_timing in s",
     ),
+    "unix_seconds": ("unix_seconds", "_timestamp", "wall time", "wall_time"),  # when a step ended; W&B's and TensorBoard's exports have it
     "tokens": ("tokens", "perf/per_device_tokens", "tokens_per_step"),
     "tokens_per_second": ("perf/per_device_tokens_per_sec", "tokens_per_second", "throughput(tps)"),
     "tflops": ("perf/per_device_tflops_per_sec", "tflops", "tflops_per_second"),

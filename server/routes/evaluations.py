@@ -34,7 +34,7 @@ class RunBody:
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
     rounds to nearest the run noise of stochastic rounding is assumed.
     `context` holds what must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`. Without `replicate`
-    the runs of an arm with the same seed are numbered in their order.
+    the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file noted, for the report.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -48,6 +48,7 @@ class RunBody:
     recipe: str | None = None
     rounding: Rounding | None = None
     context: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def _refuse_file(sent: object) -> object:
@@ -163,6 +164,7 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             recipe=run.recipe,
             rounding=run.rounding,
             context=run.context,
+            notes=run.notes,
         )
     except OverflowError:
         detail = f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"

@@ -95,6 +95,39 @@ def stated(rounding: str | None) -> Build:
     return build
 
 
+def cosine(run: Curve, steps: int, peak: float = 1e-3) -> Curve:
+    """The run with the learning rate of a cosine over so many steps."""
+    rate = 0.5 * peak * (1.0 + np.cos(np.pi * np.minimum(run.steps / steps, 1.0)))
+    return curve_from_arrays(run.steps, run.loss, rounding=run.rounding, columns={"learning_rate": rate})
+
+
+def cosines(steps: int, peak: float) -> Build:
+    """Both arms under a cosine over so many steps, the candidate with a peak of its own."""
+    return lambda runs: Case(base=[cosine(runs[0], steps)], cand=[cosine(runs[1], steps, peak)])
+
+
+def short_plan(margins: float) -> Build:
+    """A plan of 1,700 of the 1,750 steps, the candidate worse after it."""
+    return lambda runs: Case(base=[runs[0]], cand=[raised(runs[1], 1701 / 1750, margins)], options={"planned_steps": 1700})
+
+
+def hole(start: float, stop: float) -> Build:
+    """A candidate without the steps where it is 9 margins worse."""
+
+    def build(runs: Runs) -> Case:
+        worse = raised(runs[1], start, 9.0, stop)
+        at = np.arange(len(worse.loss)) / len(worse.loss)
+        return Case(base=[runs[0]], cand=[kept(worse, (at < start) | (at >= stop))])
+
+    return build
+
+
+def late_logs(runs: Runs) -> Case:
+    """Logs without the first 30 %, where the candidate was 5 margins worse."""
+    n = round(0.3 * len(runs[0].loss))
+    return Case(base=[kept(runs[0], slice(n, None))], cand=[kept(raised(runs[1], 0.0, 5.0, 0.3), slice(n, None))])
+
+
 UNITS, SHIFTED, SCALED, ORDER = (
     ("LOSS_SCALED",),
     ("STEPS_SHIFTED",),
@@ -175,6 +208,32 @@ ATTACKS = (
     Attack(what="0.8 margins better", build=cand_is(lambda run: raised(run, 0.0, -0.8)), codes=("BETTER_THAN_NOISE",), may_pass=True),
     Attack(what="1.3 margins better", build=cand_is(lambda run: raised(run, 0.0, -1.3)), codes=("BETTER_THAN_BASELINE",)),
     Attack(what="10 % better", build=cand_is(lambda run: with_loss(run, 0.9 * run.loss)), codes=("BETTER_THAN_BASELINE",)),
+    Attack(
+        what="half the learning rate in the candidate",
+        build=cosines(1750, 5e-4),
+        codes=("LEARNING_RATES_DIFFER",),
+        twin="one complete cosine",
+        honest=cosines(1750, 1e-3),
+    ),
+    *(
+        Attack(
+            what=f"both runs cut at {100 * 1750 / steps:.0f} % of a cosine, said to be complete",
+            build=cosines(steps, 1e-3),
+            codes=("SCHEDULE_UNFINISHED",),
+            twin="one complete cosine",
+            honest=cosines(1750, 1e-3),
+        )
+        for steps in (2692, 2188, 1944)
+    ),
+    Attack(
+        what="worse by 10 margins after the stated plan",
+        build=short_plan(10.0),
+        codes=("BEYOND_PLAN",),
+        twin="the same plan",
+        honest=short_plan(0.0),
+    ),
+    Attack(what="a hole in the log where the candidate is worse", build=hole(0.85, 0.86), codes=("DOWNSAMPLED",)),
+    Attack(what="logs that start late", build=late_logs, codes=("LOG_STARTS_LATE",), may_pass=True),
     Attack(what="arms on different engines", build=other_context, codes=("CONFOUNDED",)),
     Attack(
         what="a candidate whose rounding is not on record, at a margin of 0.5 %",

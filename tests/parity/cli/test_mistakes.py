@@ -105,8 +105,8 @@ MISTAKES = [
         2,
         (
             "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of step, loss, grad_norm, "
-            "clipped_grad_norm, learning_rate, step_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; did you mean "
-            "loss?"
+            "clipped_grad_norm, learning_rate, step_seconds, unix_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; "
+            "did you mean loss?"
         ),
     ),
     (
@@ -178,7 +178,7 @@ MISTAKES = [
         (
             "criteria.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
             "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
-            "may_differ, gates, accuracy_margin_points, early_stop; did you mean margin?"
+            "may_differ, gates, accuracy_margin_points, early_stop, validation; did you mean margin?"
         ),
     ),
     (

@@ -490,18 +490,12 @@ def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, jud
     assert wrong == 0
 
 
-def test_a9_a_million_steps_are_judged_at_once(one_percent: Criteria) -> None:
-    import time
-
+def test_a9_a_million_steps_are_judged_as_few_are(one_percent: Criteria) -> None:
+    """How long that takes is measured in benchmarks/judge.py."""
     n, rng = 1_000_000, np.random.default_rng(0)
     base = curve_from_arrays(np.arange(n), 2.0 + 6.0 * (np.arange(n) + 1.0) ** -0.3 + rng.normal(0, 0.08, n))
     cand = curve_from_arrays(base.steps, base.loss + rng.normal(0, 0.004, n))
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        judge([base], {"c": [cand]}, one_percent, planned_steps=n)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.6  # 0.05 s on an idle core (limit 0.15 in benchmarks/judge.py); a busy one gets longer
+    assert judge([base], {"c": [cand]}, one_percent, planned_steps=n)[0].verdict == "pass"
 
 
 def test_a_failing_gap_is_not_said_to_be_hidden_by_spikes(make_run: MakeRun, judge_pair: JudgePair) -> None:

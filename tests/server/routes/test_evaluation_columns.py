@@ -22,9 +22,9 @@ def test_columns_and_compare_give_the_same_bytes(api, tmp_path, capsys):
     for name, losses in runs.items():
         rows = "".join(f"{step},{loss!r}\n" for step, loss in enumerate(losses))
         (tmp_path / f"{name}.csv").write_text("step,loss\n" + rows)
+    about = {"steps": list(range(1500)), "notes": ["loss read from 'loss', step from 'step'"]}
     columns = {
-        name: {"steps": list(range(1500)), "loss": ["nan" if math.isnan(loss) else loss for loss in losses], "label": name}
-        for name, losses in runs.items()
+        name: about | {"loss": ["nan" if math.isnan(loss) else loss for loss in losses], "label": name} for name, losses in runs.items()
     }
     request = {"baseline": [columns["a"], columns["b"]], "candidates": {"nvfp4": [columns["c"], columns["d"]]}, "baseline_name": "fp8"}
     answer = api.post("/api/v1/evaluations", json=request | {"criteria": {"margin": "1.0%"}, "planned_steps": 1500})

@@ -33,6 +33,13 @@ def test_brought_curves_are_judged(api, gap, verdict):
     assert answer.json()["gating"] is False
 
 
+def test_a_rounding_that_is_not_stated_has_the_larger_run_noise(api):
+    for stated, share in (({}, 0.003), ({"rounding": "nearest"}, 0.0008), ({"recipe": "mxfp8"}, 0.0008), ({"recipe": "other:mine"}, 0.003)):
+        request = _request(0.0, baseline=[_run(2, recipe="fp8")], candidates={"c": [_run(4, **stated)]})
+        (document,) = api.post("/api/v1/evaluations", json=request).json()["verdicts"]
+        assert document["tau"]["candidate"]["rel"] == pytest.approx(share, rel=0.05)
+
+
 def test_without_a_plan_there_is_no_pass(api):
     (document,) = api.post("/api/v1/evaluations", json=_request(0.0, planned_steps=None)).json()["verdicts"]
     assert document["verdict"] == "inconclusive"
@@ -61,6 +68,8 @@ def test_nan_is_spelled_and_fails(api):
         ({"baseline": [{"steps": [0], "loss": [1.0], "path": "/etc/passwd"}]}, "/baseline/0/path"),
         ({"candidates": {"a/b": [_run(4) | {"steps": [4_000_000 * step for step in range(1500)]}]}}, "/candidates/a~1b/0"),
         ({"controlls": []}, "/controlls"),
+        ({"candidates": {"c": [_run(4, recipe="nvpf4")]}}, "/candidates/c/0"),
+        ({"baseline": [_run(2, rounding="up")]}, "/baseline/0/rounding"),
     ],
 )
 def test_bad_curves_are_named(api, change, pointer):
