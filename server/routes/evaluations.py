@@ -166,7 +166,10 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             context=run.context,
             notes=run.notes,
         )
-    except (CurveError, RecipeError, OverflowError) as error:
+    except OverflowError:
+        detail = f"a step is out of range; expected whole numbers from 0 to {MAX_STEP}"
+        raise InvalidError(f"{pointer}: {detail}", [FieldProblem(pointer=pointer, detail=detail)]) from None
+    except (CurveError, RecipeError) as error:
         raise InvalidError(f"{pointer}: {error}", [FieldProblem(pointer=pointer, detail=str(error))]) from error
 
 

@@ -104,3 +104,36 @@ def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
     answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
     assert answer.status_code == 422
     assert "nothing to judge" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 100_000, 400),
+        (b'{"baseline":' * 50_000, 400),
+        (b'{"planned_steps":' + b"9" * 5000 + b"}", 400),
+        (b'{"planned_steps":' + b"9" * 400 + b',"baseline":[],"candidates":{"a":[]},"criteria":{}}', 422),
+        (b'{"baseline": NaN}', 422),
+        (b"\xff\xfe", 422),
+    ],
+)
+def test_a_body_that_no_client_sends_is_refused(api, body, status):
+    answer = api.post("/api/v1/evaluations", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert len(answer.text) < 2000
+
+
+@pytest.mark.parametrize("planned_steps", [0, -1, 2**53 + 1, 10**300])
+def test_a_plan_that_is_no_length_is_refused(api, planned_steps):
+    answer = api.post("/api/v1/evaluations", json=_request(0.0, planned_steps=planned_steps))
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/planned_steps"
+
+
+@pytest.mark.parametrize("step", [-1, 2**53 + 1, 10**30])
+def test_a_step_out_of_range_is_refused(api, step):
+    request = _request(0.0)
+    request["baseline"][0]["steps"][-1] = step
+    answer = api.post("/api/v1/evaluations", json=request)
+    assert answer.status_code == 422
+    assert "out of range" in answer.json()["detail"]

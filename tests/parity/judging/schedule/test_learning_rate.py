@@ -172,3 +172,13 @@ def test_rates_of_one_arm_are_a_warning(arm: int, make_run: MakeRun, judge_pair:
     verdict = judged(judge_pair, make_run, base, cand)
     assert verdict.verdict == "pass"
     assert "LEARNING_RATE_IN_ONE_ARM" in verdict.codes
+
+
+def test_real_reruns_under_a_cut_and_under_a_complete_schedule(reruns: tuple[Curve, ...], judge_pair: JudgePair) -> None:
+    """All ordered pairs of real reruns, as if trained on 65 % of a cosine, or with a constant rate."""
+    for name, share, code in (("cosine to 0", 0.65, "SCHEDULE_UNFINISHED"), ("constant", 1.0, "WITHIN_MARGIN")):
+        for base, cand in itertools.permutations(reruns[:4], 2):
+            rates = SCHEDULES[name][: int(share * N)]
+            logged = np.interp(np.linspace(0, 1, len(base.steps)), np.linspace(0, 1, len(rates)), rates)
+            pair = [curve_from_arrays(run.steps, run.loss, columns={"learning_rate": logged}, rounding="nearest") for run in (base, cand)]
+            assert judge_pair(*pair, assume_complete=True).codes[0] == code
