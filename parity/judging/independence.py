@@ -8,7 +8,7 @@ copy      of all points, or of the last fifth, at least 60 % have |d - median d|
           or 90 % have |d - median d| <= half the coarser rounding step
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
 derived   second differences of y that are those of x times a factor, but for a residual below 0.5 % of them: scaled, or changed smoothly
-equal     10 points in a row that are equal, in logs that are not rounded to 0.0001 nats or more
+equal     10 points in a row that are equal, in logs with 4 decimals or more
 mixed     second differences of y - x that are a mixture of those between other runs, but for 20 % (real reruns: from 75 % up)
 filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
 fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
@@ -148,7 +148,7 @@ def _derived(x: FloatArray, y: FloatArray) -> bool:
 
 def _longest_equal(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> int:
     """The most points in a row at which two logs are equal, beyond the first, which reruns share; 0 where rounding explains it."""
-    if max(_quantum(left), _quantum(right)) >= COPY_NATS:
+    if max(_quantum(left), _quantum(right)) > 2 * COPY_NATS:
         return 0
     starts, ends = stretches(x[1:] == y[1:])
     return int((ends - starts).max()) if len(starts) else 0

@@ -1,6 +1,6 @@
 """All attacks, by topic."""
 
-from tests.parity.attacks import copies, end_of_run, logs, spikes
+from tests.parity.attacks import copies, end_of_run, logs, second_wave, spikes
 from tests.parity.attacks.case import Attack
 
 TOPICS: dict[str, tuple[Attack, ...]] = {
@@ -8,5 +8,6 @@ TOPICS: dict[str, tuple[Attack, ...]] = {
     "spikes and NaN": spikes.ATTACKS,
     "copies and forks as replicates": copies.ATTACKS,
     "logs that mislead": logs.ATTACKS,
+    "found against the first rules": second_wave.ATTACKS,
 }
 ATTACKS = tuple(attack for attacks in TOPICS.values() for attack in attacks)
