@@ -31,7 +31,8 @@ class TrainingTime:
 def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
     """Seconds of training up to each of (n,) logged steps.
 
-    Steps between two logged ones are taken to last as long as the later one; unknown times count as 0. The sum begins at the first step, or continues from a step with known seconds (`after`).
+    Steps between two logged ones are taken to last as long as the later one; unknown times count as 0.
+    The sum begins at the first step, or continues from a step with known seconds (`after`).
     """
     durations = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
     last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])
