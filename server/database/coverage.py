@@ -1,6 +1,6 @@
 """Which steps of a run have arrived and which are missing, from the ranges of its chunks only.
 
-Trainers log every step or every n-th step, so a gap is a distance larger than the most common one between logged steps (the stride). Only the
+Trainers log every step or every n-th one, so a gap is a distance larger than the most common distance of logged steps (stride). Only the
 first step, the last step and the count of each chunk are read; a hole inside a chunk is placed between that chunk's ends.
 """
 
