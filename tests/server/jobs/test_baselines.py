@@ -106,13 +106,13 @@ def test_what_can_not_be_promoted_or_named_is_refused(api, judged):
         ({"reason": " "}, 422, "reason"),
         ({"days": 0}, 422, "days"),
         ({"arm": "bf16"}, 404, "has no arm 'bf16', expected one of fp8_current, nvfp4"),
-        ({"job": "j000000000000-0000000000"}, 404, "there is no job"),
+        ({"job": "j000000000000-0000000000"}, 404, "does not exist"),
         ({"versoin": 1}, 422, "versoin"),
     ):
         answer = api.post(URL, json={"name": "fp8", "job": job_id, **REASON, **body})
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
     for choice, words in (
-        ({"version": 1, "name": None}, "expected a baseline.name beside it"),
+        ({"version": 1, "name": None}, "without baseline.name"),
         ({"reuse": False}, "leave one out"),
         ({"name": "no such name"}, "name"),
         ({"version": 0}, "version"),
@@ -127,7 +127,7 @@ def test_only_sound_runs_are_promoted(api, database, recorded):
         "has recorded 1400 of its 1500 steps": recorded({"nvfp4": 0.0}, done=1400),
         "is running, not finished": recorded({"nvfp4": 0.0}, done=1400, state="running"),
         "ended with DIVERGED": recorded({"nvfp4": 0.0}),
-        "no finite number": recorded({"nvfp4": 0.0}),
+        "non-finite": recorded({"nvfp4": 0.0}),
     }
     with database.write() as session:
         diverged, spiked = (session.get_one(Job, broken[why]).runs[0] for why in ("ended with DIVERGED", "no finite number"))
@@ -199,9 +199,9 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
     assert (attached["runs"], attached["controls"], attached["noise"]["measured_df"]) == (2, 2, 3)
     assert [entry["kind"] for entry in attached["audit"]] == ["promoted", "control"]
     nothing = api.post(controls, json={"runs_of": "r000000000000-0000000000", "reason": "?"})
-    assert (nothing.status_code, "there is no run or job" in nothing.text) == (409, True)
+    assert (nothing.status_code, "r000000000000-0000000000" in nothing.text) == (409, True)
     copies, _ = judged({"nvfp4": 0.0}, verdict=False)
-    assert "has the curve of one that belongs to it" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
+    assert "reuses the curve" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
     again = api.post(controls, json={"runs_of": reruns, "reason": "again"})
     assert (again.status_code, "belongs to it already" in again.text) == (409, True)
     request["job"]["baseline"]["replicates"] = request["job"]["candidates"][0]["replicates"] = 1
