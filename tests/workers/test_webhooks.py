@@ -63,7 +63,7 @@ class Receiver:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] (a sender that hangs up is what is tested)
+        self._server.handle_error = lambda *_: None  # a sender that hangs up is what is tested
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]

@@ -1,4 +1,4 @@
-"""The demonstration: one real job, submitted over REST like any other, followed to its verdicts."""
+"""The demo: one real job, submitted over REST like any other, followed to its verdicts."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from server.database.tables import Job, Token
 from server.jobs.conclude import decide, write_outcome
 from server.pages import policies
 from server.pages.listing import JOBS_A_PAGE, listing
-from server.readiness import CHECKOUT
-from server.settings import Settings
+from server.settings import CHECKOUT, Settings
 from server.web import auth
 
 LOOKS = ["light"]
