@@ -44,8 +44,8 @@ def test_a_concluded_job_answers_the_same_question(api, trained, register):
     [
         ({"revision": "b7c1"}, "no earlier job"),
         ({"max_age_days": 0}, "days old"),
-        ({"fresh": True}, "afresh"),
-        ({"criteria": {"margin": "2%"}}, "nobody asked"),
+        ({"fresh": True}, "fresh training"),
+        ({"criteria": {"margin": "2%"}}, "no earlier job"),
     ],
 )
 def test_another_question_is_trained_once(api, trained, register, more, reason):

@@ -138,7 +138,7 @@ def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
 
 def test_a_second_stack_on_the_same_folder_is_refused(stack):
     state, _ = stack
-    assert "running on" in _refused("demo", state, _free_port())
+    assert "already uses" in _refused("demo", state, _free_port())
 
 
 def test_a_taken_port_is_refused(stack, tmp_path):
