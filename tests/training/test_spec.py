@@ -32,7 +32,7 @@ def model(**changes):
         ),
         (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
         (changed(candidates=()), "at least one candidate arm"),
-        (changed(candidates=(Arm(recipe="fp8_current"),)), "a name of its own for every arm"),
+        (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
         (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
         (changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)), r"arm\.bf16_from_step is 1500, expected a step after the first"),
@@ -52,7 +52,7 @@ def model(**changes):
             changed(devices=2, data=Data(batch_size=2, sequence_length=40)),
             r"\(gradient_accumulation x devices\) is 40, expected a multiple of 16.*the nearest is 32",
         ),
-        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it and brings its own tokenizer"),
+        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it with its own tokenizer"),
     ],
 )
 def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message):

@@ -153,7 +153,7 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
-    """Run the same processes as the one that tells; it follows them for all. A failure ends this process, and the launcher the others."""
+    """Run the same commands as the reporting process, which follows them for all. A failure ends all through the launcher."""
     steps = [maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)]
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
         steps.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
@@ -190,10 +190,10 @@ def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Calla
         raise MetricsStoppedError(f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}")
     if follower.last != plan.steps - 1:
         raise EndedEarlyError(
-            f"MaxText ended with status 0 {after}; is its data at an end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
+            f"MaxText ended with status 0 {after}; did its data end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
         )
     if not follower.proven():
-        note(f"MaxText's log shows steps up to {follower.shown} only, so that none is missing is proven by metrics_file alone")
+        note(f"MaxText's log shows steps up to {follower.shown} only, so the completeness of the later steps relies on metrics_file alone")
     if follower.gaps:
         raise MetricsGapError(
             f"metrics_file lost {sum(map(len, follower.gaps))} steps that were trained: {steps_in_words(follower.gaps)}"

@@ -63,7 +63,9 @@ def summary(metrics: Path) -> float:
             message = f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: {error!r}"
             raise EvaluationFailedError(message) from None
     if not losses:
-        raise EvaluationFailedError(f"MaxText wrote no summary of an evaluation into {metrics}; has maxtext.eval_path a whole batch?")
+        raise EvaluationFailedError(
+            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path have at least one whole batch?"
+        )
     return losses[-1]
 
 

@@ -152,7 +152,7 @@ class Follower:
         if self.shown > self.last + _LAG:
             raise MetricsStoppedError(
                 f"MaxText's log shows step {self.shown} and its metrics_file ends at step {self.last}; "
-                "is its disk full, or does something else write to the file?"
+                "check for a full disk, and for another process that writes to the file"
             )
 
     def unrecorded(self) -> range:
@@ -198,7 +198,7 @@ class Follower:
 
 
 def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:
-    """A record as our own engine would tell it; what MaxText does not say is NaN."""
+    """A record with the fields of our own engine; fields that MaxText does not have are NaN."""
 
     def number(*names: str) -> float:
         value = next((record[name] for name in names if name in record), _NAN)

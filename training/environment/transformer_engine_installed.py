@@ -95,7 +95,7 @@ def facts() -> dict[str, str]:
 
 
 def driver(file: Path = _DRIVER) -> str:
-    """The version of NVIDIA's kernel driver, or "unknown" where the system does not tell it."""
+    """The version of NVIDIA's kernel driver, or "unknown" if the system does not report it."""
     match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.read_text()) if file.exists() else None
     return match[1] if match else "unknown"
 
@@ -119,7 +119,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
         # OSError: a driver or a library that is not there. RuntimeError and AssertionError: what its own start-up checks.
         missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
-        return None, f"Transformer Engine {version} is installed and does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
+        return None, f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
 
 
 def _module(name: str) -> ModuleType:
