@@ -274,7 +274,7 @@ def test_an_expired_version_is_not_named_any_more(api, promoted, register, datab
     assert _submitted(api, request)["baseline"]["version"] == 2
     with database.write() as session:
         session.scalars(select(Baseline).where(Baseline.version == 2)).one().expires_at -= 31 * 86_400
-    assert "fp8 version 2 has expired" in _submitted(api, request, status=409)["detail"]
+    assert "fp8 version 2 expired" in _submitted(api, request, status=409)["detail"]
 
 
 @both

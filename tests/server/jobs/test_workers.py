@@ -69,7 +69,7 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on CPUs.", True)
     waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
-    assert waits_for.endswith("processors of device class cpu:other, on which its first run began.")
+    assert waits_for.endswith("CPUs of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
