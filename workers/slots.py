@@ -23,8 +23,8 @@ _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_"
 _LAUNCHERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # the path of an engine's own trainer
 
-# XLA gives its buffers back after every block of steps and takes them anew: the page faults of 4 KiB pages cost half a step of
-# 1 M parameters (131 ms for a block of one step, 94 so). No other bits, and nothing where the C library is not glibc.
+# XLA frees its buffers after every block of steps and allocates them again. With 4 KiB pages, the page faults cost half a step of
+# 1 M parameters (131 ms instead of 94 ms for a block of one step). This changes no bits, and has no effect without glibc.
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 

@@ -36,8 +36,8 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-# attempt: one claim of a run. `crashed` broke off by itself, `lost` fell silent until its lease ended (a later claim fences
-# it), `released` was given back by a worker that was stopped; after these three the run is queued again or failed.
+# attempt: one claim of a run. `crashed` ended by itself, `lost` was silent until its lease ended (a later claim fences it), `released`
+# was returned by a stopped worker; after these three the run is queued again or failed.
 ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     "running": frozenset({"finished", "failed", "cancelled", "crashed", "lost", "released"}),
     "finished": frozenset(),

@@ -45,7 +45,7 @@ def remove(session: Session, webhook_id: str) -> None:
     """Delete a webhook and its deliveries, also those that are due."""
     is_id = tables.is_id("h", webhook_id)
     if not is_id or session.scalar(delete(Webhook).where(Webhook.id == webhook_id).returning(Webhook.id)) is None:
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
 
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
@@ -60,7 +60,7 @@ def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
     """Write a test delivery, without content. NotFoundError if the webhook does not exist."""
     hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
     if hook is None:
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
     return _deliver(session, hook.id, "test", None)
 
 

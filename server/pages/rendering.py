@@ -38,6 +38,6 @@ def visitor(request: Request, context: InContext) -> None:
 
 def admin(request: Request) -> None:
     """A principal who may manage tokens; runs after `visitor`."""
-    asking: Principal = request.state.visitor
-    if not asking.may("admin"):
-        raise ForbiddenError(f"token {asking.name!r} may not manage tokens, which requires scope admin; ask an admin")
+    sender: Principal = request.state.visitor
+    if not sender.may("admin"):
+        raise ForbiddenError(f"token {sender.name!r} may not manage tokens, which requires scope admin; ask an admin")

@@ -32,7 +32,7 @@ def metrics(context: InContext) -> Response:
     with context.database.read() as session:
         _by_label(registry, session, "parity_jobs", "Jobs by status", Job.status, tuple(JOB_MOVES))
         _by_label(registry, session, "parity_runs", "Runs by state", Run.state, tuple(RUN_MOVES))
-        attempts = "Attempts by state: `lost` fell silent until the lease ended, `crashed` broke off by themselves"
+        attempts = "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by themselves"
         _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
         _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
         _gauge(

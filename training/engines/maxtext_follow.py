@@ -1,13 +1,13 @@
-"""Follow a MaxText process by its two accounts: metrics_file, which has every digit, and its log, which proves that none is missing.
+"""Follows a MaxText process through two sources: metrics_file, which has all digits, and its log, which shows that no step is missing.
 
-What it answers: which steps has the run done since the last look, and is any of them lost?
+What it answers: which steps has the run done since the last look, and was any of them lost?
 
 MaxText writes the log line of a step before its record in metrics_file, and both one step late. So when the log was read first and
 shows step s, a record of every step up to s - 1 must be in the file that is read after it. MaxText 0.2.5 empties the file whenever it
 writes a record of step 0, which each of its evaluation passes does; a file that shrank is read again from its beginning, and what
 was lost between two looks is a gap.
 
-The assumption that can fail: the log's wording. Of a process that logs no steps, `proven` tells that its record has no second witness.
+The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False: completeness relies on metrics_file.
 
 Source: MaxText 0.2.5, common/metric_logger.py.
 """

@@ -69,7 +69,7 @@ class MetricsError(MaxTextError):
 
 
 class MetricsStoppedError(MaxTextError):
-    """The log goes on and metrics_file does not."""
+    """The log continues but metrics_file does not."""
 
     code = "METRICS_STOPPED"
 

@@ -1,8 +1,8 @@
 """Which Transformer Engine this process has, and whether it runs a recipe on this GPU, with the reason either way.
 
-What it answers: may engine transformer_engine train this recipe here? Asked in the order in which a reader would look: the GPU's
-compute capability, the package and its compiled part, the driver, the environment variables that would make it compute something
-else in the place of its kernels, and Transformer Engine's own test of the recipe.
+What it answers: can engine transformer_engine train this recipe here? The checks, in this order: the GPU's compute capability, the
+package and its compiled part, the driver, environment variables that would replace its kernels, and Transformer Engine's own
+test of the recipe.
 
 NVFP4 is trained on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
 compiles the kernel for no other. MXFP8 on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a

@@ -49,7 +49,7 @@ class CheckpointRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """Where and how often a run is saved, and the last step from which it may go on.
+    """Where and how often a run is saved, and the last step from which it may resume.
 
     `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is still being written.
     `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
@@ -150,7 +150,7 @@ class Checkpoints:
 
 
 def _folders(folder: Path) -> dict[int, Path]:
-    """The checkpoints of a folder by step, whole or not; what broke off before Orbax gave a folder its name goes."""
+    """The checkpoints of a folder by step, whole or not; folders without their final name from Orbax are deleted."""
     for leftover in folder.glob("step-*.orbax-checkpoint-tmp*"):
         shutil.rmtree(leftover)
     named = ((_NAME.fullmatch(path.name), path.absolute()) for path in folder.iterdir())

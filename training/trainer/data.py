@@ -6,8 +6,8 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
 of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
-There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
-stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
+There is no tokenizer: text is read byte by byte, and ids are read as they are in the file. An array of ids
+stays on disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
 versions, so the digest of the bytes is in the record of every run.

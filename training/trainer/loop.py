@@ -49,7 +49,7 @@ class OutOfMemoryError(Exception):
 def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
-    With `checkpointing` the run goes on from the newest intact checkpoint that it allows: the first step that is yielded says
+    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded says
     from where, and every later one is to the bit what the uninterrupted run would have yielded.
 
     Raises before the first step RecipeRefusedError where the machine cannot run the recipe, DevicesMissingError where it has

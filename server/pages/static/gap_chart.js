@@ -20,7 +20,7 @@ export class GapChart extends Chart {
     return ["from", "to", "logx"].some((name) => changes.includes(name));
   }
 
-  /** Ask the server for the gap as it stands and draw it; `status` is the job's. */
+  /** Load the current gap and draw it; `status` is the job's. */
   async load(status) {
     this.status = status;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));

@@ -22,7 +22,7 @@ export class HalfWidthChart extends Chart {
     return false;
   }
 
-  /** Ask the server, while a run trains not at every step of it; `status` is the job's. */
+  /** Load the half-widths, but not at every step of a training run; `status` is the job's. */
   async load(status) {
     if (status === this.status && performance.now() - this.loadedAt < PERIOD_MS) return;
     [this.status, this.loadedAt] = [status, performance.now()];

@@ -53,7 +53,7 @@ export class HeatMap {
     return ["from", "to", "heat"].some((name) => changes.includes(name));
   }
 
-  /** Ask the server again; while a run trains, not at every step of it. */
+  /** Load the table again, but not at every step of a training run. */
   async load() {
     const chosen = JSON.stringify([view.heat, view.from, view.to, this.article.dataset.status]);
     if (chosen === this.chosen && performance.now() - this.drawnAt < PERIOD_MS) return;

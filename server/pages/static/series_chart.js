@@ -26,7 +26,7 @@ export class SeriesChart extends Chart {
     return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
   }
 
-  /** What is evaluated every so many steps is not smoothed. */
+  /** Columns that are evaluated every n-th step are not smoothed. */
   get half() {
     return this.kind === "train" ? view.half : 0;
   }
@@ -39,7 +39,7 @@ export class SeriesChart extends Chart {
     return `/api/v1/jobs/${this.jobId}/overlay?${query}`;
   }
 
-  /** Ask the server for the curves and draw them. */
+  /** Load the curves and draw them. */
   async load() {
     const overlay = await this.fetchLatest(this.address());
     if (!overlay) return;
