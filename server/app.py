@@ -38,10 +38,10 @@ from server.web.live import Broadcast
 from server.web.middleware import Guard
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The service on a database that is already migrated."""
+def context_of(settings: Settings) -> Context:
+    """The parts of the service that `app.state.context` holds while the application runs."""
     database = Database(settings.database)
-    context = Context(
+    return Context(
         settings=settings,
         database=database,
         doorbell=Doorbell(broker(settings)),
@@ -49,13 +49,18 @@ def create_app(settings: Settings) -> FastAPI:
         limiter=Limiter(settings.redis, settings.requests_per_minute),
     )
 
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        context.broadcast.start()
-        yield
-        context.broadcast.close()
-        database.close()
 
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    context: Context = app.state.context
+    context.broadcast.start()
+    yield
+    context.broadcast.close()
+    context.database.close()
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service on a database that is already migrated."""
     app = FastAPI(
         title="parity",
         summary="Convergence-parity validation for low-precision LLM training",
@@ -63,9 +68,9 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        lifespan=lifespan,
+        lifespan=_lifespan,
     )
-    app.state.context = context
+    app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, health, images, metrics, tokens, webhooks):
