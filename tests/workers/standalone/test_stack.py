@@ -132,7 +132,7 @@ def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
     refused = _parity("submit", str(job_file), port=port)
     assert refused.returncode == 2
     assert "stepz" in refused.stderr
-    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="no job 'j-none'"):
+    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="job 'j-none' does not exist"):
         client.job("j-none")
 
 
