@@ -218,7 +218,7 @@ def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submi
     run = _run(database, train(started=lambda _: hanging.start(), silence_seconds=1.0))
     hanging.join()
     assert (run.state, run.crashes) == ("queued", 1)
-    assert "said nothing for 1 s" in run.message
+    assert "sent no message for 1 s" in run.message
     assert _children() == []
 
 

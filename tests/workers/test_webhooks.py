@@ -210,7 +210,7 @@ def test_who_does_not_answer_in_time_holds_up_nobody(settings, database, make_re
     began = time.monotonic()
     assert set(_deliver_due(settings, database)) == {late, later, good}
     assert time.monotonic() - began < 3
-    assert _row(database, late) == ("pending", 1, None, "no answer within 0.4 s")
+    assert _row(database, late) == ("pending", 1, None, "no response within 0.4 s")
     assert "no response" in _row(database, later)[3]
     assert _row(database, good)[0] == "delivered"
 
