@@ -94,7 +94,7 @@ def _see_all(page: Page) -> None:
     """Bring every chart into view and wait until it is drawn."""
     for figure in page.locator("figure").all():
         figure.scroll_into_view_if_needed()
-        figure.locator(".note").filter(has_text="Showing").or_(figure.locator(".note").filter(has_text="nothing by layer")).wait_for()
+        figure.locator(".note").filter(has_text="Showing").or_(figure.locator(".note").filter(has_text="No statistics by layer")).wait_for()
 
 
 def zooms(http: httpx2.Client, job: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Refusals that a person reads: plain exceptions with an HTTP status; `app.py` turns them into problem+json."""
+"""Errors of a request: plain exceptions with an HTTP status. `server.web.problems` turns them into problem+json."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem:
-    """One thing wrong with a request: JSON Pointer into the body, and a sentence."""
+    """One problem of a request: a JSON Pointer into the body, and a sentence."""
 
     pointer: str
     detail: str
 
 
 class ServiceError(Exception):
-    """A request that can't be served: `kind` is the stable last part of the problem's type URI."""
+    """A request that cannot be served. `kind` is the stable last part of the problem's type URI."""
 
     status = 500
     kind = "internal"
-    title = "The service failed"
+    title = "Internal server error"
 
     def __init__(self, detail: str, errors: Sequence[FieldProblem] = ()) -> None:
         super().__init__(detail)
@@ -28,7 +28,7 @@ class ServiceError(Exception):
 
 
 class NotFoundError(ServiceError):
-    """The thing that was named does not exist."""
+    """The requested object does not exist."""
 
     status = 404
     kind = "not-found"
@@ -36,30 +36,30 @@ class NotFoundError(ServiceError):
 
 
 class ConflictError(ServiceError):
-    """The request is sound, but somebody or something was faster."""
+    """The request is valid but conflicts with the current state."""
 
     status = 409
     kind = "conflict"
-    title = "The record says otherwise"
+    title = "Conflict with the current state"
 
 
 class StaleAttemptError(ConflictError):
-    """A trainer writes whose attempt has ended: by a newer attach, by the end of the run, or by a cancelled job."""
+    """A trainer writes although its attempt has ended: by a newer attach, by the end of the run, or by a cancelled job."""
 
     kind = "stale-attempt"
     title = "This attempt has ended"
 
 
 class InvalidError(ServiceError):
-    """The request alone proves that it can't be done."""
+    """The request itself is invalid."""
 
     status = 422
     kind = "invalid"
-    title = "The request can't be done as it stands"
+    title = "Invalid request"
 
 
 class UnauthorizedError(ServiceError):
-    """The request has no valid token, and one is required."""
+    """A token is required, and the request has no valid one."""
 
     status = 401
     kind = "unauthorized"
@@ -75,7 +75,7 @@ class TooLargeError(ServiceError):
 
 
 class TooManyError(ServiceError):
-    """More requests than this caller may make in a while."""
+    """The caller has used up its requests for this minute."""
 
     status = 429
     kind = "too-many"
@@ -91,8 +91,8 @@ class ForbiddenError(ServiceError):
 
 
 class UnavailableError(ServiceError):
-    """Something that the service needs is away; trying again later helps."""
+    """A service that the server depends on is unreachable; a later retry may succeed."""
 
     status = 503
     kind = "unavailable"
-    title = "Not available right now"
+    title = "Temporarily unavailable"

@@ -1,6 +1,6 @@
-"""Logs: lines of JSON for machines, text on a terminal, with the ids of the request, job and run at hand, and no secrets.
+"""Logs: JSON lines for machines, text on a terminal, with the ids of the request, job and run, and without secrets.
 
-A token or a password of a URL is cut out of the finished line, whatever wrote it there (a traceback, a library's error).
+Tokens and passwords in URLs are removed from the finished line, so also from tracebacks and from errors of libraries.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Style = Literal["auto", "json", "text"]
 
 _BOUND: ContextVar[Mapping[str, object]] = ContextVar("parity_log_context", default=MappingProxyType({}))
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# A token's secret behind its id, the password of any URL, what follows Authorization, and values whose name says that they are secret.
-# A name has an end to its length: the time must grow with the line, not with its square, since a stranger's path is in it.
+# A token's secret after its id, the password of any URL, what follows Authorization, and values whose name marks them as secret.
+# The length of a name is limited: the time must grow with the line, not with its square, because the line may hold a stranger's path.
 _SECRETS = (
     (re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"),
     (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
@@ -34,7 +34,7 @@ _SECRETS = (
 
 @contextmanager
 def bound(**values: object) -> Iterator[None]:
-    """Say these values (`request_id`, `job`, `run`, …) with every line that is logged inside the block."""
+    """Add these values (`request_id`, `job`, `run`, …) to every line that is logged inside the block."""
     token = _BOUND.set({**_BOUND.get(), **values})
     try:
         yield
@@ -43,7 +43,7 @@ def bound(**values: object) -> Iterator[None]:
 
 
 def configure(style: Style) -> None:
-    """Send every log line of this process to standard error, as JSON unless a terminal reads it (`auto`)."""
+    """Send every log line of this process to standard error; `auto` writes text on a terminal and JSON elsewhere."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
     handler.setFormatter(Lines() if as_json else Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -59,7 +59,7 @@ def configure(style: Style) -> None:
 
 
 class Lines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
@@ -72,28 +72,28 @@ class Lines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # Before as well as after: JSON puts backslashes before quotes, and a pattern would not see what stands between them.
+        # Before as well as after: JSON escapes quotes, and the patterns would miss a value between escaped quotes.
         line = {name: without_secrets(value) if isinstance(value, str) else value for name, value in line.items()}
         return without_secrets(json.dumps(line, default=str))
 
 
 class Text(logging.Formatter):
-    """A line for people."""
+    """One line of plain text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, its values behind the message."""
+        """The line of a record: the message, then its values."""
         values = "".join(f" {name}={value}" for name, value in _values(record).items())
         first, *more = super().format(record).split("\n", 1)
         return without_secrets("\n".join([first + values, *more]))
 
 
 def _values(record: logging.LogRecord) -> dict[str, object]:
-    """What the context and `extra=` add to a record."""
+    """The values that the context and `extra=` add to a record."""
     return {**_BOUND.get(), **{name: value for name, value in vars(record).items() if name not in _OWN}}
 
 
 def without_secrets(line: str) -> str:
-    """The text with *** in the place of each secret, and without NUL, which PostgreSQL keeps in no text."""
+    """The text with *** in place of each secret, and without NUL characters, which PostgreSQL cannot store."""
     for pattern, replacement in _SECRETS:
         line = pattern.sub(replacement, line)
     return line.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,4 +1,4 @@
-"""The API's description as a file, so that a change of it shows in a review: `python -m server.openapi > docs/openapi.json`."""
+"""The API's description as a file, so that a review shows its changes: `python -m server.openapi > docs/openapi.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from server.settings import Settings
 
 
 def text() -> str:
-    """The OpenAPI document of the application, stable from run to run."""
+    """The OpenAPI document of the application, the same text in every process."""
     return json.dumps(create_app(Settings(database_url="sqlite://")).openapi(), indent=1, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Names of tasks and queues, and the doorbell. A message carries nothing: the database says what is to be done."""
+"""Names of tasks and queues, and the doorbell. A message is empty: what is due is in the database."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def queue_name(capability: str) -> str:
 
 
 def broker(settings: Settings) -> Celery:
-    """A Celery application configured for a lossy, fast doorbell: the record, not the broker, knows what is due."""
+    """A Celery application configured as a fast, lossy doorbell: what is due is in the database, not in the broker."""
     app = Celery("parity", broker=settings.redis)
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
-        # A ring that fails is not worth waiting for: nobody who submits a job should notice that the broker is away.
+        # Do not wait for a ring that fails: submitting a job must not take longer while the broker is unreachable.
         broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10, "max_retries": 0},
         task_acks_late=False,
         task_ignore_result=True,
@@ -37,17 +37,17 @@ def broker(settings: Settings) -> Celery:
 
 
 class Doorbell:
-    """Rings workers. A ring that fails is only logged: the reconciler rings again from the database."""
+    """Wakes workers. A failed ring is only logged, because the reconciler rings again from the database."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
 
     def ring(self, capability: str, times: int = 1) -> bool:
-        """Ask `times` free slots to look for a run; False when the broker is away."""
+        """Wake `times` free slots to look for a run; False if the broker is unreachable."""
         try:
             for _ in range(times):
                 self._app.send_task(TRAIN_TASK, queue=queue_name(capability))
         except (OperationalError, OSError) as error:
-            _log.warning("the broker is away, the reconciler will ring again: %s", error)
+            _log.warning("the broker is unreachable; the reconciler will ring again: %s", error)
             return False
         return True

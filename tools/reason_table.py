@@ -54,13 +54,14 @@ def remedy_table() -> str:
 PAGES: Mapping[Path, Callable[[], str]] = {DOCS / "method.md": reason_table, DOCS / "troubleshooting.md": remedy_table}
 
 
-def rewritten(page: str, rows: str) -> str:
-    """The page with the rows between its two marks; ValueError where it has no marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"the page has no {BEGIN!r} and {END!r}; expected both, in this order")
-    return f"{before}{BEGIN}\n{rows}\n{END}{after}"
+def rewritten(page: str, rows: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
+    """The page with the rows between two marks; ValueError if it does not have both."""
+    begin, end = marks
+    before, _, rest = page.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not closing:
+        raise ValueError(f"the page has no {begin!r} and {end!r}; expected both, in this order")
+    return f"{before}{begin}\n{rows}\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What this machine is, and which recipes it can run.
+"""Describes this machine and which recipes it can run.
 
-What it answers: on what would a run train here, would its bits equal those of another machine, and if it cannot run, why?
+What it answers: on which device would a run train here, would its bits equal those of another machine, and if it cannot run, why?
 
 `device_class` names what decides bits and belongs in a run's fingerprint: processor architecture and the one instruction
-set that the matrix products use. The fast path (bfloat16 products) is chosen from the processor's flags and never by
-timing, because a choice by timing would differ between two runs of a pair.
+set that the matrix products use. The fast path (bfloat16 products) is chosen by the processor's flags, not by
+timing, because timing could differ between two runs of a pair.
 
     python -m training.device [--json]
 """
@@ -29,15 +29,15 @@ from training.environment.transformer_engine_installed import NATIVE_SM
 from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
-# The first of these that the processor has decides which matrix kernels XLA picks, and so the order of summation.
+# The first of these flags that the processor has determines XLA's matrix kernels, and so the order of summation.
 _INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-# Where Linux says what a control group may take, in its second and first version.
+# Memory limit of a Linux control group, in version 2 and version 1.
 _MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
 _ENGINES = {
-    "transformer_engine": "natively, our trainer with Transformer Engine's kernels (engine transformer_engine)",
+    "transformer_engine": "with Transformer Engine's kernels in our trainer (engine transformer_engine)",
     "maxtext": "by MaxText (engine maxtext)",
-    "emulated": "emulated, the same codes on any device (engine emulated)",
+    "emulated": "emulated, with the same codes on any device (engine emulated)",
 }
 
 
@@ -57,7 +57,7 @@ class Device:
 
 
 def cpu_flags() -> frozenset[str]:
-    """The processor's feature flags as the Linux kernel names them; empty where the system does not say."""
+    """The processor's feature flags as the Linux kernel names them; empty if the system does not report them."""
     source = Path("/proc/cpuinfo")
     if not source.exists():
         return frozenset()
@@ -69,12 +69,12 @@ def cpu_flags() -> frozenset[str]:
 
 
 def instruction_set(flags: frozenset[str]) -> str:
-    """The one flag that decides the kernels of the matrix products, or "" where none of those known is there."""
+    """The flag that determines the kernels of the matrix products, or "" if the processor has none of the known ones."""
     return next((name for name in _INSTRUCTION_SETS if name in flags), "")
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide bits; read from metadata, nothing is imported."""
+    """Versions of Python and of the packages that affect bits, read from metadata without an import."""
     by_name = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -85,14 +85,14 @@ def versions() -> dict[str, str]:
 
 
 def usable_threads() -> int:
-    """How many processors this process may use; a thread pool of this size decides the order of sums."""
+    """Number of processors that this process may use; the size of the thread pool affects the order of sums."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def usable_memory_bytes() -> int:
-    """The machine's memory, or what the container that this process runs in may take of it."""
+    """The machine's memory in bytes, or the limit of this process's container."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _MEMORY_LIMITS:
         limit = path.read_text().strip() if path.exists() else "max"
@@ -129,14 +129,14 @@ def describe() -> Device:
 
 
 def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
-    """Whether this engine runs this recipe on that device, and the reason either way. Nothing else is tried instead."""
+    """Whether this engine runs this recipe on that device, with the reason. There is no fallback."""
     if recipe not in RECIPES:
         return False, f"recipe {recipe!r} is not one of {', '.join(RECIPES)}"
     if engine == "emulated":
-        how = "bfloat16 products" if device.fast_bf16 else "float32 products, as this processor has no bfloat16 ones"
+        how = "bfloat16 products" if device.fast_bf16 else "float32 products, because this processor has no bfloat16 instructions"
         return True, f"exact codes on {device.device_class} with {how}"
     if engine not in ("transformer_engine", "maxtext"):
-        return False, f"engine {engine!r} trains nothing here"
+        return False, f"engine {engine!r} is not trained by a worker"
     if engine == "maxtext" and device.sm is None:
         return _maxtext_on_cpu(recipe, device)
     if recipe not in NATIVE_SM or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
@@ -150,7 +150,7 @@ def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
 
 
 def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
-    """MaxText's own implementations of recipes, which jobs ask for with maxtext.hardware: cpu."""
+    """MaxText's own implementations of recipes, selected with maxtext.hardware: cpu."""
     if recipe not in QUANTIZATION["xla"]:
         can = ", ".join(QUANTIZATION["xla"])
         return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
@@ -167,8 +167,8 @@ def _maxtext_is_there() -> tuple[bool, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the device and what it can run; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m training.device", description="What this machine is and which recipes it can run.")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser = argparse.ArgumentParser(prog="python -m training.device", description="Describe this machine and the recipes that it can run.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     device = describe()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _in_words(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
-    """A line for each reason, what can be run first."""
+    """One line per reason, starting with the recipes that can run."""
     for ok, reason in sorted(dict.fromkeys(answers.values()), key=lambda answer: not answer[0]):
         recipes = ", ".join(recipe for recipe, answer in answers.items() if answer == (ok, reason))
         yield f"  {'yes' if ok else 'no':3} {recipes}: {reason}\n"

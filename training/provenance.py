@@ -1,7 +1,7 @@
-"""Which trainer this machine has: code, libraries and the environment that decides bits, read without training anything.
+"""Identifies the trainer on this machine: code, libraries and environment variables that affect bits.
 
-What it answers: would a run that is trained now be trained by what trained that one? A worker registers these facts and every run's
-manifest holds them, so that a verdict is not served again once the trainer has changed.
+What it answers: would the same trainer as for that run train a run now? A worker registers these facts and every run's
+manifest contains them, so that a verdict is not reused after the trainer has changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.environment import transformer_engine_installed
 from training.environment.maxtext_installed import VARIABLE, versions_beside
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
-# The last three choose other products (TF32) and the order in which devices' sums are added.
+# The last three select other products (TF32) and the order of sums over devices.
 _NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 

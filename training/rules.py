@@ -1,8 +1,8 @@
-"""What a specification may say: the closed words, the recipes' demands on shapes, and which engine runs what.
+"""The rules of a specification: allowed values, the shapes that recipes require, and which engine runs which recipe.
 
-What it answers: can this combination be trained at all, and if not, what is the nearest one that can? Only what the
-specification alone can prove is checked here: whether a path exists or a machine has enough memory is found out by the
-worker. Standard library only, like `training.spec`, whose values call these rules when they are made.
+What it answers: can this combination be trained at all, and if not, which similar one can? These rules check only what follows
+from the specification alone; whether a path exists or a machine has enough memory is checked by the worker. Standard library
+only, like `training.spec`, whose values call these rules when they are created.
 
 Sources: recipe and shape rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`) and
 MaxText e591f30c (`layers/quantizations.py`).
@@ -34,7 +34,7 @@ Capability = Literal["cpu", "sm90", "sm100", "external"]
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 
 _BLOCK_SCALED = frozenset({"mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
-# What cuBLASLt asks of a contracting size on a real device.
+# What cuBLASLt requires of a contracting size on a real device.
 _NATIVE_MULTIPLE: Mapping[str, int] = {
     "fp8_current": 16,
     "fp8_delayed": 16,
@@ -43,27 +43,27 @@ _NATIVE_MULTIPLE: Mapping[str, int] = {
     "nvfp4_no_rht": 32,
     "nvfp4_no_sr": 32,
 }
-# What only our emulation runs, and why; a job on a real engine that asks for it is refused.
+# What only our emulation runs, and why; a job for a real engine is rejected.
 NOT_TE_PARITY: Mapping[str, str] = {
     "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
     "mxfp4": "Transformer Engine has no MXFP4 recipe",
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
 }
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
-_OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines whose model is ours, so that a layer can be chosen
-OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # made on the worker, from nothing that a path could name
+_OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our own model, in which single layers can be selected
+OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # generated on the worker, without a path
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
-    "cpu": "a worker that trains on processors",
+    "cpu": "a worker that trains on CPUs",
     "sm90": "a worker with SM 8.9 or later",
     "sm100": "a worker with SM 10.0 or 10.3",
-    "external": "curves that the user brings",
+    "external": "curves that the user sends",
 }
 
 _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
 
 
 class SpecError(ValueError):
-    """A value in a specification that cannot be: names the field, the value, what was expected and the remedy."""
+    """An invalid value in a specification; names the field, its value, what was expected and the remedy."""
 
     def __init__(self, field: str, value: object, expected: str, remedy: str = "") -> None:
         self.field = field
@@ -75,44 +75,44 @@ class SpecError(ValueError):
 
 
 def check_at_least(field: str, value: float, least: float) -> None:
-    """Raises SpecError where a number is below `least`, too large to be exact, or none."""
+    """Raises SpecError for a value that is not a number, below `least`, or too large to be exact."""
     if not least <= value <= _LARGEST:
         raise SpecError(field, value, f"a number from {least:g} to {_LARGEST:g}")
 
 
 def check_share(field: str, value: float) -> None:
-    """Raises SpecError where a number is not in [0, 1)."""
+    """Raises SpecError for a number outside [0, 1)."""
     if not 0.0 <= value < 1.0:
         raise SpecError(field, value, "a share of at least 0 and below 1")
 
 
 def check_recipe(field: str, recipe: str) -> None:
-    """Raises SpecError where there is no such recipe."""
+    """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
         raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}")
 
 
 def check_seed(seed: int) -> None:
-    """Raises SpecError where a seed is no 31-bit number."""
+    """Raises SpecError for a seed that is not a 31-bit number."""
     if not 0 <= seed < 2**31:
         raise SpecError("seed", seed, "a whole number from 0 to 2147483647")
 
 
 def check_source(engine: str, source: str) -> None:
-    """Raises SpecError where this engine cannot read that source of tokens."""
+    """Raises SpecError if this engine cannot read that source of tokens."""
     if engine in _OUR_TRAINER and source in MAXTEXT_SOURCES:
         raise SpecError(
             "data.source",
             source,
             f"python_stdlib, text, tokens or markov under engine {engine}",
-            "or use engine: maxtext, which reads it and brings its own tokenizer",
+            "or use engine: maxtext, which reads it with its own tokenizer",
         )
     if engine == "maxtext" and source not in MAXTEXT_SOURCES:
         raise SpecError("data.source", source, f"one of {', '.join(sorted(MAXTEXT_SOURCES))} under engine maxtext")
 
 
 def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> None:
-    """Raises SpecError where the blocks that stay in bf16, from the front and the back, leave none to quantize."""
+    """Raises SpecError if the first and last blocks that stay in bf16 leave no block to quantize."""
     check_at_least("job.keep_first", keep_first, 0)
     check_at_least("job.keep_last", keep_last, 0)
     kept = keep_first + keep_last
@@ -123,11 +123,13 @@ def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> N
 
 
 def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) -> None:
-    """Raises SpecError where a run cannot switch to bf16 at `step`."""
+    """Raises SpecError if a run cannot switch to bf16 at `step`."""
     if engine == "maxtext":
-        raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch in mid-run needs engine: emulated")
+        raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch during the run needs engine: emulated")
     if engine == "transformer_engine" and scope == "forward":
-        raise SpecError("arm.bf16_scope", scope, "all under engine transformer_engine", "its layers quantize all of their products or none")
+        raise SpecError(
+            "arm.bf16_scope", scope, "all under engine transformer_engine", "its layers quantize either all of their products or none"
+        )
     if recipe in ("f32", "bf16"):
         raise SpecError("arm.bf16_from_step", step, f"nothing for recipe {recipe}", "only a quantized recipe can switch to bf16")
     if not 0 < step < steps:
@@ -135,11 +137,13 @@ def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) ->
 
 
 def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None:
-    """Raises SpecError where a batch cannot be cut into equal pieces for accumulation and for the devices."""
+    """Raises SpecError if a batch cannot be cut into equal pieces for accumulation and for the devices."""
     check_at_least("gradient_accumulation", pieces, 1)
     check_at_least("devices", devices, 1)
     if engine == "transformer_engine" and devices != 1:
-        raise SpecError("devices", devices, "1 under engine transformer_engine", "its kernels have not been tried inside a shared step")
+        raise SpecError(
+            "devices", devices, "1 under engine transformer_engine", "its kernels have not been tested with more than one device"
+        )
     if engine != "external" and batch_size % (pieces * devices):
         raise SpecError(
             "data.batch_size",
@@ -150,15 +154,18 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
 
 
 def check_statistics(engine: str, every: int) -> None:
-    """Raises SpecError where an engine can't watch the quantization of its layers."""
+    """Raises SpecError if an engine cannot record statistics of the quantization of its layers."""
     if engine == "transformer_engine" and every:
         raise SpecError(
-            "schedule.statistics_every", every, "0 under engine transformer_engine", "its kernels don't tell; use engine: emulated"
+            "schedule.statistics_every",
+            every,
+            "0 under engine transformer_engine",
+            "its kernels return no statistics; use engine: emulated",
         )
 
 
 def check_shapes(engine: str, recipe: str, block: int, sizes: Mapping[str, int]) -> None:
-    """Raises SpecError where a size (name: elements along a contracting axis) is no whole number of the recipe's blocks of `block`."""
+    """Raises SpecError if a size (name: elements along a contracting axis) is not a multiple of the recipe's block size `block`."""
     if engine == "external":
         return
     multiple = block if engine == "emulated" else _NATIVE_MULTIPLE.get(recipe, 1)
@@ -168,20 +175,20 @@ def check_shapes(engine: str, recipe: str, block: int, sizes: Mapping[str, int])
             raise SpecError(
                 name,
                 size,
-                f"a multiple of {multiple}: recipe {recipe} scales blocks of it along the contracting axis of a GEMM",
-                f"the nearest is {nearest}",
+                f"a multiple of {multiple}, the length of the blocks that recipe {recipe} scales along the contracting axis of a GEMM",
+                f"the nearest valid value is {nearest}",
             )
 
 
 def check_runnable(engine: str, recipe: str, layer_policy: str) -> None:
-    """Raises SpecError where `refusal` has a reason."""
+    """Raises SpecError with the reason of `refusal`, if there is one."""
     reason = refusal(engine, recipe, layer_policy)
     if reason:
         raise SpecError("recipe", recipe, f"a recipe that engine {engine} can run with layer_policy {layer_policy}", reason)
 
 
 def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
-    """Why this engine cannot run this recipe under this layer policy, or None when it can."""
+    """Why this engine cannot run this recipe under this layer policy, or None if it can."""
     if recipe == "f32" and engine == "maxtext":
         return "MaxText's arms may differ in `quantization` alone, and f32 would change `dtype` as well; use bf16 as the unquantized arm"
     if recipe == "f32" and engine == "transformer_engine":
@@ -199,9 +206,9 @@ def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
 
 
 def needs(engine: str, recipes: tuple[str, ...]) -> tuple[Capability, str]:
-    """Which kind of worker can run all of these recipes on this engine, and why."""
+    """The kind of worker that can run all of these recipes on this engine, and the reason."""
     if engine == "external":
-        return "external", "the curves are brought by the user"
+        return "external", "the user's own trainer sends the curves"
     if engine == "emulated":
         return "cpu", "engine emulated runs exact codes on any device"
     for recipe in recipes:

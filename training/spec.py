@@ -1,7 +1,7 @@
 """The specification: frozen values that describe a model, its data, its schedule and a job of paired runs.
 
-Standard library only, because the web process reads this file and must never import jax. Every value validates itself
-when it is made, by the rules of `training.rules`; an error names the field, the value, what was expected and what to do.
+Standard library only, because the web process imports this module and must never import jax. Every value validates itself
+when it is created, by the rules of `training.rules`; an error names the field, the value, what was expected and the remedy.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ Precision = Literal["quantized", "bf16"]
 
 
 def _of_the_preset(what: str) -> Any:
-    """A field of Model that the preset decides where it is left out."""
-    return field(default_factory=lambda: None, metadata={"description": f"{what}; left out, the preset's (or that of {DEFAULT})"})
+    """A field of Model whose default is the preset's value."""
+    return field(
+        default_factory=lambda: None, metadata={"description": f"{what}; default: the preset's value (without a preset, that of {DEFAULT})"}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-    A shape by name (`training.presets`), whose parts the other fields change: {preset: llama3-1b, vocab_size: 256}.
+    `preset` names a shape (`training.presets`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    preset: Preset | None = field(default=None, metadata={"description": "a shape by name; the other fields change parts of it"})
+    preset: Preset | None = field(default=None, metadata={"description": "name of a shape; other fields override parts of it"})
     vocab_size: int = _of_the_preset("number of token ids")
     d_model: int = _of_the_preset("width of the residual stream")
     n_layers: int = _of_the_preset("number of blocks")
@@ -50,7 +52,7 @@ class Model:
         for name, value in PRESETS[self.preset or DEFAULT].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "preset", None)  # a preset is a way to write a shape: equal shapes are equal models
+        object.__setattr__(self, "preset", None)  # a preset is only a short form: equal shapes are equal models
         for name in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "rope_theta"):
             rules.check_at_least(f"model.{name}", getattr(self, name), 1)
         if self.d_model % self.n_heads:
@@ -66,7 +68,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Number of trained parameters; an embedding that input and output share is counted once."""
+        """Number of trained parameters; a tied embedding is counted once."""
         attention = 2 * self.d_model * self.d_model + 2 * self.d_model * self.n_kv_heads * self.head_dim
         block = attention + 3 * self.d_model * self.d_ff + 2 * self.d_model
         embeddings = self.vocab_size * self.d_model * (1 if self.tied_embeddings else 2)
@@ -75,7 +77,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where tokens come from and how a batch is cut; the batch of a step is a pure function of (seed, step)."""
+    """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step)."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -92,7 +94,7 @@ class Data:
         if self.source in rules.OWN_SOURCES and self.path is not None:
             raise SpecError("data.path", self.path, f"no path for source {self.source}", "remove it, or use source: text")
         if self.source not in rules.OWN_SOURCES and not self.path:
-            raise SpecError("data.path", self.path, f"a path for source {self.source}", "name a file or folder on the worker")
+            raise SpecError("data.path", self.path, f"a path for source {self.source}", "give a file or folder on the worker")
 
     @property
     def tokens_per_step(self) -> int:
@@ -103,8 +105,8 @@ class Data:
 class Schedule:
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
-    Every so many steps the held-out loss is taken (`validation_every`) and every layer's quantization is watched
-    (`statistics_every`); 0 is never.
+    `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
+    recordings of each layer's quantization; 0 means never.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -142,7 +144,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projections:
-    """Linear layers that depart from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
+    """Linear layers that deviate from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -160,7 +162,7 @@ class Projections:
                 raise SpecError(f"projections.{own.name}", getattr(self, own.name), "quantized or bf16")
 
     def quantized(self, layer_policy: LayerPolicy) -> frozenset[str]:
-        """The names of the layers of a block that take the arm's recipe."""
+        """The names of the layers of a block that use the arm's recipe."""
         chosen = {own.name: getattr(self, own.name) for own in fields(self)}
         by_policy = {"gate", "up", "down"} if layer_policy == "mlp_only" else set(chosen)
         return frozenset(name for name, choice in chosen.items() if choice == "quantized" or (choice is None and name in by_policy))
@@ -171,10 +173,10 @@ NO_OVERRIDES = Projections()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side of a comparison: a recipe and how many replicates of it are trained.
+    """One side of a comparison: a recipe and its number of replicates.
 
     `switches` change single parts of the recipe. `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the
-    NVFP4 paper does for the last 18 %; with `bf16_scope: forward` the forward product alone.
+    NVFP4 paper does for the last 18 %; with `bf16_scope: forward`, only the forward product.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -188,7 +190,7 @@ class Arm:
 
     def __post_init__(self) -> None:
         rules.check_recipe("arm.recipe", self.recipe)
-        features(self.recipe, self.switches)  # refuses a switch that the recipe has not
+        features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
@@ -199,7 +201,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One training run, complete: everything that decides its bits except the machine and the code."""
+    """One training run: everything that determines its bits, except the machine and the code."""
 
     recipe: Recipe
     engine: Engine
@@ -231,9 +233,8 @@ class RunSpec:
 class JobSpec:
     """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
 
-    `gradient_accumulation` cuts every batch into so many pieces that pass one after another, `remat` computes activations
-    again instead of keeping them: both trade time for memory. `devices` share every batch. `maxtext` holds what engine maxtext
-    alone needs.
+    `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
+    instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -260,12 +261,12 @@ class JobSpec:
             raise SpecError("name", self.name, "1 to 200 printable characters")
         if not self.candidates:
             raise SpecError(
-                "candidates", list(self.candidates), "at least one candidate arm", "name the recipe to compare with the baseline"
+                "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
             )
         names = [arm.name for arm in self.arms]
         for name in names:
             if names.count(name) > 1:
-                raise SpecError("candidates.name", name, "a name of its own for every arm", "set `name` where a recipe appears twice")
+                raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
@@ -276,20 +277,20 @@ class JobSpec:
         return (self.baseline, *self.candidates)
 
     def runs(self) -> Iterator[tuple[Arm, RunSpec]]:
-        """Every run of the job. Replicates of one number share init and data order across the arms, so they pair."""
+        """Every run of the job. Runs with the same replicate number share init and data order across arms, so they form pairs."""
         shared = {name: getattr(self, name) for name in _SHARED}
         for arm in self.arms:
             for replicate in range(arm.replicates):
                 yield arm, RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
 
 
-# What an arm gives its runs, and what a job fixes for all of them.
+# Fields that a run takes from its arm, and fields that it takes from the job.
 _OF_THE_ARM = ("recipe", "switches", "bf16_from_step", "bf16_scope")
 _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
 
 
 def capability(job: JobSpec) -> tuple[Capability, str]:
-    """Which kind of worker can run the whole job, and why. All arms of a job run on one kind."""
+    """The kind of worker that can run the whole job, and the reason. All arms of a job run on the same kind."""
     if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
         return "cpu", "maxtext.hardware is cpu"
     return rules.needs(job.engine, tuple(arm.recipe for arm in job.arms))
@@ -318,11 +319,11 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     if arm.bf16_from_step is not None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
-        raise SpecError("arm.bf16_scope", arm.bf16_scope, "all where nothing switches", "name the step: bf16_from_step")
+        raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
 
 
 def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
-    """How many elements the three products of the quantized layers contract."""
+    """Number of elements that the three products of the quantized layers contract."""
     model, data = spec.model, spec.data
     pieces = spec.gradient_accumulation * spec.devices if spec.engine != "maxtext" else 1
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")

@@ -1,4 +1,4 @@
-"""What a trainer says about every step."""
+"""The values that a trainer reports for each step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def layer_names(n_layers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
-    """One training step. Loss and norms may be NaN or infinite: that is data, and it is recorded.
+    """One training step. Loss and norms may be NaN or infinite, and are recorded as such.
 
-    step counts from 0; loss includes z-loss; lm_loss is the cross entropy in nats per token and is what is judged;
+    step counts from 0; loss includes z-loss; lm_loss is the judged cross entropy in nats per token;
     norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the update; tokens is the
     number of tokens trained on up to and including this step; data_wait_seconds is the host's time for cutting and handing over
     its tokens (while the device works on earlier steps); nonfinite_inputs counts the NaN and infinite values that

@@ -1,6 +1,6 @@
-"""Ablations by named switches: one part of a recipe taken away, added or changed, and what that does to parity with others.
+"""Ablations by named switches: removes, adds or changes one part of a recipe.
 
-What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does anybody else have it?
+What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does Transformer Engine have it?
 
     stochastic_rounding   gradients are rounded at random instead of to the nearest value (both copies, dgrad's and wgrad's)
     rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.arithmetic.hadamard)
@@ -8,11 +8,11 @@ What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, 
                           2d: one scale for a square of block_size x block_size, the same in both
     block_size            how many numbers share a scale
 
-A switch that is left out stays as the recipe has it. The named variants are short names for such settings: nvfp4_no_rht is
-nvfp4 with rht: false. Standard library only, because the web process reads this file.
+A switch that is not set keeps the recipe's value. The named variants are short names for such settings: nvfp4_no_rht is
+nvfp4 with rht: false. Standard library only, because the web process imports this module.
 
-The assumption that can fail: that a recipe's parts act one by one. They don't quite: without rotation an outlier needs the
-finer scale of a smaller block more. An ablation says what a part is worth beside the others, not alone.
+The assumption that can fail: that a recipe's parts act independently. They interact: without rotation, an outlier depends more
+on the finer scale of a smaller block. An ablation measures a part in combination with the others, not alone.
 
 Source: Transformer Engine 2.20.2, NVFP4BlockScaling (disable_rht, disable_stochastic_rounding, disable_2d_quantization) and
 jax/quantize/helper.py for what it refuses.
@@ -33,7 +33,7 @@ BLOCK_SIZES = (16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """What an arm changes in its recipe; None leaves a part as the recipe has it."""
+    """An arm's changes to its recipe; None keeps the recipe's value."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -81,9 +81,9 @@ _FEATURES: Mapping[str, Features] = {
 
 
 def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
-    """What a recipe with these switches consists of; None for one without block scales, which has nothing to switch.
+    """The features of a recipe with these switches; None for a recipe without block scales, which has no switches.
 
-    Raises SpecError where a switch is set on such a recipe.
+    Raises SpecError if a switch is set on such a recipe.
     """
     given: dict[str, Any] = switches.given()
     resolved = _FEATURES.get(recipe)
@@ -94,12 +94,12 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
-    """Whether a run of this recipe with these switches, as they stand in its spec, rounds stochastically; its run floor is then wider.
+    """Whether a run of this recipe with these switches rounds stochastically; its run floor is then wider.
 
-    What is rounded at random are both quantized copies of the output gradient (dgrad's and wgrad's) in every quantized linear layer;
-    activations and weights are rounded to the nearest value under every recipe. The recipe decides for all engines alike.
+    Stochastic rounding applies to both quantized copies of the output gradient (for dgrad and wgrad) in every quantized linear layer;
+    activations and weights are always rounded to the nearest value. This does not depend on the engine.
 
-    Raises SpecError for an unknown recipe, and for a switch that the recipe has not.
+    Raises SpecError for an unknown recipe, and for a switch that the recipe does not have.
     """
     check_recipe("recipe", recipe)
     resolved = features(recipe, switches)
@@ -112,7 +112,7 @@ def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
 
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
-    """Why Transformer Engine has no such arithmetic, or None where its JAX path has it."""
+    """Why Transformer Engine does not have this arithmetic, or None if its JAX path has it."""
     resolved = features(recipe, switches)
     if resolved is None:
         return None
@@ -130,12 +130,12 @@ def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
 
 
 def check_engine(engine: str, recipe: str, switches: Switches) -> None:
-    """Raises SpecError where the engine cannot train the recipe with these switches."""
+    """Raises SpecError if the engine cannot train the recipe with these switches."""
     if engine not in ("transformer_engine", "maxtext") or not switches.given():
         return
     reason = not_te_parity(recipe, switches)
     if reason is None and engine == "maxtext":
-        reason = "MaxText chooses a recipe by its name and has no switches; name a recipe, such as nvfp4_no_rht"
+        reason = "MaxText selects a recipe by name and has no switches; use a recipe such as nvfp4_no_rht"
     if reason is not None:
         raise SpecError("switches", switches.given(), f"switches that engine {engine} has", f"{reason}; or use engine: emulated")
 

@@ -10,7 +10,7 @@ app = broker(settings)
 app.conf.update(
     imports=("workers.tasks",),
     task_default_queue=queue_name(settings.capability),
-    # A task only rings a bell; the slots are threads of our own, and training runs in processes of theirs.
+    # A task only wakes the slots, which are our own threads; training runs in separate processes.
     worker_concurrency=1,
     worker_pool="threads",
     worker_soft_shutdown_timeout=0,

@@ -3,7 +3,7 @@
 Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set
 before jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the
 request is its argument, and several of these processes may train one run together: the first reads, writes and ends as above, the
-others only take part and end with the launcher. `workers.protocol` has the request and the messages.
+others only train and end with the launcher. `workers.protocol` has the request and the messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Train the run on standard input, or in the argument; exit 0 once its end or its error was sent."""
+    """Train the run on standard input, or in the argument; exits 0 after its end or its error was sent."""
     request: TrainRequest = json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline())
     own = distributed.processes(os.environ) if len(sys.argv) > 1 else distributed.ALONE
     if own.is_first:
@@ -65,9 +65,9 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
     except OSError as error:
         send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
     except Exception as error:
-        # An error with a code is one that training foresees and explains; any other is a crash, with its traceback in the log.
+        # Training raises expected errors with a code; any other error is a crash, with its traceback in the log.
         code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (is_retryable and not own.is_first):  # the launcher ends the others with one that fails
+        if not isinstance(code, str) or (is_retryable and not own.is_first):  # a process that fails makes the launcher end the others
             raise
         if is_retryable:
             send({"kind": "broke_off", "code": code, "message": str(error)})
@@ -83,7 +83,7 @@ def _own_engine(spec: RunSpec, request: TrainRequest, send: Send, own: Processes
 
 
 def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
-    # Imported here: the core must be chosen before jax counts the processors.
+    # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
     from training.arithmetic.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
@@ -95,7 +95,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     plan = Checkpointing(folder=folder, every_seconds=checkpoints["seconds"], resume_at_most=checkpoints["resume_at_most"])
     if own.count > 1 and spec.devices != jax.device_count():
         raise LauncherError(
-            f"devices is {spec.devices}, expected {jax.device_count()}: the launcher started {own.count} processes with so many devices"
+            f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the launcher"
         )
     corpus = data.load(spec.data)
     _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
@@ -110,13 +110,13 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: 
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
     if own.count > 1:
-        # A checkpoint would have to be written by all of them together; a run that breaks is trained again as a whole.
+        # All processes would have to write a checkpoint together; instead, such a run starts again after a failure.
         yield from loop.train(spec, corpus)
         return
     try:
         yield from loop.train(spec, corpus, checkpointing=plan)
     except CheckpointRefusedError as refused:
-        # Raised before the first step. A checkpoint of other code or libraries is not continued.
+        # Raised before the first step: a run does not resume from a checkpoint of other code or libraries.
         send({"kind": "note", "message": f"trained again from step 0: {refused}"})
         shutil.rmtree(plan.folder)
         yield from loop.train(spec, corpus, checkpointing=plan)
@@ -137,7 +137,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
-        # Earlier than the supervisor, whose message would lack the end of MaxText's log.
+        # Before the supervisor does, whose message would lack the end of MaxText's log.
         silence_seconds=0.9 * request["silence_seconds"],
         processes=own,
     )
@@ -175,7 +175,7 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
 
 
 def _claim_stdout() -> IO[str]:
-    """The stream for our lines; whatever else prints goes to the log, so that it can't garble them."""
+    """The stream for our lines; all other output goes to the log, so that it cannot corrupt them."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return out

@@ -1,6 +1,6 @@
 """Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
 
-Where none is declared, a job reads whatever the worker's user may read. A name of a hub (`org/name`) is no path.
+If none is declared, a job may read everything that the worker's user may read. A name on a hub (`org/name`) is not a path.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from pathlib import Path
 from training.spec import RunSpec
 
 CODE = "PATH_NOT_ALLOWED"
-# At most one slash, and no part that begins with a dot: nothing that could lead out of where it is looked up.
+# At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
 _ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
-    """Why a run may not read what its specification names, or None. Links are followed, so what counts is where a path leads."""
+    """Why a run may not read the paths in its specification, or None. Links are followed; the target of a path counts."""
     for field, path in _paths(spec) if roots else ():
         if not any(_is_inside(path, root) for root in roots):
             return (
-                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, which is where this worker's operator lets jobs "
-                "read (PARITY_DATA_ROOTS): copy the data there"
+                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the folders that jobs may "
+                "read on this worker (PARITY_DATA_ROOTS); copy the data there"
             )
     return None
 
 
 def _paths(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    """What the run reads, by the field that names it."""
+    """The paths that the run reads, by field."""
     options, source = spec.maxtext, spec.data.source
     named = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path, "maxtext.hf_train_files": options.hf_train_files}
     if source == "hf":

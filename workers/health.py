@@ -1,4 +1,4 @@
-"""Is this machine's worker alive? `python -m workers.health` exits 0 when a worker of this host beat within a lease, else 1."""
+"""Health check: `python -m workers.health` exits 0 if a worker of this host sent a heartbeat within a lease period, else 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.settings import Settings
 
 
 def main() -> int:
-    """Look for this host's heartbeat in the record; the exit status."""
+    """Look for this host's heartbeat in the database; returns the exit status."""
     settings, host = Settings(), socket.gethostname()
     database = Database(settings.database)
     try:
@@ -26,7 +26,10 @@ def main() -> int:
         database.close()
     if any(name.rpartition(":")[0] == host for name in names):
         return 0
-    print(f"no worker of {host} beat in the last {settings.lease_seconds:g} s; alive are: {', '.join(names) or 'none'}", file=sys.stderr)
+    print(
+        f"no worker of {host} sent a heartbeat in the last {settings.lease_seconds:g} s; live workers: {', '.join(names) or 'none'}",
+        file=sys.stderr,
+    )
     return 1
 
 

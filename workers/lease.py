@@ -1,7 +1,7 @@
-"""Claims, leases and the fence: a worker's verbs on the run that it holds.
+"""Claims, leases and the fence: a worker's operations on the run that it holds.
 
 A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch, and every write
-of a trainer names its epoch in the same transaction, so a worker that was thought dead and wakes up can't write.
+of a worker checks its epoch in the same transaction, so a worker that was declared dead and wakes up cannot write.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run that is ours until its lease ends. `max_seconds` is what the job's limit leaves to this attempt; None: no limit.
+    """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `seconds_trained` is the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused instead.
+    `seconds_trained` is the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused.
     """
 
     run_id: str
@@ -45,9 +45,9 @@ class Claim:
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
-    """Take the next run that this worker can train: by priority, then age, then place in its job. None when there is none.
+    """Take the next run that this worker can train: by priority, then age, then place in its job. None if there is none.
 
-    The first claim of a job binds it to the worker's device class and thread count: another machine's bits differ.
+    The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits.
     """
     run = next_run(session, worker)
     if run is None:
@@ -59,8 +59,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     try:
         spec = run_spec(run)
     except ValidationError as error:
-        # A row that this version can't read must not hold up the queue behind it.
-        message = f"the stored specification can't be read by this version: {error.errors()[0]['msg']}"
+        # A row that this version cannot read must not block the queue.
+        message = f"this version cannot read the stored specification: {error.errors()[0]['msg']}"
         lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=message)
         return None
     trained = _seconds_trained(session, run.id) if run.epoch else 0.0
@@ -90,9 +90,9 @@ def _seconds_trained(session: Session, run_id: str) -> float:
 
 
 def renew(session: Session, held: Claim, lease_seconds: float, **columns: object) -> None:
-    """Extend the lease (and set `columns` of the run) if we still hold it; LeaseLostError otherwise.
+    """Extend the lease (and set `columns` of the run) if this worker still holds it; LeaseLostError otherwise.
 
-    It locks the run's row, so what is written in the same transaction is fenced.
+    This locks the run's row, so all writes in the same transaction are fenced.
     """
     held_still = update(Run).where(Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running")
     statement = held_still.values(lease_expires_at=clock.now(session) + lease_seconds, **columns).returning(Run.id)
@@ -101,12 +101,12 @@ def renew(session: Session, held: Claim, lease_seconds: float, **columns: object
 
 
 def finish(session: Session, held: Claim, *, code: str | None = None, message: str | None = None) -> None:
-    """End our attempt with the run finished; LeaseLostError when it is no longer ours."""
+    """End the attempt with the run finished; LeaseLostError if this worker no longer holds it."""
     lifecycle.finish(session, _held_run(session, held), code=code, message=message)
 
 
 def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
-    """End our attempt with the run failed; LeaseLostError when it is no longer ours."""
+    """End the attempt with the run failed; LeaseLostError if this worker no longer holds it."""
     lifecycle.fail(session, _held_run(session, held), code=code, message=message)
 
 
@@ -115,13 +115,13 @@ def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bo
     source = equal_run(session, fingerprint) if held.reuses else None
     if source is None:
         return False
-    note = f"not trained: run {source.id} of job {source.job_id} has the same fingerprint, and its curve is reused"
+    note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
     lifecycle.finish(session, _held_run(session, held), note=note, **columns_of_reused(source))
     return True
 
 
 def fail_with_job(session: Session, held: Claim, reason: str) -> None:
-    """Fail a run that differs from the baseline which its job names, and cancel the job's open runs: none could be judged."""
+    """Fail a run that does not match the baseline of its job, and cancel the job's open runs, because none could be judged."""
     runs = session.scalars(select(Run).where(Run.job_id == held.job_id).order_by(Run.id).with_for_update()).all()
     fail(session, held, code=BASELINE_DIFFERS, message=reason)
     for run in runs:
@@ -130,10 +130,10 @@ def fail_with_job(session: Session, held: Claim, reason: str) -> None:
 
 
 def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.BrokenAttempt, max_attempts: int) -> RunState | None:
-    """Queue a run again whose attempt was `released`, `crashed` or `lost`, or fail it when too many broke.
+    """Queue a run again after an attempt that was `released`, `crashed` or `lost`, or fail it after too many crashes.
 
-    Returns the run's new state; None where it is not running any more. What it has recorded stays: the next attempt goes on from its
-    newest checkpoint, and replaces what it computes again.
+    Returns the run's new state; None if it is no longer running. Recorded steps stay: the next attempt resumes from the newest
+    checkpoint and replaces the steps that it computes again.
     """
     if run.state != "running":
         return None
@@ -149,7 +149,7 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
 
 
 def _held_run(session: Session, held: Claim) -> Run:
-    """The run, its row locked, if we still hold it; LeaseLostError otherwise."""
+    """The run, with its row locked, if this worker still holds it; LeaseLostError otherwise."""
     run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
     if run.state != "running" or run.epoch != held.epoch:
         raise _lost(held)
@@ -157,4 +157,4 @@ def _held_run(session: Session, held: Claim) -> Run:
 
 
 def _lost(held: Claim) -> LeaseLostError:
-    return LeaseLostError(f"run {held.run_id} is no longer ours (attempt {held.epoch})")
+    return LeaseLostError(f"attempt {held.epoch} no longer holds run {held.run_id}")

@@ -11,7 +11,7 @@ from training.switches import Rounding
 
 
 class CheckpointRequest(TypedDict):
-    """Where checkpoints are written and how often; `resume_at_most` is the first step that is not recorded."""
+    """Where and how often to write checkpoints; `resume_at_most` is the first step that is not recorded."""
 
     folder: str
     seconds: float
@@ -19,7 +19,7 @@ class CheckpointRequest(TypedDict):
 
 
 class TrainRequest(TypedDict):
-    """One run to train. `spec` holds the fields of a `RunSpec`, `core` the processor to stay on; `profile_steps` 0 traces nothing."""
+    """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace."""
 
     core: int | None
     spec: dict[str, Any]
@@ -51,7 +51,7 @@ class StepValues(TypedDict):
 
 
 class ManifestMessage(TypedDict):
-    """What the run is trained with and how it rounds gradients; sent once, before the first step."""
+    """The run's manifest and how it rounds gradients; sent once, before the first step."""
 
     kind: Literal["manifest"]
     manifest: dict[str, str]
@@ -59,7 +59,7 @@ class ManifestMessage(TypedDict):
 
 
 class LayersMessage(TypedDict):
-    """The names of the statistics by layer of every later step; sent once."""
+    """The names of the statistics by layer in every later step; sent once."""
 
     kind: Literal["layers"]
     layers: list[str]
@@ -68,7 +68,7 @@ class LayersMessage(TypedDict):
 
 
 class StepMessage(TypedDict):
-    """One trained step. The first one shows from where the run goes on."""
+    """One trained step. The first one is the step at which the run starts or resumes."""
 
     kind: Literal["step"]
     values: StepValues
@@ -98,7 +98,7 @@ class NoteMessage(TypedDict):
 
 
 class AliveMessage(TypedDict):
-    """Nothing new, but the process is at work."""
+    """A sign of life without data."""
 
     kind: Literal["alive"]
 
@@ -110,7 +110,7 @@ class EndMessage(TypedDict):
 
 
 class ErrorMessage(TypedDict):
-    """The run ended with an error that another attempt would meet again."""
+    """The run ended with an error that would also occur in another attempt."""
 
     kind: Literal["error"]
     code: str
@@ -118,7 +118,7 @@ class ErrorMessage(TypedDict):
 
 
 class BrokeOffMessage(TypedDict):
-    """The attempt ended with an error that another attempt may not meet."""
+    """The attempt ended with an error that may not occur in another attempt."""
 
     kind: Literal["broke_off"]
     code: str

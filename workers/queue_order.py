@@ -1,4 +1,4 @@
-"""Which run a worker claims next: by priority, then age, within what the worker can train and the job's token allows."""
+"""Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ABOVE_ALL = 2**31 - 1  # more than any priority
 
 
 def next_run(session: Session, worker: Worker) -> Run | None:
-    """The run that a worker should claim, its row locked; None when there is none.
+    """The run that a worker should claim, with its row locked; None if there is none.
 
-    One priority at a time, from the highest: within one, the index gives the rows in order and the first that fits ends the search.
+    Searches one priority at a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
     """
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
@@ -36,8 +36,8 @@ def _statements(
 ) -> tuple[Select[int], Select[Run]]:
     """The highest priority `below` another at which runs wait for such a worker, and the first run of a `level` that it can train.
 
-    `able`: (engine, recipe) of what the worker registered that it can train; None where it registered nothing. Cached, because
-    building these statements costs more than running them.
+    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. Cached, because building these
+    statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     fits = [or_(Job.device_class.is_(None), Job.device_class == device_class), or_(Job.threads.is_(None), Job.threads == threads)]
@@ -57,7 +57,7 @@ def _statements(
 
 
 def _below_its_limit() -> ColumnElement[bool]:
-    """Whether the token under which the job was submitted may have one more run train."""
+    """Whether the job's token allows one more training run."""
     token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
     other_run, other_job = aliased(Run), aliased(Job)
     training = (
@@ -71,7 +71,7 @@ def _below_its_limit() -> ColumnElement[bool]:
 
 
 def token_allows(session: Session, job: Job) -> bool:
-    """The same under a lock on the token, so that two claims at once can't both take the last place."""
+    """The same under a lock on the token, so that two simultaneous claims cannot both take the last place."""
     if job.submitted_by is None or session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
         return True
     token = session.get_one(Token, job.submitted_by, with_for_update=True, populate_existing=True)

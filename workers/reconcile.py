@@ -1,4 +1,4 @@
-"""Repairs what a crash left behind, from the database alone: runs of dead workers, lost doorbells, unjudged jobs."""
+"""Repairs the effects of crashes from the database alone: runs of dead workers, lost doorbells, unjudged jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
-    """Queue (or fail) every run whose lease ended; returns their ids."""
+    """Queue (or fail) every run whose lease has ended; returns their ids."""
     with database.read() as session:
         expired = [run.id for run in session.scalars(_expired(clock.now(session)))]
     moved = []
@@ -46,7 +46,7 @@ def conclude_ended(database: Database) -> None:
     for job_id in open_jobs:
         try:
             conclude(database, job_id)
-        except Exception:  # noqa: BLE001 (one job that can't be concluded must not hold up the others)
+        except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
             _log.exception("job %s could not be concluded and will be tried again", job_id)
 
 
@@ -58,5 +58,5 @@ def watch_running(database: Database) -> None:
         try:
             with database.write() as session:
                 futility.watch(session, job_id)
-        except Exception:  # noqa: BLE001 (advice that can't be given must not hold up the other jobs)
+        except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
             _log.exception("job %s could not be watched for early stop", job_id)

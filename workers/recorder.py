@@ -1,7 +1,7 @@
-"""Writes the steps of a running trainer to the database: the only writer of a run's metrics.
+"""Writes the steps of a running trainer to the database; the only writer of a run's metrics.
 
-Steps are gathered and written about once a second, in one transaction with the fence, the progress and the event that
-updates open pages. NaN and Inf are data like any other.
+Steps are collected and written about once per second, in one transaction with the fence, the progress and the event that
+updates open pages. NaN and Inf are recorded like any other value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPEED_WINDOW_SECONDS = 10.0
 
 
 class Recorder:
-    """Gathers the steps of one attempt and writes them as chunks."""
+    """Collects the steps of one attempt and writes them as chunks."""
 
     def __init__(self, database: Database, held: Claim, lease_seconds: float) -> None:
         self._database = database
@@ -55,7 +55,7 @@ class Recorder:
         self._layer_columns: Sequence[str] = ()
 
     def name_layers(self, layers: Sequence[str], operands: Sequence[str], statistics: Sequence[str]) -> None:
-        """Name the statistics by layer of every later step: columns `layer` and `layer/operand/statistic`."""
+        """Set the names of the statistics by layer of every later step: columns `layer` and `layer/operand/statistic`."""
         self._layers = layers
         self._layer_columns = [f"{layer}/{operand}/{statistic}" for layer in layers for operand in operands for statistic in statistics]
 
@@ -64,7 +64,7 @@ class Recorder:
         self._steps.append(step)
 
     def flush(self) -> None:
-        """Write what was gathered; renews the lease. LeaseLostError when the run is no longer ours, and nothing is written."""
+        """Write the collected steps and renew the lease. LeaseLostError, without a write, if the worker no longer holds the run."""
         steps, held = self._steps, self._held
         if not steps:
             with self._database.write() as session:
@@ -95,11 +95,11 @@ class Recorder:
         self._steps, self._begun = [], True
         self._unsealed += len(steps)
         if self._unsealed >= store.SEALED_STEPS:
-            # In a transaction of its own: a write whose commit was not confirmed is made again, and must find its chunk where it was.
+            # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
             self.seal()
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Write one row of another kind at once: a profile, or a validation loss that came after its step was recorded."""
+        """Write one row of another kind immediately: a profile, or a validation loss that arrived after its step."""
         held = self._held
         columns = {name: np.array([value], np.float64) for name, value in values.items()}
         with self._database.write() as session:
@@ -107,7 +107,7 @@ class Recorder:
             store.append(session, held.run_id, kind, held.epoch, np.array([step], np.int64), columns)
 
     def seal(self) -> None:
-        """Merge the small chunks of the attempt, which came about once a second, into large ones."""
+        """Merge the small chunks of the attempt, about one per second, into large ones."""
         with self._database.write() as session:
             lease.renew(session, self._held, self._lease_seconds)
             for kind in KINDS:
@@ -115,7 +115,7 @@ class Recorder:
         self._unsealed = 0
 
     def _other_kinds(self, steps: Sequence[StepValues]) -> Iterator[tuple[str, Sequence[StepValues], store.Columns]]:
-        """The records of other kinds than `train` that these steps have: (kind, the steps that have it, columns)."""
+        """The records of other kinds than `train` in these steps: (kind, steps with such records, columns)."""
         validated = [step for step in steps if step["validation_loss"] is not None]
         if validated:
             yield "validation", validated, {"loss": _column(validated, "validation_loss")}
@@ -128,7 +128,7 @@ class Recorder:
             yield "layers", watched, dict(zip(self._layer_columns, table.T, strict=True))
 
     def _speed(self, step: int) -> float | None:
-        """Steps a second over the last ten seconds; the first write, which holds the compilation, starts the clock."""
+        """Steps per second over the last ten seconds; the clock starts at the first write, which includes the compilation."""
         now = time.monotonic()
         self._seen.append((now, step))
         while now - self._seen[0][0] > _SPEED_WINDOW_SECONDS and len(self._seen) > 2:
@@ -142,6 +142,6 @@ def _steps(steps: Sequence[StepValues]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _column(steps: Sequence[StepValues], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The values (n,) of a field of these steps; NaN where an optional one is not there."""
+    """The values (n,) of a field of these steps; NaN if an optional field is missing."""
     rows = [cast(Mapping[str, float], step) for step in steps]
     return np.array([row.get(name, np.nan) if name in _OPTIONAL else row[name] for row in rows], np.float64)

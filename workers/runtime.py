@@ -1,7 +1,7 @@
-"""A worker process at work: registered with its device, a thread for each of its slots, its housekeeping in one more.
+"""A running worker: registered with its device, with one thread per slot and one for housekeeping.
 
-A slot looks for a run when the bell rings, when it has just ended one, and every now and then by itself: a message only
-makes it look at once. So a worker goes on while the broker is away, and when the broker's client has lost its way back.
+A slot looks for a run when the doorbell rings, after each run, and periodically; a message only makes it look sooner. So a worker
+also works while the broker is unreachable, or if the broker's client does not reconnect.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._threads = [threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)]
-        # A thread of its own: an address that hangs must not delay the heartbeat.
+        # A separate thread: a URL that hangs must not delay the heartbeat.
         self._threads.append(threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
     def start(self) -> None:
-        """Register, put right what a crash left behind, and begin to beat."""
+        """Register, repair the effects of crashes, and start the heartbeat."""
         with self._database.write() as session:
             self._worker.heartbeat_at = clock.now(session)
             session.add(self._worker)
@@ -77,12 +77,12 @@ class Runtime:
             self._bell.notify_all()
 
     def stop(self) -> None:
-        """Stop the trainers; their runs are given back."""
+        """Stop the trainers; their runs are queued again."""
         self._stopping.set()
         self.ring()
 
     def sign_off(self) -> None:
-        """Register that this worker is gone; call when its last trainer has stopped."""
+        """Register that this worker is gone; call it after its last trainer has stopped."""
         for thread in self._threads:
             thread.join()
         with self._database.write() as session:
@@ -90,23 +90,23 @@ class Runtime:
         self._database.close()
 
     def _keep_training(self, slot: Slot) -> None:
-        """Train whatever is due in this slot, run after run; look again at a ring and now and then."""
+        """Train run after run in this slot; look for a run at each ring and periodically."""
         while not self._stopping.is_set():
             heard = self._rings
             try:
                 while not self._stopping.is_set() and self._train_next(slot):
                     pass
-            except Exception:  # noqa: BLE001 (a database that is away: the slot must outlive it)
-                _log.exception("no run could be claimed or concluded; it will be tried again")
+            except Exception:  # noqa: BLE001 (the slot must survive an unreachable database)
+                _log.exception("no run could be claimed or concluded; retrying")
             self._wait_for_ring(heard)
 
     def _wait_for_ring(self, heard: int) -> None:
-        """Until the bell has rung since there were `heard` rings, or a period is over."""
+        """Wait for a ring after the first `heard` ones, at most for one period."""
         with self._bell:
             self._bell.wait_for(lambda: self._rings != heard, self._settings.reconcile_seconds)
 
     def _train_next(self, slot: Slot) -> bool:
-        """Claim a run, train it to its end and conclude its job if it was the last; False when there was none."""
+        """Claim a run, train it to its end and conclude its job if it was the last; False if there was none."""
         with self._database.write() as session:
             held = lease.claim(session, self._worker, self._settings.lease_seconds)
         if held is None:
@@ -122,7 +122,7 @@ class Runtime:
         return True
 
     def _keep_house(self) -> None:
-        """Beat, and now and then reconcile; both go on whatever breaks once."""
+        """Send heartbeats, and reconcile periodically; an error ends neither."""
         next_look = 0.0
         while not self._stopping.is_set():
             try:
@@ -131,17 +131,17 @@ class Runtime:
                 if time.monotonic() >= next_look:
                     self._reconcile()
                     next_look = time.monotonic() + self._settings.reconcile_seconds
-            except Exception:  # noqa: BLE001 (a worker whose housekeeping has died would look dead and lose its runs)
-                _log.exception("housekeeping failed and will be tried again")
+            except Exception:  # noqa: BLE001 (without housekeeping the worker would look dead and lose its runs)
+                _log.exception("housekeeping failed; retrying")
             self._stopping.wait(self._settings.heartbeat_seconds)
 
     def _keep_delivering(self) -> None:
-        """Send the due deliveries of webhooks, again and again."""
+        """Send due deliveries of webhooks until the worker stops."""
         while not self._stopping.is_set():
             try:
                 webhooks.deliver_due(self._settings, self._database, self._stopping.is_set)
-            except Exception:  # noqa: BLE001 (a database that is away: the thread must outlive it)
-                _log.exception("webhooks could not be sent and will be tried again")
+            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+                _log.exception("webhooks could not be sent; retrying")
             self._stopping.wait(self._settings.reconcile_seconds)
 
     def _reconcile(self) -> None:
@@ -156,7 +156,7 @@ class Runtime:
             self._next_retention = time.monotonic() + _RETENTION_SECONDS
 
     def _register_trainer(self) -> None:
-        """Register a changed trainer: each run starts a new process, with the libraries that are installed then."""
+        """Register again if the trainer has changed: each run starts a new process, with the libraries installed at that time."""
         device = self._worker.device | {"trainer": _trainer(self._settings)}
         if device != self._worker.device:
             with self._database.write() as session:
@@ -169,7 +169,7 @@ def _trainer(settings: Settings) -> dict[str, str]:
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    """This machine's device, measured in a process of its own: the worker must not import jax."""
+    """This machine's device, from a separate process, because the worker must not import jax."""
     process = subprocess.run(
         command(settings, "training.device", "--json"),
         cwd=CHECKOUT,

@@ -1,7 +1,7 @@
 """Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
 
-The supervisor never imports jax. Whatever ends the run (cancel, a lost lease, a limit, shutdown, a full disk) kills the
-training process with its whole group.
+The supervisor never imports jax. If the run ends for another reason than its last step (cancel, lost lease, limit, shutdown,
+full disk), the training process is killed with its whole group.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _RETRY_SECONDS = 1.0
 
 
 def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event) -> None:
-    """Train and record the run that we hold until it ends, is cancelled, breaks, or `stopping` is set."""
+    """Train and record a claimed run until it ends, is cancelled, fails, or `stopping` is set."""
     supervisor = Supervisor(settings, database, held, stopping)
     try:
         supervisor.train(slot)
     except LeaseLostError as lost:
         _log.info("%s: its trainer was stopped", lost)
-    except Exception as error:  # noqa: BLE001 (a full disk, a database that stayed away: the run must not wait for its lease to say so)
-        _log.exception("run %s can't go on", held.run_id)
-        # Where the database is away, the reconciler finds the run by its lease.
+    except Exception as error:  # noqa: BLE001 (a full disk or an unreachable database: the run must not wait until its lease ends)
+        _log.exception("run %s cannot continue", held.run_id)
+        # If the database is unreachable, the reconciler later finds the run by its lease.
         with suppress(OperationalError):
             supervisor.give_back(f"its supervisor failed: {error!r}", "crashed")
     with suppress(OperationalError):
@@ -57,7 +57,7 @@ def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopp
 
 
 class Supervisor:
-    """One attempt at one run, from its claim to its end in the record."""
+    """One attempt at one run, from its claim to its end in the database."""
 
     def __init__(self, settings: Settings, database: Database, held: Claim, stopping: threading.Event) -> None:
         self._settings = settings
@@ -82,13 +82,13 @@ class Supervisor:
         }
         with training_process.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
-                # Read before the block ends, because its end kills the process.
+                # Read before the end of the block, which kills the process.
                 released = self._stopping.is_set()
                 why = "the worker was stopped" if released else process.how_it_ended()
                 self.give_back(why, "released" if released else "crashed")
 
     def give_back(self, why: str, attempt: BrokenAttempt) -> None:
-        """Put the run back into the queue, or fail it when it broke too often."""
+        """Queue the run again, or fail it after too many crashes."""
         held = self._held
         with self._database.write() as session:
             run = session.get_one(Run, held.run_id, with_for_update=True)
@@ -96,22 +96,22 @@ class Supervisor:
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
 
     def clear(self) -> None:
-        """Remove the checkpoints of a run that has ended; nobody will go on from them."""
+        """Remove the checkpoints of a run that has ended; they are no longer needed."""
         with self._database.read() as session:
             ended = session.get_one(Run, self._held.run_id).state in RUN_ENDED
         if ended:
             shutil.rmtree(self._checkpoints, ignore_errors=True)
 
     def _checkpoint_request(self) -> CheckpointRequest:
-        """Where checkpoints are, and the step that none may be ahead of: steps that are not recorded must be trained again."""
+        """The request for checkpoints: their folder, and the first unrecorded step, beyond which no checkpoint may be used."""
         with self._database.read() as session:
             steps, _ = store.read(session, self._held.run_id, "train", [])
-        # The first step that the record lacks. Steps are recorded in order, so a hole can only come from a damaged record.
+        # The first step that is not recorded. Steps are recorded in order, so a hole means a damaged database.
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
         return {"folder": str(self._checkpoints), "seconds": self._settings.checkpoint_seconds, "resume_at_most": recorded}
 
     def _follow(self, process: TrainingProcess) -> bool:
-        """Record the process's messages; True once the run has ended in the record, False when it broke off or we stop."""
+        """Record the process's messages; True once the run has ended in the database, False if the process failed or is stopped."""
         settings, limits = self._settings, self._limits(process)
         next_flush = next_beat = 0.0
         steps_waiting = False
@@ -136,12 +136,12 @@ class Supervisor:
                     self._fail(*broken)
                     return True
             if now - heard > settings.silence_seconds:
-                self.give_back(f"its training process said nothing for {settings.silence_seconds:g} s and was killed as hung", "crashed")
+                self.give_back(f"its training process sent no message for {settings.silence_seconds:g} s and was killed as hung", "crashed")
                 return True
         return False
 
     def _act_on(self, message: Message) -> bool:
-        """Act on a message that is not a step; True when it ended the run."""
+        """Handle a message other than a step; True if it ended the run."""
         if message["kind"] == "manifest":
             return self._record_manifest(message["manifest"], message["rounding"])
         if message["kind"] == "layers":
@@ -165,7 +165,7 @@ class Supervisor:
         return False
 
     def _limits(self, process: TrainingProcess) -> Iterator[tuple[str, str] | None]:
-        """At each look the code and sentence of a limit that is broken, or None."""
+        """At each check, the code and sentence of an exceeded limit, or None."""
         began, memory = time.monotonic(), self._settings.max_run_memory_bytes
         operators = self._settings.max_run_seconds
         limits = (operators and operators - self._held.seconds_trained, self._held.max_seconds)
@@ -177,12 +177,12 @@ class Supervisor:
                 remedy = "reduce data.batch_size, data.sequence_length or the model, or raise the worker's PARITY_MAX_RUN_MEMORY_BYTES"
                 broken = ("MEMORY_LIMIT", f"the run took {held_bytes / 2**30:.2f} GiB, expected at most {memory / 2**30:.2f} GiB; {remedy}")
             elif allowed is not None and time.monotonic() - began > allowed:
-                remedy = "plan fewer steps, or allow more seconds with max_run_seconds"
-                broken = ("TIME_LIMIT", f"the run trained for longer than the {allowed:.0f} s that were left to it; {remedy}")
+                remedy = "plan fewer steps, or raise max_run_seconds"
+                broken = ("TIME_LIMIT", f"the run trained for longer than its remaining {allowed:.0f} s; {remedy}")
             yield broken
 
     def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
-        """Record the manifest; True where that ends the run: an equal run's curve is reused, or it differs from its job's baseline."""
+        """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a mismatch with the job's baseline."""
         if self._retried(partial(self._write_manifest, manifest, rounding)):
             return True
         with self._database.read() as session:
@@ -192,7 +192,7 @@ class Supervisor:
         return difference is not None
 
     def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
-        """True where the run ended with the curve of an equal one."""
+        """Write the manifest; True if the run ended with the curve of an equal run."""
         held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
@@ -212,7 +212,7 @@ class Supervisor:
             lease.fail_with_job(session, self._held, reason)
 
     def _end_with_error(self, code: str, message: str) -> None:
-        """A run that diverged or has a gap is finished: the judge reads the NaN or the gap in its curve. Others have failed."""
+        """End the run: finished if it diverged or has a gap, which the judge reads from its curve; else failed."""
         if code in ("DIVERGED", "METRICS_GAP"):
             self._finish(code, message)
         else:
@@ -239,7 +239,7 @@ class Supervisor:
             lease.fail(session, self._held, code=code, message=message)
 
     def _retried(self, write: Callable[[], Written]) -> Written:
-        """Write, and try again while the database is busy or away: training goes on meanwhile, and the fence keeps it honest."""
+        """Write, and retry while the database is busy or unreachable; training continues, and the fence still protects the run."""
         deadline = time.monotonic() + self._settings.database_patience_seconds
         while True:
             try:
@@ -247,5 +247,5 @@ class Supervisor:
             except OperationalError as error:
                 if time.monotonic() > deadline or self._stopping.is_set():
                     raise
-                _log.warning("the database did not take a write, trying again: %s", error.orig)
+                _log.warning("a write to the database failed; retrying: %s", error.orig)
             time.sleep(_RETRY_SECONDS)

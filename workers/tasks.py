@@ -1,4 +1,4 @@
-"""The one task, a doorbell, and the life of the worker around it. It carries nothing, so ringing twice does no harm."""
+"""The only task, a doorbell, and the start and stop of the worker around it. The task is empty, so ringing twice is harmless."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 @app.task(name=TRAIN_TASK)
 def train() -> None:
-    """Make the worker's free slots look for runs that are due."""
+    """Wake the worker's free slots, which then look for due runs."""
     _runtimes[-1].ring()
 
 
@@ -32,7 +32,7 @@ def _start(**_: object) -> None:
     try:
         runtime = Runtime(settings)
         runtime.start()
-    except Exception:  # noqa: BLE001 (Celery logs what a signal's receiver raises and goes on; an unregistered worker must not)
+    except Exception:  # noqa: BLE001 (Celery would log the error and continue; an unregistered worker must stop)
         _log.exception("the worker could not start")
         os._exit(1)
     _runtimes.append(runtime)

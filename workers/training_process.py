@@ -1,4 +1,4 @@
-"""One training process: starts it in its own process group, reads its messages, measures it, and kills the whole group at the end."""
+"""One training process: starts it in its own process group, reads its messages, measures its memory, and kills the group at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TrainingProcess:
         threading.Thread(target=self._pump, name=f"run-{process.pid}", daemon=True).start()
 
     def messages(self, seconds: float) -> Iterator[Message | None]:
-        """All messages that have come, after waiting at most `seconds` for the first."""
+        """All messages that have arrived, after waiting at most `seconds` for the first."""
         try:
             yield self._messages.get(timeout=seconds)
             while True:
@@ -45,7 +45,7 @@ class TrainingProcess:
             return
 
     def memory_bytes(self) -> int:
-        """What the process and its children hold of the machine's memory; 0 once it has ended."""
+        """Bytes of memory of the process and its children; 0 once it has ended."""
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
             total = process.memory_info().rss
@@ -64,7 +64,7 @@ class TrainingProcess:
         what = "closed its pipe but did not end" if status is None else f"ended with status {status}"
         hint = ""
         if status == -signal.SIGKILL:
-            hint = " (killed from outside; the kernel does so when memory runs out: then reduce data.batch_size or the model)"
+            hint = " (killed from outside, for example by the kernel if memory ran out; in that case reduce data.batch_size or the model)"
         return f"the training process {what}{hint}; the end of its log: {self._tail()}"
 
     def _tail(self) -> str:
@@ -79,13 +79,13 @@ class TrainingProcess:
                 for line in stdout:
                     self._messages.put(json.loads(line))
         except ValueError:
-            _log.warning("process %d broke off inside a line", self._process.pid)
+            _log.warning("process %d ended within a line", self._process.pid)
         finally:
             self._messages.put(None)
 
 
 def command(settings: Settings, *arguments: str) -> list[str]:
-    """The command that starts one of our modules the way a run is started, under the launcher if there is one."""
+    """The command that starts one of our modules, under the launcher if there is one."""
     python = (settings.launcher_python if settings.launcher else "") or sys.executable
     return [*settings.launcher, python, "-m", *arguments]
 
@@ -95,7 +95,7 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
     """Start a training process with its request; the end of the block kills it with its whole group.
 
     Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes; and the launcher
-    gets SIGTERM before it is killed, because only then it ends the processes that it started on other machines.
+    gets SIGTERM before it is killed, so that it can end the processes that it started on other machines.
     """
     line = json.dumps(request)
     launched = bool(settings.launcher)
@@ -114,7 +114,7 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
     stdin = process.stdin
     assert stdin is not None  # noqa: S101 (PIPE)
     try:
-        with suppress(BrokenPipeError):  # it ended already; its messages and its status say why
+        with suppress(BrokenPipeError):  # it has already ended; its messages and its status give the reason
             if not launched:
                 stdin.write(line + "\n")
                 stdin.flush()
@@ -130,7 +130,7 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
 
 
 def _terminate(process: subprocess.Popen[str]) -> None:
-    """Close the input, which ends our own process; then wait for the launcher around it, and send it SIGTERM if it stays."""
+    """Close the input, which ends our own process; then wait for the launcher, and send SIGTERM if it continues."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()

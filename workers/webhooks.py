@@ -1,7 +1,7 @@
 """Sends due deliveries to webhooks: signed JSON by POST, following the Standard Webhooks specification (1.0.0).
 
-The name is looked up here, its addresses are checked, and the connection goes to the address that was checked, so that a name whose
-address changes in between leads nowhere else. No redirect is followed, no proxy is used, and only the status of the answer is read.
+The host name is resolved here, and the connection goes to an address that was checked, so a DNS change in between has no effect.
+Redirects are not followed, no proxy is used, and only the status of the response is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """What is sent, where to and signed with what; its repr has neither secret nor URL, whose path may be a secret of the receiver's."""
+    """A delivery with its URL and secret. Its repr shows neither, because the path of a URL may also be a secret."""
 
     id: str
     url: str = dataclasses.field(repr=False)
@@ -47,7 +47,7 @@ class Parcel:
 
 
 def deliver_due(settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False) -> list[str]:
-    """Try every delivery that is due; the ids of those that were tried. A webhook that fails waits for the next call with its others."""
+    """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call."""
     with database.read() as session:
         waiting = webhooks.due(session)
     tried: list[str] = []
@@ -79,9 +79,9 @@ def _try(settings: Settings, database: Database, delivery_id: str) -> tuple[int 
                 return None, "it was deleted meanwhile"
             parcel = _parcel(row, settings.public_url)
         return send(parcel, to_private=settings.webhooks_to_private_addresses)
-    except Exception as error:  # noqa: BLE001 (one that can't be sent must not hold up the others, nor be tried for ever)
+    except Exception as error:  # noqa: BLE001 (a delivery that cannot be sent must not block the others, nor be retried forever)
         _log.exception("delivery %s could not be sent", delivery_id)
-        return None, f"an error of ours, {type(error).__name__}; the worker's log has it"
+        return None, f"internal error {type(error).__name__}; see the worker's log"
 
 
 def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
@@ -92,7 +92,7 @@ def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
 
 
 def _about(job: Job, base: str) -> dict[str, Any]:
-    """The part of a delivery about its job. The job's message stays out, because it may contain the end of a log."""
+    """The part of a delivery about its job, without the job's message, which may contain the end of a log."""
     summary = job_summary(job)
     own = f"{base}/api/v1/jobs/{job.id}"
     return {
@@ -103,18 +103,18 @@ def _about(job: Job, base: str) -> dict[str, Any]:
 
 
 def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: HMAC-SHA256 over `ID.TIMESTAMP.BODY`, the key being what follows `whsec_`, in base64."""
+    """The value of `webhook-signature`: HMAC-SHA256 over `ID.TIMESTAMP.BODY`; the key is the base64 text after `whsec_`."""
     key = base64.b64decode(secret.removeprefix(webhooks.SECRET_PREFIX))
     signed = hmac.new(key, f"{delivery_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(signed).decode()
 
 
 def send(parcel: Parcel, *, to_private: bool) -> tuple[int | None, str | None]:
-    """One POST: the status of the answer, if there was one, and why it counts as failed (None: 2xx)."""
+    """One POST: the status of the response, if any, and why it failed (None: 2xx)."""
     url = httpx2.URL(parcel.url)
     name = _name(url)
     try:
-        # The resolver has its own time limit, beside the ten seconds of all that follows.
+        # The resolver has its own time limit, in addition to the ten seconds of the request.
         places = socket.getaddrinfo(name, url.port or (443 if url.scheme == "https" else 80), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return None, f"the address of {name} could not be found: {error}"
@@ -126,16 +126,16 @@ def send(parcel: Parcel, *, to_private: bool) -> tuple[int | None, str | None]:
     try:
         status = asyncio.run(_post(parcel, url, addresses))
     except TimeoutError:
-        return None, f"no answer within {_TIMEOUT_SECONDS:g} s"
+        return None, f"no response within {_TIMEOUT_SECONDS:g} s"
     except httpx2.HTTPError as error:
-        return None, f"no answer: {str(error) or type(error).__name__}"
+        return None, f"no response: {str(error) or type(error).__name__}"
     if 200 <= status < 300:
         return status, None
     return status, f"answered {status}" + ("; redirects are not followed" if 300 <= status < 400 else ", expected 2xx")
 
 
 async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
-    """The status of the first of the addresses that can be connected to."""
+    """The response status from the first reachable address."""
     timestamp = int(time.time())
     headers = {
         "Host": url.netloc.decode("ascii"),
@@ -145,7 +145,7 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature(parcel.secret, parcel.id, timestamp, parcel.body),
     }
-    # The transport alone: a client would write the URL into the log. The certificate is that of the name, not of the address.
+    # Only the transport, because a client would log the URL. The certificate is checked for the name, not the address.
     async with asyncio.timeout(_TIMEOUT_SECONDS), httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
         for address in addresses:
             request = httpx2.Request("POST", url.copy_with(host=address), headers=headers, content=parcel.body)
@@ -162,11 +162,11 @@ async def _post(parcel: Parcel, url: httpx2.URL, addresses: list[str]) -> int:
 
 
 def _name(url: httpx2.URL) -> str:
-    """The host as it was registered, in ASCII: written out, an older standard would turn xn--strae-oqa into strasse, another's name."""
+    """The host as registered, in ASCII. Decoded, an older IDNA standard would turn xn--strae-oqa into strasse, another host."""
     return url.raw_host.decode("ascii")
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """The machine's own authorities, so that a company's certificates count; SSL_CERT_FILE names others."""
+    """The machine's certificate authorities, which include a company's own; SSL_CERT_FILE names others."""
     return ssl.create_default_context()

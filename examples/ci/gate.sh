@@ -1,5 +1,5 @@
 #!/bin/sh
-# Any CI that runs a shell: PARITY_URL names the server, PARITY_TOKEN the token where it asks for one.
+# For any CI that runs a shell. PARITY_URL is the server, PARITY_TOKEN the token, if the server requires one.
 status=0
 parity gate "${1:-parity.yaml}" --timeout "${GATE_TIMEOUT:-20000}" --junit gate.xml --json gate.json --markdown gate.md || status=$?
 case $status in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from parity.cli.gate_report import age_in_words
 from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Command, Group
-from parity.cli.terminal.output import WIDTH, UsageError, print_json
+from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
 from parity.client.rest import DEFAULT_URL, Client
 from parity.wording import count, percent
 
@@ -39,15 +40,14 @@ def index(
     token: Token = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the fifty versions that were promoted last."""
+    """List the fifty newest versions (in a pipe: one per line, tab-separated)."""
     with Client(server, token) as client:
         versions = client.baselines(name)["items"]
     if as_json:
         print_json(versions)
         return 0
-    console = _console()
     if not versions:
-        console.print("no baseline yet; `parity baseline promote NAME JOB --reason TEXT` makes one of a finished job")
+        print("no baseline yet; `parity baseline promote NAME JOB --reason TEXT` makes one of a finished job", file=sys.stderr)
         return 0
     rows = [
         (
@@ -60,7 +60,7 @@ def index(
         )
         for one in versions
     ]
-    _print_table(console, ("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
+    print_rows(("baseline", "recipe", "runs + controls", "promoted", "by", "expires"), rows)
     return 0
 
 

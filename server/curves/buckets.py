@@ -1,6 +1,6 @@
-"""Long series for a screen: min, mean and max of equal ranges of steps, with what was not finite named beside them.
+"""Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with non-finite values.
 
-Edges depend on the first and the last step and on the number of buckets alone, so finished runs of one plan get the same
+Edges depend only on the first step, the last step and the number of buckets, so finished runs of one plan get the same
 edges. Buckets are for drawing only; the judge reads every step.
 """
 
@@ -28,9 +28,9 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A metric of a run over a range of steps; `aggregation` is `none` where every step is given.
+    """A metric of a run over a range of steps; `aggregation` is `none` if every step is included.
 
-    `first_step`, `last_step`, `minimum`, `mean` and `maximum` have one entry a bucket (null where nothing was finite).
+    `first_step`, `last_step`, `minimum`, `mean` and `maximum` have one entry per bucket (null if it has no finite value).
     """
 
     name: str
@@ -46,13 +46,13 @@ class Series:
 
 
 def number(value: float) -> Number:
-    """A float for JSON, which has no NaN: those become the words nan, inf and -inf."""
+    """A float for JSON; non-finite values become the strings nan, inf and -inf."""
     return float(value) if np.isfinite(value) else kind_of(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Buckets:
-    """A series of n values cut into b buckets, in which only finite values count.
+    """A series of n values cut into b buckets; only finite values count.
 
     `starts` (b,) holds the index of the first value of each bucket, ascending; a bucket ends where the next one begins, and is empty where
     both begin at the same index. `finite` (n,) is None where every value is finite. `count` (b,) is the number of finite values.
@@ -63,15 +63,15 @@ class Buckets:
     count: NDArray[np.int64]
 
     def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean (b,) of the values (n,) that count; 0 where none does."""
+        """Mean (b,) of the values (n,) that count; 0 for an empty bucket."""
         return self._reduce(np.add, values, 0.0) / np.maximum(self.count, 1)
 
     def minimum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Smallest (b,) of the values (n,) that count; infinity where none does."""
+        """Smallest (b,) of the values (n,) that count; infinity for an empty bucket."""
         return self._reduce(np.minimum, values, np.inf)
 
     def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Largest (b,) of the values (n,) that count; minus infinity where none does."""
+        """Largest (b,) of the values (n,) that count; minus infinity for an empty bucket."""
         return self._reduce(np.maximum, values, -np.inf)
 
     def nonfinite(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[list[NonFinite], int]:
@@ -82,7 +82,7 @@ class Buckets:
         return [NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]], len(bad)
 
     def _reduce(self, operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
-        # A page view passes millions of values: those that are all finite are not copied to be masked.
+        # A page view reads millions of values; a series of finite values is not copied for a mask.
         counted = values if self.finite is None else np.where(self.finite, values, neutral)
         return reduce_ranges(operation, counted, self.starts, neutral)
 

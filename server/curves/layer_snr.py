@@ -1,4 +1,4 @@
-"""What the record knows by layer: the quantization SNR that the advice after a fail ranks layers by."""
+"""Quantization SNR by layer from the recorded statistics; the advice after a fail ranks layers by it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LATE_SHARE = 0.2
 
 
 def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
-    """Signal-to-noise ratio of quantization by (layer, operand), dB: the median over the last fifth of what was watched.
+    """Signal-to-noise ratio of quantization by (layer, operand), dB: the median over the last fifth of the watched steps.
 
-    Of the arm's first finished run; empty where nothing was watched. Operands that are not quantized are left out.
+    Taken from the arm's first finished run; empty if no step was watched. Operands that are not quantized are left out.
     """
     run = next((run for run in arm.runs if run.state == "finished"), None)
     if run is None:
@@ -26,7 +26,7 @@ def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
     late = slice(len(steps) - max(1, round(_LATE_SHARE * len(steps))), None)
     snr = {}
     for name, values in columns.items():
-        # Infinite where nothing was lost; NaN where the operand stays in bf16.
+        # Infinite if quantization lost nothing; NaN if the operand stays in bf16.
         finite = values[late][np.isfinite(values[late])]
         if name.endswith(_SNR) and len(finite):
             layer, operand = name.removesuffix(_SNR).rsplit("/", 1)

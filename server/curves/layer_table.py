@@ -1,7 +1,7 @@
 """The statistics by layer of one run as a table for a heat map: layers in model order, steps in buckets.
 
-Recorded are columns `layer/operand/statistic` of chunks of kind `layers` on watched steps, and columns `layer` of kind
-`layer_grad_norm`. A bucket shows the mean of what is finite in it; NaN is an operand that is not quantized.
+The database has columns `layer/operand/statistic` in chunks of kind `layers` on watched steps, and columns `layer` of kind
+`layer_grad_norm`. A bucket shows the mean of its finite values; NaN marks an operand that is not quantized.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KIND, _NORM_KIND = "layers", "layer_grad_norm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a run has recorded by layer: layers in model order, operands and statistics in the order of the alphabet."""
+    """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order."""
 
     layers: list[str]
     operands: list[str]
@@ -33,7 +33,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTable:
-    """Values by (layer, bucket); the word nan, inf or -inf where a bucket has nothing finite. `low` and `high` are the finite ends."""
+    """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value. `low` and `high` are the finite extremes."""
 
     layers: list[str]
     first_step: list[int]
@@ -45,7 +45,7 @@ class LayerTable:
 
 
 def recorded(session: Session, run_id: str) -> Columns:
-    """What there is to choose from."""
+    """The layers, operands and statistics that a run has recorded."""
     parts = [name.rsplit("/", 2) for name in store.names(session, run_id, _KIND)]
     parts = [part for part in parts if len(part) == 3]
     norms = store.names(session, run_id, _NORM_KIND)
@@ -58,7 +58,7 @@ def recorded(session: Session, run_id: str) -> Columns:
 
 
 def layer_table(session: Session, run_id: str, statistic: str, operand: str, first_step: int, last_step: float, buckets: int) -> LayerTable:
-    """One statistic of one operand of every layer, in at most so many buckets; `grad_norm` has no operand."""
+    """One statistic of one operand of every layer, in at most `points` buckets; `grad_norm` has no operand."""
     kind, ending = (_NORM_KIND, "") if statistic == GRAD_NORM else (_KIND, f"/{operand}/{statistic}")
     names = [name for name in store.names(session, run_id, kind) if name.endswith(ending)]
     layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
@@ -80,14 +80,14 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
 
 
 def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Mean (b,) of the finite values from each start (b,) to the next; else infinity where there is one, else NaN."""
+    """Mean (b,) of the finite values from each start (b,) to the next; else infinity if the range has one, else NaN."""
     buckets = cut(values, starts)
     infinite = reduce_ranges(np.add, np.where(np.isinf(values), values, 0.0), starts, 0.0)
     return np.where(buckets.count > 0, buckets.mean(values), np.where(infinite != 0.0, infinite, np.nan))
 
 
 def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:
-    """Blocks by number, projections as the model runs through them, everything else by name."""
+    """Blocks by number, projections in the order of the forward pass, everything else by name."""
     parts = re.split(r"[./]", layer)
     return [
         (0, int(part), "") if part.isdigit() else (1, PROJECTIONS.index(part), "") if part in PROJECTIONS else (2, 0, part)

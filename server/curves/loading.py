@@ -1,4 +1,4 @@
-"""The recorded curves of a job's runs: what the judge reads, with the context that must agree between arms, and what charts show."""
+"""Loads the recorded curves of a job's runs, for the judge (with the context that must agree between arms) and for charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.curves import wall_clock
 from server.database import store
 from server.database.tables import Arm, Run
 
-# What the judge reads beside the judged loss: the store's name -> the judge's.
+# What the judge reads in addition to the judged loss: the store's name -> the judge's.
 _COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")}
 
 
@@ -26,7 +26,7 @@ def curve(session: Session, run: Run) -> Curve:
     """The judged curve of one run: `lm_loss` (nats a token, no auxiliary loss) against the step, newest attempt winning."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss", *_COLUMNS])
     validated, validation = store.read(session, run.id, "validation", ["loss"])
-    # One column more, NaN between the evaluations.
+    # An additional column, NaN between the evaluations.
     validation_loss = np.full(len(steps), np.nan)
     at, here, there = np.intersect1d(steps, validated, return_indices=True)
     validation_loss[here] = validation["loss"][there] if len(at) else np.nan
@@ -49,13 +49,13 @@ def curve(session: Session, run: Run) -> Curve:
 
 
 def losses(session: Session, run: Run) -> Curve:
-    """The steps and judged losses of one run, without what stands beside them."""
+    """The steps and judged losses of one run, without its other columns."""
     steps, columns = store.read(session, run.id, "train", ["lm_loss"])
     return curve_from_arrays(steps, columns["lm_loss"], seed=run.seed, replicate=run.replicate, rounding=run.rounding)
 
 
 def reused_note(run: Run) -> str:
-    """What the judge's document says of a run that has another's curve: whose, and how old that was when this one ended."""
+    """A note for the verdict document on a run with a reused curve: its source, and the source's age when this run ended."""
     source = run.source or run
     trained = datetime.fromtimestamp(source.finished_at or source.created_at, UTC).strftime("%Y-%m-%d %H:%M")
     days = ((run.finished_at or run.created_at) - (source.finished_at or source.created_at)) / 86_400
@@ -63,12 +63,12 @@ def reused_note(run: Run) -> str:
 
 
 def _recorded(columns: store.Columns) -> store.Columns:
-    """The columns that hold anything: one that was never recorded is NaN throughout."""
+    """The columns with at least one value; a column that was never recorded is NaN throughout."""
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
 def finished(session: Session, arm: Arm) -> list[Curve]:
-    """The curves that the judge reads: those of the arm's finished runs."""
+    """The curves of the arm's finished runs, which the judge reads."""
     return [curve(session, run) for run in arm.runs if run.state == "finished"]
 
 
@@ -82,7 +82,7 @@ def loss_curves(
 ) -> list[Curve]:
     """The judged loss (nats a token) of each run from the first to the last step, with the learning rate if requested and recorded.
 
-    One curve per run, however the run ended; a run without a step in the range has an empty one.
+    One curve per run, also if the run failed; a run without a step in the range has an empty one.
     """
     names = ["lm_loss", LEARNING_RATE] if learning_rate else ["lm_loss"]
     return [_loss_curve(session, run, first_step, last_step, names) for run in runs]

@@ -1,7 +1,7 @@
-"""Several runs in one chart: the same bucket edges for all of them, so that what differs between the lines is the runs.
+"""Several runs in one chart, with the same bucket edges, so that lines differ only where the runs do.
 
-Edges depend on the first and the last step that any of the runs has in the range. Up to 20,000 steps are given as they are.
-For drawing only; the judge reads every step.
+Edges depend on the first and the last step of any of the runs in the range. Up to 20,000 steps are returned without reduction.
+This is for charts only; the judge reads every step.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from parity.judging.looks.gap_chart import step_edges
 from server.curves.buckets import NonFinite, cut
 
 RAW_STEPS = 20_000
-_DIGITS = 7  # significant; a chart can't show more, and the answer is half as long
+_DIGITS = 7  # significant digits; a chart cannot show more, and the response is half as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recorded:
-    """A run's column: steps (n,) ascending, values (n,), and seconds of training up to each step (n,) where they are wanted."""
+    """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up to each step (n,)."""
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -31,9 +31,9 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One run on the common edges, one entry a bucket, null where it has no finite value there.
+    """One run on the common edges: one entry per bucket, null if it has no finite value there.
 
-    `minimum` and `maximum` are null as a whole where every step is given; `seconds` is the mean time of training in the bucket.
+    `minimum` and `maximum` are null if every step is included; `seconds` is the mean training time in the bucket.
     """
 
     steps_in_range: int
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """Runs on common edges; `aggregation` is `none` where every step is given."""
+    """Runs on common edges; `aggregation` is `none` if every step is included."""
 
     aggregation: Literal["none", "minmaxmean"]
     steps_in_range: int

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingTime:
-    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be counted from the beginning."""
+    """Seconds of training up to some steps (n,) of a run, ascending, so that a range need not be summed from the first step."""
 
     steps: NDArray[np.int64]
     passed: NDArray[np.float64]
 
     def before(self, step: int) -> tuple[int, float] | None:
-        """The last of the steps that comes before this one, with its seconds; None where none does."""
+        """The last step before this one, with its seconds; None if there is none."""
         at = int(np.searchsorted(self.steps, step)) - 1
         return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
 
     def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> TrainingTime:
-        """The same with every n-th of these steps (`every` = n), which replace what it held of their range."""
+        """The same with every n-th of these steps (`every` = n), which replace the earlier entries of their range."""
         old = (self.steps < steps[0]) | (self.steps > steps[-1])
         some = np.append(self.steps[old], steps[every - 1 :: every])
         order = np.argsort(some)
@@ -29,9 +29,10 @@ class TrainingTime:
 
 
 def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], after: tuple[int, float] | None = None) -> NDArray[np.float64]:
-    """Seconds of training up to each of (n,) logged steps; steps between two logged ones took as long, unknown times count as none.
+    """Seconds of training up to each of (n,) logged steps.
 
-    They are counted from the first step, or on from a step with its seconds (`after`).
+    Steps between two logged ones are taken to last as long as the later one; unknown times count as 0.
+    The sum begins at the first step, or continues from a step with known seconds (`after`).
     """
     durations = np.where(np.isfinite(step_seconds), step_seconds, 0.0)
     last, passed = (steps[:1] - 1, 0.0) if after is None else (after[0], after[1])

@@ -1,8 +1,8 @@
-"""Steps that arrive from outside: in any order, in any batches, more than once.
+"""Steps that a user's trainer sends: in any order, in batches of any size, possibly more than once.
 
-The chunks of one attempt never overlap: a batch that falls among recorded steps is merged into the chunks that it touches. What
-is recorded stays: the same step with the same numbers changes nothing, with other numbers it is refused. A column that a batch
-lacks is NaN there, as it is wherever the record lacks one.
+The chunks of one attempt never overlap: a batch among recorded steps is merged into the chunks that it touches. Recorded values
+never change: the same step with the same numbers is ignored, with other numbers it is an error. A column that a batch
+lacks is NaN there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from server.database.tables import Chunk
 
 
 class DifferentError(Exception):
-    """A step is recorded already with another value: `step` and `column` say which."""
+    """A step is already recorded with another value; `step` and `column` name it."""
 
     def __init__(self, step: int, column: str) -> None:
-        super().__init__(f"step {step} is recorded already with another {column}")
+        super().__init__(f"step {step} is already recorded with another {column}")
         self.step = step
         self.column = column
 
@@ -31,7 +31,7 @@ class DifferentError(Exception):
 def merge(
     session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
 ) -> int:
-    """Record the steps of a batch that are not recorded yet; returns how many those are. Call it under the run's fence.
+    """Record the new steps of a batch; returns their number. Call it under the run's fence.
 
     Args:
         steps: (n,) in any order, n >= 1.
@@ -57,7 +57,7 @@ def merge(
 
 
 def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
-    """What the chunks of a run cover, ascending, the newest attempt winning."""
+    """The ranges of steps that a run's chunks cover, ascending; the newest attempt wins."""
     run_id = store.curve_of(session, run_id)
     rows = session.execute(
         select(Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
@@ -73,7 +73,7 @@ def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
 
 
 def _distinct(table: store.Columns) -> store.Columns:
-    """A table by ascending step, each once; DifferentError where the rows of a step differ in a bit."""
+    """A table by ascending step, each once; DifferentError if the rows of a step differ in any bit."""
     order = np.argsort(table["step"], kind="stable")
     ordered = {name: values[order] for name, values in table.items()}
     step = ordered["step"]

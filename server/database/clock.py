@@ -1,7 +1,7 @@
-"""One clock for all leases: the database's own, so that a machine whose clock is wrong or jumps neither loses nor keeps a run.
+"""One clock for all leases: the database's, so that a wrong clock on a worker neither loses nor keeps a run.
 
-On SQLite all writers are on one machine, and its clock is the database's. A clock that jumps ahead there ends every lease
-at once: the runs are given back, the old trainers are fenced, and nothing is lost but time.
+With SQLite all writers are on one machine and use its clock. If that clock jumps ahead, all leases end at once: the runs are
+queued again, the old trainers are fenced, and only time is lost.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ def time_text(seconds: None) -> None: ...
 @overload
 def time_text(seconds: float | None) -> str | None: ...
 def time_text(seconds: float | None) -> str | None:
-    """An instant as RFC 3339 text in UTC; None stays None."""
+    """A time as RFC 3339 text in UTC; None stays None."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

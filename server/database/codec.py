@@ -1,7 +1,7 @@
-"""A column of float64 as bytes and back, bit for bit: float32 where that holds every value, zstd where that saves space.
+"""Encodes a float64 column as bytes without loss: as float32 if that holds every value, with zstd if that saves space.
 
-A trainer's losses are float32, so half of their float64 bytes say nothing. Noise does not compress, and unpacking it would
-cost a reader of a million steps more than reading it.
+A trainer's losses are float32, so half of their float64 bytes are redundant. Noise does not compress, and for a million steps
+unpacking would take longer than reading.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import zstandard
 from numpy.typing import NDArray
 
 _LEVEL = 3
-# What zstd must save to be worth unpacking.
+# The share of bytes that zstd must save to be worth unpacking.
 _WORTH = 0.9
 _WIDTHS = {b"4": np.float32, b"8": np.float64}
 
 
 def encode(values: NDArray[np.float64]) -> bytes:
-    """The bytes of a column (n,): its width, whether it is packed, the values."""
+    """The bytes of a column (n,): its width, whether it is compressed, then the values."""
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = values.astype(np.float32)
     exact = np.array_equal(narrow.astype(np.float64).view(np.int64), np.ascontiguousarray(values).view(np.int64))

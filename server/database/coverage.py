@@ -1,6 +1,6 @@
-"""Which steps of a run have come and which are missing, from the ranges of its chunks alone.
+"""Which steps of a run have arrived and which are missing, from the ranges of its chunks only.
 
-Trainers log every step or every n-th, so a gap is a distance larger than the most common one between logged steps (the stride). Only the
+Trainers log every step or every n-th one, so a gap is a distance larger than the most common distance of logged steps (stride). Only the
 first step, the last step and the count of each chunk are read; a hole inside a chunk is placed between that chunk's ends.
 """
 
@@ -16,14 +16,14 @@ GAPS_LISTED = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Recorded steps: the first, the last and how many there are."""
+    """A range of recorded steps: the first, the last and their number."""
 
     first_step: int
     last_step: int
     count: int
 
     def up_to(self, end: float, stride: int) -> Range | None:
-        """What lies below `end`, where the range is a regular one; None when nothing does."""
+        """The part below `end`, assuming equal distances; None if it is empty."""
         if self.last_step < end:
             return self
         if self.first_step >= end:
@@ -34,7 +34,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """`missing` steps were not received; all of them lie between `first_step` and `last_step`."""
+    """`missing` steps did not arrive; all of them lie between `first_step` and `last_step`."""
 
     first_step: int
     last_step: int
@@ -43,7 +43,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What has come of a run; `stride` is null below two steps, and of many gaps the first 100 are listed."""
+    """The steps of a run that have arrived. `stride` is null below two steps; at most the first 100 gaps are listed."""
 
     recorded: int
     first_step: int | None
@@ -54,7 +54,7 @@ class Coverage:
 
 
 def coverage(ranges: Sequence[Range]) -> Coverage:
-    """What ranges cover that ascend and do not overlap."""
+    """The coverage of ascending ranges that do not overlap."""
     if not ranges:
         return Coverage(recorded=0, first_step=None, last_step=None, stride=None, missing=0, gaps=[])
     stride = stride_of(ranges)
@@ -78,7 +78,7 @@ def stride_of(ranges: Sequence[Range]) -> int | None:
             votes[span // (one.count - 1)] += one.count - 1
     for one, following in pairwise(ranges):
         votes[following.first_step - one.last_step] += 1
-    # A single range without a regular stride gives no vote: then every step is expected.
+    # A single range without a regular stride has no most common distance; then every step is expected.
     return min(votes, key=lambda distance: (-votes[distance], distance)) if votes else 1 if ranges[0].count > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""The job's own log of what happened, numbered without gaps.
+"""The events of a job, numbered without gaps.
 
 The number is taken by updating the job's row, so two writers of one job are ordered by that row's lock and numbers are
 committed in order. (Autoincrement ids commit out of order on PostgreSQL, and a reader that follows them loses events.)
@@ -15,12 +15,12 @@ from sqlalchemy.orm import Session
 
 from server.database.tables import Event, Job
 
-# Events that one reading gives at most.
+# Largest number of events per query.
 AT_ONCE = 500
 
 
 def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
-    """Record that something happened to a job; returns its number, the first is 1."""
+    """Record an event of a job; returns its number, counted from 1."""
     statement = update(Job).where(Job.id == job_id).values(event_sequence=Job.event_sequence + 1).returning(Job.event_sequence)
     sequence = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
     session.add(Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=time.time()))
@@ -28,7 +28,7 @@ def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> i
 
 
 def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:
-    """The events of a job that follow number `sequence`, oldest first."""
+    """The events of a job after number `sequence`, oldest first."""
     return session.scalars(
         select(Event).where(Event.job_id == job_id, Event.sequence > sequence).order_by(Event.sequence).limit(limit)
     ).all()

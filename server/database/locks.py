@@ -1,4 +1,4 @@
-"""Locks by name: of two transactions that are about to write the same thing, the second waits and then finds what the first wrote."""
+"""Named locks: of two transactions that want to write the same thing, the second waits and then sees what the first wrote."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 
 def hold_lock(session: Session, name: str) -> None:
-    """Wait until no other transaction holds the lock of this name, and hold it to the end of this one. Call it in a writing transaction.
+    """Acquire the lock of this name and hold it until the transaction ends. Call it in a writing transaction.
 
-    SQLite has one writer at a time anyway.
+    Does nothing on SQLite, which has only one writer at a time.
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))

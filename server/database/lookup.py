@@ -1,4 +1,4 @@
-"""Rows by an id that somebody sent."""
+"""Looks up rows by an id from a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def find_job(session: Session, job_id: str) -> Job:
     """The job of this id; NotFoundError names the id."""
     job = session.get(Job, job_id) if is_id("j", job_id) else None
     if job is None:
-        raise NotFoundError(f"there is no job {job_id!r}; `parity status` lists the jobs")
+        raise NotFoundError(f"job {job_id!r} does not exist; `parity status` lists the jobs")
     return job
 
 
@@ -20,5 +20,5 @@ def find_run(session: Session, run_id: str, *, lock: bool = False) -> Run:
     """The run of this id; NotFoundError names the id."""
     run = session.get(Run, run_id, with_for_update=lock or None) if is_id("r", run_id) else None
     if run is None:
-        raise NotFoundError(f"there is no run {run_id!r}; the job's page and `parity status JOB` list its runs")
+        raise NotFoundError(f"run {run_id!r} does not exist; the job's page and `parity status JOB` list the runs")
     return run

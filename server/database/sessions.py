@@ -1,7 +1,7 @@
 """Connections and transactions: every write is one short transaction that takes its lock at the start.
 
-On SQLite a deferred transaction that reads and then writes fails as busy whatever the timeout is, so a write begins with
-BEGIN IMMEDIATE. WAL lets readers go on meanwhile; synchronous=FULL loses no commit at power loss.
+On SQLite a deferred transaction that reads and then writes can fail as busy despite any timeout, so a write begins with
+BEGIN IMMEDIATE. With WAL, readers continue during a write; with synchronous=FULL no commit is lost at power loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """For reading: whatever is changed in it is thrown away."""
+        """A transaction for reading; changes are discarded."""
         with Session(self.engine, autoflush=False) as session:
             yield session
 
@@ -37,7 +37,7 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
@@ -48,7 +48,7 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:  # the driver's own connection, untyped
-        # The driver must not open transactions by itself: `_begin` below says which kind.
+        # The driver must not open transactions by itself; `_begin` below does.
         connection.isolation_level = None
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
             connection.execute(f"PRAGMA {pragma}")

@@ -1,8 +1,8 @@
 """The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that makes one.
 
-A move names the states that it starts from, and whoever comes second changes nothing. Only `server.jobs.lifecycle` calls these
-functions, because a move is more than its row: it ends the attempt and emits an event. An arm has no state of its own: it is what its
-runs are. `docs/protocol.md` shows these tables, and a test holds the two together.
+A move names the states that it may start from; if another writer was faster, it changes nothing. Only `server.jobs.lifecycle` calls these
+functions, because a move also ends the attempt and emits an event. An arm has no state of its own; it follows from its
+runs. `docs/protocol.md` shows these tables; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-# run: `running -> queued` is a dead worker's run that is given to another; `queued -> failed` one that can't be read.
-# A run of engine external is never queued: it awaits its trainer, and does so again when the trainer breaks off.
+# run: `running -> queued` is for a dead worker's run, which another worker takes; `queued -> failed` for a run that cannot be read.
+# A run of engine external is never queued: it awaits its trainer, and waits again if the trainer stops early.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "awaiting_data": frozenset({"running", "failed", "cancelled"}),
     "queued": frozenset({"running", "failed", "cancelled"}),
@@ -36,8 +36,8 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-# attempt: one claim of a run. `crashed` broke off by itself, `lost` fell silent until its lease ended (a later claim fences
-# it), `released` was given back by a worker that was stopped; after these three the run is queued again or failed.
+# attempt: one claim of a run. `crashed` ended by itself, `lost` was silent until its lease ended (a later claim fences it), `released`
+# was returned by a stopped worker; after these three the run is queued again or failed.
 ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     "running": frozenset({"finished", "failed", "cancelled", "crashed", "lost", "released"}),
     "finished": frozenset(),
@@ -52,14 +52,14 @@ RUN_ENDED = frozenset(state for state, following in RUN_MOVES.items() if not fol
 
 
 def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:
-    """Move a job from one of `start` to `end` and set `values`; False when it was in none of them."""
+    """Move a job from one of `start` to `end` and set `values`; False if it was in none of these states."""
     starts = _checked(JOB_MOVES, start, end)
     statement = update(Job).where(Job.id == job_id, Job.status.in_(starts)).values(status=end, **values)
     return _changed(session, statement)
 
 
 def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunState, *, holder: int | None = None, **values: Any) -> bool:
-    """Move a run; with `holder`, only while the attempt of that epoch holds it. False when it was elsewhere."""
+    """Move a run; with `holder`, only while the attempt of that epoch holds it. False if nothing was moved."""
     starts = _checked(RUN_MOVES, start, end)
     statement = update(Run).where(Run.id == run_id, Run.state.in_(starts))
     if holder is not None:
@@ -73,10 +73,10 @@ def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | No
 
 
 def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:
-    """End a running attempt; False when it had ended. Call it in the transaction that moves the run."""
+    """End a running attempt; False if it had already ended. Call it in the transaction that moves the run."""
     starts = _checked(ATTEMPT_MOVES, ("running",), end)
     statement = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch, Attempt.state.in_(starts))
-    noted = {} if message is None else {"message": message}  # a note from the middle of the attempt stays
+    noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
     return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **noted))
 
 
@@ -84,7 +84,7 @@ def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], en
     starts = list(start)
     for state in starts:
         if end not in moves[state]:
-            raise ValueError(f"move {state} -> {end} is not legal, expected one of {sorted(moves[state])}; see server/database/states.py")
+            raise ValueError(f"move {state} -> {end} is not allowed, expected one of {sorted(moves[state])}; see server/database/states.py")
     return starts
 
 

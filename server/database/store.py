@@ -1,8 +1,8 @@
 """The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
 
-A resumed run supersedes: where attempts overlap, the newest epoch wins from its first step on, and a curve never mixes
-two attempts on the same steps. A run that has another's curve (`Run.reused_from`) is read from there. NaN and Inf come back
-bit for bit. Steps at equal distances are not stored: the first, the last and the count say them.
+Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps.
+A run that reuses another's curve (`Run.reused_from`) is read from there. NaN and Inf are kept bit for bit. Steps at equal
+distances are stored as the first, the last and the count only.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def append(
 
 
 def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
-    """Merge the small chunks of one attempt into chunks of up to 4,096 steps; returns how many are left. Safe to repeat.
+    """Merge the small chunks of one attempt into chunks of up to 4,096 steps; returns the new number of chunks. Safe to repeat.
 
-    Call it while holding the run's fence, or after the run has ended. Readers see all of it or nothing.
+    Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     groups: list[list[Any]] = []
@@ -76,7 +76,7 @@ def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
 
 
 def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
-    """Put one table (`step` first, ascending) in the place of chunks of one attempt, cut into chunks of up to 4,096 steps."""
+    """Replace chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
     epoch = old[0].epoch
     _remove(session, run_id, kind, epoch, [piece.first_step for piece in old])
     for start in range(0, len(table["step"]), SEALED_STEPS):
@@ -117,7 +117,7 @@ def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None =
 def read_range(
     session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf, names: Sequence[str] | None = None
 ) -> tuple[NDArray[np.int64], Columns]:
-    """The steps of a run from first to last and the named columns (default: all) at them, the newest attempt winning.
+    """The steps of a run from first to last, with the named columns (default: all); the newest attempt wins.
 
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
@@ -127,7 +127,7 @@ def read_range(
 
 
 def curve_of(session: Session, run_id: str) -> str:
-    """The run under whose id the steps of a run are stored: itself, or the one whose curve it has."""
+    """The run under whose id the steps of a run are stored: itself, or the run whose curve it reuses."""
     return session.scalar(select(Run.reused_from).where(Run.id == run_id)) or run_id
 
 
@@ -143,7 +143,7 @@ def tables(
 ) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
 
-    An attempt counts up to where a newer one began; so the order of attempts is the order of steps.
+    An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps.
     """
     run_id = curve_of(session, run_id)
     limits = superseded_from(session, run_id, kind)
@@ -159,7 +159,7 @@ def tables(
 
 
 def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
-    """The chunks of a run (or of one attempt) that reach into a range of steps, by attempt, ascending."""
+    """The chunks of a run (or of one attempt) that overlap a range of steps, by attempt, ascending."""
     columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
     statement = select(*columns).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
     if last_step < math.inf:
@@ -176,7 +176,7 @@ def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> l
 
 
 def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None = None) -> Iterator[Columns]:
-    """The table of each chunk in turn, with the named columns that it has (default: all); some chunks at a time."""
+    """The table of each chunk in turn, with the named columns that it has (default: all); read in batches of chunks."""
     for epoch, attempt in groupby(chosen, key=lambda piece: piece.epoch):
         of_attempt = list(attempt)
         for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
@@ -197,10 +197,10 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
 
 
 def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
-    """For each attempt that has recorded something: the step from which on a newer one replaces it (infinity: none does).
+    """For each attempt with recorded steps, the first step that a newer attempt replaces (infinity if none does).
 
-    Training steps count for every kind: where a newer attempt has trained, an older attempt's validation losses are replaced too,
-    even before the newer one has validated.
+    This depends on training steps for every kind: once a newer attempt has trained a step, an older attempt's validation losses
+    there are replaced too, even before the newer attempt has validated.
     """
     rows = session.execute(
         select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)
@@ -229,6 +229,6 @@ def _summary(values: NDArray[np.float64]) -> dict[str, Any]:
     finite = values[np.isfinite(values)]
     bounds: dict[str, Any] = {"nonfinite": len(values) - len(finite)}
     if len(finite):
-        # Divided before it is summed, because the sum of large finite numbers may not be finite.
+        # Divided before summing, because the sum of large finite numbers may overflow.
         bounds |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float((finite / len(finite)).sum())}
     return bounds

@@ -1,7 +1,7 @@
-"""The tables. The schema itself comes from `migrations/` only; a test proves that the two agree.
+"""The tables. The schema is created by `migrations/` only; a test checks that the two agree.
 
-Times are seconds since 1970 (UTC) as floats, so that lease arithmetic is the same on SQLite and PostgreSQL. Identifiers begin
-with a letter for the kind and the time in milliseconds, so that their order is the order of creation (keyset paging).
+Times are seconds since 1970 (UTC) as floats, so that lease arithmetic is the same on SQLite and PostgreSQL. An id begins with
+a letter for the kind and the time in milliseconds, so that ids sort by creation (keyset paging).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def new_id(kind: str) -> str:
 
 
 def is_id(kind: str, text: str) -> bool:
-    """Whether a text that somebody sent can be an identifier of this kind; what can't be is not looked up."""
+    """Whether a text from a request can be an id of this kind; if not, no query is made."""
     return re.fullmatch(kind + r"[0-9a-f]{12,}-[0-9a-f]{10}", text) is not None
 
 
 class Base(DeclarativeBase):
-    """All tables."""
+    """The base class of all tables."""
 
     type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, int: BigInteger, float: Float(53), str: String(255)}  # noqa: RUF012 (SQLAlchemy's own form)
 
 
 class Job(Base):
-    """A comparison that somebody submitted."""
+    """A submitted comparison."""
 
     __tablename__ = "jobs"
 
@@ -57,19 +57,19 @@ class Job(Base):
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
     criteria: Mapped[dict[str, Any]]
-    # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes are the same question.
+    # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes mean the same comparison.
     config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
     revision: Mapped[str | None]
-    # A run that trains for longer than this, all its attempts together, is failed; None: as long as the operator allows.
+    # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
-    # What the early-stop rule remembers of each pair of runs, keyed by the candidate's run.
+    # State of the early-stop rule for each pair of runs, keyed by the candidate's run.
     early_stop: Mapped[dict[str, Any] | None]
-    # The one device class and thread count that all runs of the job share; bound when the first run starts to train.
+    # Device class and thread count of all runs of the job; set when the first run starts to train.
     device_class: Mapped[str | None]
     threads: Mapped[int | None]
-    # Whether the baseline arm may take the curve of an equal run that was trained before.
+    # Whether the baseline arm may reuse the curve of an equal earlier run.
     reuse: Mapped[bool] = mapped_column(default=True)
-    # The promoted baseline that the job names, and the ids of that baseline's reruns that its judge is given: fixed when it is submitted.
+    # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed at submission.
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
     event_sequence: Mapped[int] = mapped_column(default=0)
@@ -108,7 +108,7 @@ class Arm(Base):
 
 
 class Run(Base):
-    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` those that broke."""
+    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts."""
 
     __tablename__ = "runs"
     __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
@@ -130,9 +130,9 @@ class Run(Base):
     lease_expires_at: Mapped[float | None]
     fingerprint: Mapped[str | None] = mapped_column(index=True)
     manifest: Mapped[dict[str, Any] | None]
-    # "stochastic" or "nearest", from the trainer; None where nobody recorded it.
+    # "stochastic" or "nearest", from the trainer; None if it was not recorded.
     rounding: Mapped[Rounding | None] = mapped_column(String(32))
-    # The run whose curve this one has, because it would have trained the same again; that one was trained itself.
+    # The run whose curve this run reuses; that run was trained itself.
     reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     planned_steps: Mapped[int]
     steps_done: Mapped[int] = mapped_column(default=0)
@@ -148,7 +148,7 @@ class Run(Base):
 
 
 class Attempt(Base):
-    """One claim of a run: attempt n is epoch n. Kept for good, so that every crash and every resume can be read later."""
+    """One claim of a run; attempt n is epoch n. Attempts are never deleted, so every crash and resume can be read later."""
 
     __tablename__ = "attempts"
 
@@ -160,14 +160,14 @@ class Attempt(Base):
     worker_id: Mapped[str | None]
     first_step: Mapped[int | None]
     fingerprint: Mapped[str | None]
-    # What a trainer of engine external called its attach, so that it can repeat one whose answer was lost.
+    # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
 
 class Chunk(Base):
-    """Consecutive records of one run, by columns; `kind` is `train` or `validation`. Their values are `ChunkColumn`s."""
+    """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`. `ChunkColumn` has the values."""
 
     __tablename__ = "chunks"
 
@@ -218,7 +218,7 @@ class Verdict(Base):
 
 
 class Baseline(Base):
-    """A version of a named baseline. Its runs and what it is never change; only its expiry can be brought forward."""
+    """A version of a named baseline. Its runs and specification never change; only its expiry can be moved forward."""
 
     __tablename__ = "baselines"
     __table_args__ = (UniqueConstraint("name", "version"),)
@@ -236,7 +236,7 @@ class Baseline(Base):
 
 
 class BaselineRun(Base):
-    """A run of a baseline: a `member`, whose curve jobs take, or a `control`, a rerun that measures how much reruns differ."""
+    """A run of a baseline: a `member`, whose curve jobs reuse, or a `control`, a rerun that measures how much reruns differ."""
 
     __tablename__ = "baseline_runs"
 
@@ -249,7 +249,7 @@ class BaselineRun(Base):
 
 
 class BaselineEvent(Base):
-    """What was done to a baseline, by whom (the id of a token) and why; only ever added to."""
+    """A change to a baseline: what, by whom (the id of a token) and why. Rows are only added, never changed."""
 
     __tablename__ = "baseline_events"
 
@@ -265,7 +265,7 @@ class BaselineEvent(Base):
 
 
 class Worker(Base):
-    """A process that trains: what it is, what it can run and when it was last heard of."""
+    """A worker: its device, what it can train, and the time of its last heartbeat."""
 
     __tablename__ = "workers"
 
@@ -279,7 +279,7 @@ class Worker(Base):
 
 
 class Event(Base):
-    """What happened to a job, numbered without gaps under the job row's lock; the number is the SSE id."""
+    """An event of a job, numbered without gaps under the job row's lock; the number is the SSE id."""
 
     __tablename__ = "events"
 
@@ -290,7 +290,7 @@ class Event(Base):
     created_at: Mapped[float]
 
 
-# Who acts where the server requires no token.
+# The sender if the server requires no token.
 LOCAL_ID, LOCAL_NAME = "local", "this machine"
 
 
@@ -303,7 +303,7 @@ class Token(Base):
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
-    # How many runs submitted under this token may train at once; None: as many as there are slots.
+    # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
@@ -312,7 +312,7 @@ class Token(Base):
 
 
 class BrowserSession(Base):
-    """A dashboard login: a cookie that stands for a token; only the SHA-256 of the cookie is stored."""
+    """A dashboard login: a cookie in place of a token; only the cookie's SHA-256 is stored."""
 
     __tablename__ = "browser_sessions"
 
@@ -322,7 +322,7 @@ class BrowserSession(Base):
 
 
 class IdempotencyKey(Base):
-    """A submission that may be repeated: the same key and body give the same job, another body is refused."""
+    """The key of a submission: the same key and body return the same job, another body is an error."""
 
     __tablename__ = "idempotency_keys"
 
@@ -334,7 +334,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """An address that receives events. Its secret signs them, so it is stored in the clear and shown once, when it is made."""
+    """A URL that receives events. Its secret signs them, so it is stored in plain text; it is shown once, at creation."""
 
     __tablename__ = "webhooks"
 

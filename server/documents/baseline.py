@@ -34,7 +34,7 @@ WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSummary:
-    """A version of a baseline in a list; `newest` is the one that a job gets which names no version."""
+    """A version of a baseline in a list; `newest` marks the version that a job uses if it names none."""
 
     name: str
     version: int
@@ -53,7 +53,7 @@ class BaselineSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRunDocument:
-    """A run of a baseline: a member, whose curve jobs take, or a control, a rerun of it. The age is that of its training."""
+    """A run of a baseline: a member, whose curve jobs reuse, or a control, a rerun of it. Its age counts from its training."""
 
     run: str
     job: str
@@ -69,7 +69,7 @@ class BaselineRunDocument:
 class RunNoise:
     """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge uses it in a job with this baseline.
 
-    `measured` (nats) is None where there is only one run; tau is then the prior.
+    `measured` (nats) is None if there is only one run; tau is then the prior.
     """
 
     tau_nats: float
@@ -83,7 +83,7 @@ class RunNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """What was done to a baseline, by whom and why."""
+    """A change to a baseline: what, by whom and why."""
 
     at: str | None
     who: str
@@ -94,9 +94,9 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineDocument(BaselineSummary):
-    """A version of a baseline whole: its specification and manifest, its runs, what was done to it, who named it last.
+    """A version of a baseline: its specification, manifest and runs, its history, and the newest jobs that name it.
 
-    `workers` has a sentence for each live worker of its kind that trains with something else by now.
+    `workers` has a sentence for each live worker whose trainer now differs from the baseline's.
     """
 
     spec: Mapping[str, str]
@@ -110,7 +110,7 @@ class BaselineDocument(BaselineSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineDiff:
-    """What differs between a version and another version or a job's baseline arm. `told` is false where no run of the job has begun."""
+    """Differences between a version and another version or a job's baseline arm. `told` is false if no run of the job has begun."""
 
     baseline: str
     other: str
@@ -120,7 +120,7 @@ class BaselineDiff:
 
 
 def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummary]:
-    """Versions in one line each."""
+    """A summary of each version."""
     highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_({row.name for row in rows})).group_by(Baseline.name)
     newest = {row[0]: row[1] for row in session.execute(highest)}
     names = principal_names(session, {row.events[0].who for row in rows})
@@ -128,7 +128,7 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
-    """Everything about a version; its curves are read for the run noise."""
+    """Everything about a version; reads its curves for the run noise."""
     names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
     newest = baselines.find(session, row.name).version == row.version
@@ -152,7 +152,7 @@ def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> 
 
 
 def diff(session: Session, row: Baseline, other: Baseline | str) -> BaselineDiff:
-    """What differs between a version and another, or a job (by id)."""
+    """Differences between a version and another version or a job (by id)."""
     ours = baselines.members(row)[0]
     if isinstance(other, Baseline):
         run, called = baselines.members(other)[0], baselines.called(other)
@@ -174,7 +174,7 @@ def parsed_version(text: str) -> tuple[str, int | None]:
     """`name` or `name@3`."""
     name, mark, number = text.partition("@")
     if mark and not (number.isdecimal() and int(number)):
-        raise InvalidError(f"{text!r:.100} names no version, expected NAME or NAME@NUMBER")
+        raise InvalidError(f"{text!r:.100} is not a baseline version, expected NAME or NAME@NUMBER")
     return name, int(number) if mark else None
 
 
@@ -213,7 +213,7 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
-    """The run floor that the judge finds for one run of the version with all the others as its controls."""
+    """The judge's run floor for one run of the version, with all other runs as its controls."""
     policy = Criteria(profile=NVFP4)
     runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)

@@ -1,4 +1,4 @@
-"""How much of a job is done and when it ends: its queue simulated on the free slots, each run at its own measured speed."""
+"""Progress and end time of a job, from a simulation of its queue on the free slots with each run's measured speed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from server.database.tables import Run
 
 
 def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
-    """Seconds until each run of a job ends: 0 for one that has ended, None while no speed is known.
+    """Seconds until each run of a job ends: 0 if it has ended, None while no speed is known.
 
     A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all measured runs. Other
     jobs in the queue are not counted.
@@ -34,7 +34,7 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
 
 
 def last_end(ends: Sequence[float | None]) -> float | None:
-    """Seconds until the last of these ends; None while one of them is unknown, or for an empty list."""
+    """Seconds until the last of these runs ends; None if one of them is unknown, or for an empty list."""
     known_ends = [end for end in ends if end is not None]
     return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
 

@@ -1,7 +1,7 @@
-"""Pictures for reports: the figure of a verdict, drawn once and kept by the verdict's id, and the data of badges.
+"""Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the data of badges.
 
-A verdict never changes, so neither does its figure; the engine's version is in the file's name, because the drawing may. matplotlib's
-settings belong to the process: one figure at a time.
+A verdict never changes, but its drawing may, so the file name includes the version of the drawing code. matplotlib's settings are
+global, so only one figure is drawn at a time.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from server.settings import Settings
 Kind = Literal["svg", "png", "pdf"]
 _drawing = threading.Lock()
 
-# The page's own colors, dark enough for white letters.
+# The colors of the pages, dark enough for white letters.
 _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 
 
 def figure(session: Session, settings: Settings, job: Job, candidate: str | None, kind: Kind) -> bytes:
-    """The figure of one candidate's verdict (default: the job's first); NotFoundError if there is none."""
+    """The figure of one candidate's verdict (default: the job's first); NotFoundError if it has none."""
     documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
     name = candidate or next(iter(documents), None)
     if name is None or name not in documents:
@@ -62,7 +62,7 @@ def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocumen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """A badge in the words of shields.io's endpoint (schemaVersion 1)."""
+    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
 
     schemaVersion: int  # noqa: N815 (their name)
     label: str
@@ -78,7 +78,7 @@ def badge(session: Session, job_or_name: str) -> Badge:
         newest = select(Job).where(Job.name == job_or_name, Job.status == "concluded").order_by(Job.id.desc()).limit(1)
         job = session.scalars(newest).first()
     if job is None:
-        raise NotFoundError(f"there is no job and no concluded job named {job_or_name!r}; `parity status` lists the jobs")
+        raise NotFoundError(f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity status` lists the jobs")
     return _badge(job.status, verdict_documents(job))
 
 

@@ -1,4 +1,4 @@
-"""A job with its arms as the API and the pages show it, whole and in one line."""
+"""A job with its arms as the API and the pages show it, in full and as a summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.spec import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocument:
-    """The promoted baseline that a job names, and how many reruns of it the job's judge is given."""
+    """The promoted baseline that a job names, and the number of its reruns that the judge gets."""
 
     name: str
     version: int
@@ -45,7 +45,7 @@ class ArmDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDocument:
-    """A job: where it stands, why it waits, its arms, and its verdicts once the last run has ended."""
+    """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
 
     id: str
     name: str
@@ -92,12 +92,12 @@ class JobSummary:
     verdicts: list[VerdictSummary]
 
 
-# Load options for a list of jobs: three queries for all of them in place of three for each.
+# Load options for a list of jobs: three queries for all jobs instead of three per job.
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
 
 def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocument:
-    """Everything that a page or a watching client shows of a job."""
+    """Everything that the pages and clients show about a job."""
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
@@ -135,7 +135,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
 
 
 def job_summary(job: Job) -> JobSummary:
-    """A job in one line."""
+    """The summary of a job."""
     baseline, *candidates = job.arms
     return JobSummary(
         id=job.id,
@@ -177,7 +177,7 @@ def _named_baseline(job: Job) -> NamedDocument | None:
 
 
 def _parameters(job: Job) -> int | None:
-    """Size of the model; None where the user trains it and the specification need not say."""
+    """Parameters of the model; None for engine external, where the specification need not have them."""
     return None if job.engine == "external" else Model(**job.spec["model"]).parameters
 
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of `parity.yaml`: made in the server, the only package that sees both the job and the criteria."""
+"""The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both the job and the criteria."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JobFile:
     gate: GatePolicy | None = None
 
 
-# In a file an amount is written as text or as a number of nats, not as the object that the judge makes of it.
+# In a file, an amount is text or a number of nats, not the judge's object.
 _AMOUNT = {
     "description": 'a share of the baseline\'s loss ("1.0 %") or nats ("0.014 nats", 0.014)',
     "anyOf": [{"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*(%|nats?)?\s*$"}, {"type": "number", "exclusiveMinimum": 0}],

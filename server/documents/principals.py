@@ -1,4 +1,4 @@
-"""Names of the people and programs that submitted jobs or changed baselines, by the id that a row keeps of them."""
+"""Names of those who submitted jobs or changed baselines, by the id in a row."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from server.database.tables import LOCAL_ID, LOCAL_NAME, Token
 
 
 def principal_names(session: Session, ids: Collection[str | None]) -> Mapping[str, str]:
-    """Names by id, of the tokens among these ids and of this machine, which needs no token; an id that is unknown has no entry."""
+    """Names by id, for tokens and for local use without a token; unknown ids have no entry."""
     tokens = session.execute(select(Token.id, Token.name).where(Token.id.in_({one for one in ids if one})))
     return {LOCAL_ID: LOCAL_NAME} | {row[0]: row[1] for row in tokens}

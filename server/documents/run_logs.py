@@ -1,7 +1,7 @@
-"""The end of what a trainer printed, of each attempt at a run, where this machine has it; without secrets.
+"""The last log lines of each attempt at a run, without secrets, if this machine has them.
 
-A worker keeps its logs in its own state folder (`logs/runs/RUN-ATTEMPT.log`). A server that shares the folder shows them, another one says
-whose they are. Of an attempt that broke off, the record holds the last lines in its message, wherever it trained.
+A worker writes logs to its own state folder (`logs/runs/RUN-ATTEMPT.log`). A server that shares the folder shows them, any other
+server names the machine that has them. The message of a failed attempt contains its last lines on every server.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ARTIFACTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLog:
-    """The last lines of one attempt, oldest first; `missing` says why there are none. `cut` is true where earlier lines exist.
+    """The last lines of one attempt, oldest first; `missing` gives the reason if there are none. `cut` is true if earlier lines exist.
 
-    `artifacts` are the files that the attempt left in `artifacts/RUN-ATTEMPT` of this machine's state folder: traces, as a rule.
+    `artifacts` are the attempt's files in `artifacts/RUN-ATTEMPT` of this machine's state folder, usually traces.
     """
 
     attempt: int
@@ -41,11 +41,11 @@ def attempt_logs(state_dir: Path, run_id: str, attempts: Sequence[AttemptDocumen
 
 
 def artifact(state_dir: Path, run_id: str, attempt: int, name: str) -> Path:
-    """The file of this name that an attempt left on this machine; NotFoundError for any other."""
+    """The file of this name that an attempt wrote on this machine; NotFoundError if there is none."""
     left = _left(state_dir, f"{run_id}-{attempt}")  # names are looked up, never joined to a path
     if name not in left:
         raise NotFoundError(
-            f"attempt {attempt} of run {run_id} left no file {name!r:.200} on this machine; /runs/{run_id}/log names what it left"
+            f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; /runs/{run_id}/log lists its files"
         )
     return left[name]
 
@@ -72,6 +72,6 @@ def _log(state_dir: Path, name: str, attempt: AttemptDocument, wanted: int) -> A
 
 
 def _left(state_dir: Path, name: str) -> dict[str, Path]:
-    """The files that an attempt (RUN-ATTEMPT) left, by their names within its folder; links are none of them."""
+    """The files of an attempt (RUN-ATTEMPT), by their names within its folder, without links."""
     folder = state_dir / "artifacts" / name
     return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()}

@@ -17,7 +17,7 @@ from training.switches import Rounding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDocument:
-    """One claim of a run: where it trained, from which step on it recorded, and how it ended."""
+    """One attempt at a run: its worker, its first recorded step, and how it ended."""
 
     attempt: int
     state: AttemptState
@@ -32,7 +32,7 @@ class AttemptDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReusedDocument:
-    """The run whose curve another has in place of training the same again, and how long ago that one was trained."""
+    """The source of a reused curve, and when it was trained."""
 
     run: str
     job: str
@@ -44,8 +44,8 @@ class ReusedDocument:
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
-    `rounding` is how its trainer rounded gradients, where that is on record. `reused` is set where the run was not trained, because an
-    equal one had been.
+    `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal
+    run had been.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The verdicts of a job: the documents that the judge wrote, and one line of each for a list."""
+"""The verdicts of a job: the judge's documents, and a summary of each for a list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 
 
 def verdict_summary(document: VerdictDocument) -> VerdictSummary:
-    """One line of a verdict document; the numbers are None where the judge measured no gap or margin."""
+    """The summary of a verdict document; the numbers are None if the judge measured no gap or margin."""
     gap, margin = document.get("gap"), document.get("margin")
     low, high = gap["ci95"] if gap else (None, None)
     return VerdictSummary(

@@ -1,4 +1,4 @@
-"""What the API and the pages show of registered workers."""
+"""Registered workers as the API and the pages show them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WorkerDocument:
 
 
 def worker_documents(session: Session, lease_seconds: float, limit: int) -> list[WorkerDocument]:
-    """The workers that registered last, newest first."""
+    """The newest registered workers, newest first."""
     live = {worker.id for worker in live_workers(session, lease_seconds)}
     rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
     return [_worker_document(row, live=row.id in live) for row in rows]

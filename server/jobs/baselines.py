@@ -1,8 +1,8 @@
 """Named baselines: promote, attach controls, expire, and look up the one that a job names. Plain functions of a session.
 
-A version is the sound runs of one finished arm, under a name and a number; what it is never changes. A job that names it takes its
-curves, or is refused with what differs. Reruns of it (`controls`, and members that the job does not take) go to the job's judge, which
-measures the run-to-run noise on them in place of assuming it. Whatever is done to a version is an event with who and why.
+A version consists of the valid runs of one finished arm, under a name and a number; it is immutable. A job that names it reuses its
+curves, or is rejected with the differences. Reruns of it (`controls`, and members that the job does not use) go to the job's judge,
+which measures the run-to-run noise on them instead of assuming it. Each change to a version is an event with its author and reason.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _MOST_DAYS, _MOST_REASON, _MOST_CONTROLS = 3650.0, 1000, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineChoice:
-    """Against which baseline a job is judged: a promoted one by name (the newest version where none is given), else one of its own.
+    """The baseline that a job is judged against: a promoted one by name (the newest version by default), else the job's own.
 
-    `reuse` lets a baseline of its own take the curves of an equal one that was trained before.
+    `reuse` lets the job's own baseline reuse the curves of an equal earlier one.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -50,14 +50,16 @@ class BaselineChoice:
         if self.name is not None:
             _check_name(self.name)
             if not self.reuse:
-                raise InvalidError(f"baseline.reuse is false, but baseline.name is {self.name!r}, whose curves are taken: leave one out")
+                raise InvalidError(
+                    f"baseline.reuse is false, but baseline.name is {self.name!r}, whose curves are always reused; leave one of the two out"
+                )
         elif self.version is not None:
-            raise InvalidError(f"baseline.version is {self.version}, expected a baseline.name beside it")
+            raise InvalidError(f"baseline.version is {self.version} without baseline.name; add baseline.name, or leave the version out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedBaseline:
-    """A promoted baseline whose curves a job reuses: its run for each replicate of the job's baseline arm, and the ids of its controls."""
+    """A promoted baseline whose curves a job reuses: one run per replicate of the job's baseline arm, and the ids of its controls."""
 
     baseline: Baseline
     runs: Mapping[int, Run]
@@ -65,23 +67,23 @@ class NamedBaseline:
 
 
 def find(session: Session, name: str, version: int | None = None) -> Baseline:
-    """A version of a baseline, expired or not; without a number the newest. NotFoundError names it."""
+    """A version of a baseline, expired or not; by default the newest. NotFoundError if it does not exist."""
     wanted = select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
     baseline = session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
     if baseline is None:
         what = name if version is None else f"{name} version {version}"
-        raise NotFoundError(f"there is no baseline {what!r}; `parity baseline list` lists them")
+        raise NotFoundError(f"baseline {what!r} does not exist; `parity baseline list` lists all baselines")
     return baseline
 
 
 def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> NamedBaseline | None:
-    """Look up the baseline that a job names; None where it names none. ConflictError where the job can't reuse it."""
+    """Look up the baseline that a job names; None if it names none. ConflictError if the job cannot reuse it."""
     if choice is None or choice.name is None:
         return None
     baseline = find(session, choice.name, choice.version)
     if baseline.expires_at is not None and baseline.expires_at <= time.time():
         ended = time.strftime("%Y-%m-%d", time.gmtime(baseline.expires_at))
-        raise ConflictError(f"baseline {called(baseline)} has expired on {ended}: name another, or promote a newer one")
+        raise ConflictError(f"baseline {called(baseline)} expired on {ended}; name another version, or promote a newer one")
     members = [link.run for link in baseline.runs if link.role == "member"]
     specs = {run.id: run_spec(run) for run in members}
     wanted = [each for arm, each in spec.runs() if arm is spec.baseline]
@@ -92,21 +94,21 @@ def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, leas
 
 
 def promote(session: Session, name: str, job_id: str, arm_name: str | None, reason: str, who: str, days: float | None) -> Baseline:
-    """Make the finished arm of a job (its baseline, where none is named) the next version of a name; ConflictError where it isn't sound."""
+    """Make a finished arm of a job (default: its baseline) the next version of a name; ConflictError if a run of it is not valid."""
     _check_name(name)
     _check_reason(reason)
     if days is not None and not 0 < days <= _MOST_DAYS:
-        raise InvalidError(f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}, or nothing for no expiry")
+        raise InvalidError(f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}, or no value for no expiry")
     job = find_job(session, job_id)
     arm = next((arm for arm in job.arms if arm_name in (None, arm.name)), None)
     if arm is None:
         raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
     runs = _sound(session, arm)
-    hold_lock(session, f"baseline {name}")  # two who promote under one name at once get two versions
+    hold_lock(session, f"baseline {name}")  # two promotions under one name at the same time get two versions
     newest = session.scalars(select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)).first()
     ids = {run.id for run in runs}
     if newest is not None and ids == {link.run_id for link in newest.runs if link.role == "member"}:
-        raise ConflictError(f"these runs are {called(newest)} already; nothing was promoted")
+        raise ConflictError(f"these runs already are {called(newest)}; nothing was promoted")
     now = time.time()
     baseline = Baseline(
         id=tables.new_id("b"),
@@ -125,7 +127,7 @@ def promote(session: Session, name: str, job_id: str, arm_name: str | None, reas
 
 
 def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str) -> list[Run]:
-    """Attach reruns of a baseline: one run, or every run of a job that is one; those that are new. ConflictError where none can be."""
+    """Attach reruns of a baseline: one run, or all suitable runs of a job; returns the new ones. ConflictError if none is suitable."""
     _check_reason(reason)
     hold_lock(session, f"baseline {baseline.name}")
     session.refresh(baseline, ["runs"])
@@ -140,19 +142,19 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
         problem = _no_control(session, reference, trained)
         curve = loading.losses(session, trained)
         if trained.id in ids:
-            problems.append(f"run {trained.id} belongs to it already")
+            problems.append(f"run {trained.id} already belongs to the baseline")
         elif problem:
             problems.append(problem)
         elif why := next((doubt[1] for other in curves if (doubt := dependence(other, curve)) is not None), ""):
-            problems.append(f"run {trained.id} is no rerun of its own: {why}; take another replicate")
+            problems.append(f"run {trained.id} is not an independent rerun: {why}; train another replicate")
         else:
             curves.append(curve)
             controls.append(trained)
             ids.add(trained.id)
     if not controls:
-        raise ConflictError(f"{target} has no run that is a control of {called(baseline)}: {'; '.join(problems[:3])}")
+        raise ConflictError(f"{target} has no run that can be a control of {called(baseline)}: {'; '.join(problems[:3])}")
     if len(ids) > _MOST_CONTROLS:
-        raise ConflictError(f"{called(baseline)} would have {len(ids)} runs, expected {_MOST_CONTROLS} at most")
+        raise ConflictError(f"{called(baseline)} would have {len(ids)} runs, expected at most {_MOST_CONTROLS}; attach fewer controls")
     baseline.runs.extend(BaselineRun(run_id=run.id, role="control") for run in controls)
     _note(session, baseline, "control", who, reason, f"runs {', '.join(run.id for run in controls)} of {target}")
     session.flush()
@@ -160,17 +162,17 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
 
 
 def expire(session: Session, baseline: Baseline, reason: str, who: str) -> None:
-    """End a version now: no later job may name it. What was judged against it stays; expiring twice changes nothing."""
+    """Expire a version now: no later job may name it. Earlier verdicts stay valid; expiring twice changes nothing."""
     _check_reason(reason)
     now = time.time()
     if baseline.expires_at is not None and baseline.expires_at <= now:
         return
-    _note(session, baseline, "expired", who, reason, f"job files that name {called(baseline)} are refused from now on")
+    _note(session, baseline, "expired", who, reason, f"job files that name {called(baseline)} are rejected from now on")
     baseline.expires_at = now
 
 
 def called(baseline: Baseline) -> str:
-    """A version in a sentence."""
+    """A version as text: its name and number."""
     return f"{baseline.name} version {baseline.version}"
 
 
@@ -187,14 +189,14 @@ def _member(baseline: Baseline, members: Sequence[Run], specs: dict[str, RunSpec
     nearest = next((specs[run.id] for run in members if specs[run.id].replicate == wanted.replicate), None)
     if nearest is None:
         there = ", ".join(str(spec.replicate) for spec in sorted(specs.values(), key=lambda spec: spec.replicate))
-        what = f"has replicates {there}, and this job's baseline asks for replicate {wanted.replicate}: set baseline.replicates lower"
+        what = f"has replicates {there}, but this job's baseline needs replicate {wanted.replicate}; lower baseline.replicates"
     else:
-        what = f"was trained as something else: {in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
+        what = f"has another specification: {in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
     raise ConflictError(f"baseline {called(baseline)} {what}")
 
 
 def _refuse_other_trainer(session: Session, baseline: Baseline, member: Run, spec: JobSpec, lease_seconds: float) -> None:
-    """ConflictError where a live worker that would train the candidates trains with something else than what trained the baseline."""
+    """ConflictError if a live worker that would train the candidates has another trainer than the baseline's."""
     kind = capability(spec)[0]
     if kind == "external" or member.job.engine == "external":
         return
@@ -202,22 +204,22 @@ def _refuse_other_trainer(session: Session, baseline: Baseline, member: Run, spe
     for worker in live_workers(session, lease_seconds):
         may_train = worker.capability == kind and device_class in (None, worker.device.get("device_class"))
         if may_train and worker.device.get("trainer") and (reason := changed(worker, member.manifest or {})):
-            raise ConflictError(f"baseline {called(baseline)} can't be compared with what is trained now: {reason}; promote one anew")
+            raise ConflictError(f"baseline {called(baseline)} cannot be compared with runs trained now: {reason}; promote a new version")
 
 
 def _sound(session: Session, arm: Arm) -> list[Run]:
-    """The trained runs of an arm; ConflictError names the first that can't stand for another."""
+    """The trained runs of an arm; ConflictError for the first that cannot be reused."""
     sound = []
     for run in arm.runs:
         trained = _locked(session, run)
         if reason := unsound(session, trained):
-            raise ConflictError(f"arm {arm.name} of job {arm.job_id} can't be a baseline: {reason}")
+            raise ConflictError(f"arm {arm.name} of job {arm.job_id} cannot be a baseline: {reason}")
         sound.append(trained)
     return sound
 
 
 def _locked(session: Session, run: Run) -> Run:
-    """The run that was trained, held until the end of the transaction: retention must not drop it while it is looked at."""
+    """The run that was trained, locked until the end of the transaction, so that retention does not delete its curve meanwhile."""
     trained = run.source or run
     session.refresh(trained, with_for_update=True)
     return trained
@@ -228,18 +230,18 @@ def _offered(session: Session, target: str) -> list[Run]:
     run = session.get(Run, target) if tables.is_id("r", target) else None
     job = session.get(Job, target) if tables.is_id("j", target) else None
     if run is None and job is None:
-        raise ConflictError(f"there is no run or job {target!r}, expected the id of one; nothing was attached")
+        raise ConflictError(f"{target!r} is not the id of a run or a job; nothing was attached")
     return [run] if run is not None else list(job.runs) if job is not None else []
 
 
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:
-    """Why a run is no rerun of a baseline, or None."""
+    """Why a run is not a rerun of a baseline, or None."""
     baseline, rerun = run_spec(reference), run_spec(run)
     if not is_rerun(baseline, rerun):
         return f"run {run.id}: {in_words(spec_differences(baseline, rerun, but=('replicate',)), 'in the baseline', 'in it')}"
     differences = manifest_differences(reference.manifest or {}, run.manifest or {})
     if differences:
-        return f"run {run.id} ran on something else: {in_words(differences, 'in the baseline', 'in it')}"
+        return f"run {run.id} was trained in another environment: {in_words(differences, 'in the baseline', 'in it')}"
     return unsound(session, run)
 
 
@@ -257,7 +259,9 @@ def _check_name(name: str) -> None:
 
 def _check_reason(reason: str) -> None:
     if not 1 <= len(reason.strip()) <= _MOST_REASON:
-        raise InvalidError(f"reason has {len(reason.strip())} characters, expected 1 to {_MOST_REASON}: whoever asks later reads it")
+        raise InvalidError(
+            f"reason has {len(reason.strip())} characters, expected 1 to {_MOST_REASON}; give a reason that later readers understand"
+        )
 
 
 def used_by(session: Session, baseline: Baseline, limit: int) -> Sequence[Job]:

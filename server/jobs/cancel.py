@@ -1,4 +1,4 @@
-"""Cancel a job and those of its runs that have not ended."""
+"""Cancels a job and its open runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from server.jobs import lifecycle
 
 
 def cancel_job(session: Session, job_id: str) -> bool:
-    """Cancel a job and its open runs; False, and no change, where it had ended already. NotFoundError names an unknown id.
+    """Cancel a job and its open runs; False, without a change, if it had already ended. NotFoundError for an unknown id.
 
-    The trainer of a run finds at its next heartbeat that it was cancelled, and kills its process group.
+    At its next heartbeat the worker of a run notices the cancellation and kills the trainer's process group.
     """
     job = find_job(session, job_id)
-    # Every writer locks runs before their job; in the other order PostgreSQL would see a deadlock with a live trainer.
+    # Every writer locks runs before their job; the other order could deadlock with a live trainer on PostgreSQL.
     open_runs = select(Run).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()
     runs = session.scalars(open_runs).all()
     session.refresh(job, with_for_update=True)

@@ -1,4 +1,4 @@
-"""How a job comes to its end: its curves are judged outside any write, then its verdicts and its end are written in one transaction."""
+"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ends: its verdicts (each the judge's document and its canonical text), or why it has none."""
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none."""
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
     code: str | None = None
@@ -33,21 +33,21 @@ class Outcome:
 
 
 def conclude(database: Database, job_id: str) -> None:
-    """Judge a job and write its verdicts if all its runs have ended and nobody did. Safe to call at any time, and to repeat."""
+    """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet. Safe to call at any time."""
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return
         try:
             outcome = decide(session, job_id)
-        except Exception as error:  # noqa: BLE001 (whatever breaks the judge, the job must end with the reason)
+        except Exception as error:  # noqa: BLE001 (whatever the judge raises, the job must end, with the reason)
             _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"the curves are kept, but judging them failed: {error!r}")
+            outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
         write_outcome(session, job_id, outcome)
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
-    """True when every run of the job has ended and nobody has concluded it."""
+    """True if every run of the job has ended and the job is not concluded yet."""
     job = session.get_one(Job, job_id)
     if job.status in JOB_ENDED:
         return False
@@ -55,7 +55,7 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 
 
 def decide(session: Session, job_id: str) -> Outcome:
-    """Judge the finished runs of a job, without writing. An arm without a finished run leaves nothing to judge."""
+    """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
     job = session.get_one(Job, job_id)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
@@ -87,7 +87,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None) -> Cas
 
 
 def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
-    """Write a job's verdicts and its end; False where somebody else ended it first."""
+    """Write a job's verdicts and its end; False if another process ended it first."""
     now = clock.now(session)
     rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     outcomes = {row.candidate: row.outcome for row in rows}

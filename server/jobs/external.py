@@ -1,7 +1,7 @@
 """Runs that the user trains: attach, append, finish. Plain functions of a session.
 
-A trainer attaches to its run and gets an epoch, the number of its attempt; it names it with everything it sends. Attaching again
-fences the trainer before. A run is never failed because its trainer broke off: it awaits the next attach, until it has been
+A trainer attaches to its run and gets an epoch, the number of its attempt, which it sends with every request. Attaching again
+fences the earlier trainer. A run does not fail because its trainer stopped early: it awaits the next attach, until it has been
 silent for too long.
 """
 
@@ -44,16 +44,16 @@ class Batch:
 
     def __post_init__(self) -> None:
         if not len(self.steps):
-            raise _wrong("steps", "has no step, expected one at least")
+            raise _wrong("steps", "has no step, expected at least one")
         if self.steps.min() < 0 or self.steps.max() > _LARGEST_STEP:
             raise _wrong("steps", f"has step {self.steps.min()} or {self.steps.max()}, expected 0 to {_LARGEST_STEP}")
         for name, values in self.columns.items():
             if len(values) != len(self.steps):
-                raise _wrong(f"columns/{name}", f"has {len(values)} values for {len(self.steps)} steps, expected one a step")
+                raise _wrong(f"columns/{name}", f"has {len(values)} values for {len(self.steps)} steps, expected one value per step")
 
 
 def covered(session: Session, run: Run) -> Coverage:
-    """Which steps of a run have come, and which are missing."""
+    """Which steps of a run have arrived, and which are missing."""
     return coverage(batches.ranges(session, run.id, "train"))
 
 
@@ -66,11 +66,11 @@ def attach(
     after: int | None = None,
     key: str | None = None,
 ) -> Run:
-    """Begin an attempt of a run, fencing the one before; the run, whose `epoch` is the attempt's.
+    """Begin an attempt of a run and fence the previous one; returns the run, whose `epoch` is the attempt's number.
 
     Args:
         manifest: what must agree between the arms: versions, device class, code revision.
-        recipe: the recipe that the trainer trains; another than the arm's is refused.
+        recipe: the trainer's recipe; an error if it is not the arm's.
         after: attach only if this many attempts were made before (for steps that were recorded while the server was away).
         key: the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt.
     """
@@ -78,36 +78,38 @@ def attach(
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
     if run.job.engine != "external":
-        raise InvalidError(f"run {run_id} is of engine {run.job.engine}, which a worker trains; expected a run of engine external")
+        raise InvalidError(f"run {run_id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
     if recipe is not None and recipe != run.arm.recipe:
-        raise InvalidError(f"the trainer says recipe {recipe}, but run {run_id} is of arm {run.arm.name} with recipe {run.arm.recipe}")
+        raise InvalidError(f"recipe is {recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
     if run.state in RUN_ENDED:
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and takes no further attempt; submit a new job")
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and accepts no further attempt; submit a new job")
     if is_repeated and run.state == "running":
         return run
     if after is not None and after != run.epoch and not is_repeated:
         raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {after}: a newer trainer has taken over")
     if run.state == "running":
-        speed = {"steps_per_second": run.steps_per_second}  # the best guess until the new trainer has one
+        speed = {"steps_per_second": run.steps_per_second}  # the best estimate until the new trainer has its own
         lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run", **speed)
     merged = _merged(run.manifest, {**manifest, "engine": "external"}, begun=run.steps_done > 0)
     if reason := named_baseline_mismatch(run.job, merged):
-        raise ConflictError(f"run {run_id} can't begin: {reason}")
+        raise ConflictError(f"run {run_id} cannot begin: {reason}")
     lifecycle.attach(session, run, merged, external_fingerprint(run, merged), key, settings.external_stale_seconds)
     return run
 
 
 def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> tuple[Run, int]:
-    """Record a batch of an attempt; the run, and how many of the steps are new.
+    """Record a batch of an attempt; returns the run and the number of new steps.
 
-    Batches may come in any order and more than once. ConflictError where a step is recorded already with other numbers.
+    Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
     """
     columns = _named(kind, batch.columns)
     run = _held(session, run_id, epoch)
     try:
         new = batches.merge(session, run_id, kind, epoch, batch.steps, columns)
     except DifferentError as error:
-        raise ConflictError(f"run {run_id}, attempt {epoch}: {error}; what is recorded stays, and nothing of this batch was") from error
+        raise ConflictError(
+            f"run {run_id}, attempt {epoch}: {error}; the recorded values stay, and nothing of this batch was saved"
+        ) from error
     now = clock.now(session)
     run.lease_expires_at = now + settings.external_stale_seconds
     if run.code == STALE:
@@ -122,17 +124,17 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
 
 
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
-    """End an attempt. After `broke_off` the run awaits the next attach; otherwise it has ended. Repeating the call changes nothing."""
+    """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A repeated call changes nothing."""
     run = find_run(session, run_id, lock=True)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.epoch == epoch and run.state == end and epoch:
         return run
     _held(session, run_id, epoch)
     if outcome == "finished" and not covered(session, run).recorded:
-        raise InvalidError(f"run {run_id} has recorded no step, so it can't be finished; finish it as failed, and say why")
+        raise InvalidError(f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, with a message")
     for kind in ("train", "validation"):
         store.seal(session, run_id, kind, epoch)
-    text = message or "the trainer did not say why"
+    text = message or "the trainer gave no reason"
     match outcome:
         case "finished":
             lifecycle.finish(session, run, steps_per_second=None)
@@ -146,35 +148,39 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
 
 
 def _held(session: Session, run_id: str, epoch: int) -> Run:
-    """The run, locked, where this epoch is its running attempt."""
+    """The run, locked, if this epoch is its running attempt; else ConflictError or StaleAttemptError."""
     run = find_run(session, run_id, lock=True)
     if epoch > run.epoch:
-        raise InvalidError(f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, the answer names the epoch")
+        raise InvalidError(
+            f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, and use the epoch in the response"
+        )
     if run.state in RUN_ENDED:
         why = f": {run.message}" if run.message else ""
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){why}; nothing more is recorded")
+        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){why}; no further steps are recorded")
     if epoch < run.epoch:
-        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended: attempt {run.epoch} has taken over; one process of a run logs")
+        raise StaleAttemptError(
+            f"attempt {epoch} of run {run_id} has ended: attempt {run.epoch} has taken over; let only one process of a run log"
+        )
     if run.state != "running":
-        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to go on")
+        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to continue")
     return run
 
 
 def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """The columns under the record's names: a single `loss` of training is the judged one."""
+    """The columns under the database's names: a single training `loss` is the judged one."""
     renamed = dict(columns)
     if kind == "validation":
         if "loss" not in renamed:
             raise _wrong("columns", "has no loss, expected the validation loss in nats")
     elif JUDGED not in renamed:
         if "loss" not in renamed:
-            raise _wrong("columns", f"has no loss, expected loss (or {JUDGED}) in nats a token beside any others")
+            raise _wrong("columns", f"has no loss, expected a column loss (or {JUDGED}) in nats per token")
         renamed[JUDGED] = renamed.pop("loss")
     return renamed
 
 
 def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
-    """How far the run is, its last loss, and its speed since this attempt began."""
+    """Update the run's progress, its last loss, and its speed since this attempt began."""
     attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.epoch == run.epoch).scalar_subquery()
     began, last, began_at = session.execute(
         select(func.min(Chunk.first_step), func.max(Chunk.last_step), attempt).where(
@@ -190,7 +196,7 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
 
 
 def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:
-    """Merge small chunks each time that 4,096 steps more have come."""
+    """Merge small chunks after every 4,096 further steps."""
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     count = session.scalar(select(func.sum(Chunk.count)).where(*own)) or 0
     if count // store.SEALED_STEPS > (count - new) // store.SEALED_STEPS:
@@ -198,7 +204,7 @@ def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: i
 
 
 def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:
-    """The manifest of a run with several attempts: where they differ and steps were recorded, both values, so that it shows."""
+    """The manifest of a run with several attempts; where they differ and steps were recorded, it has both values."""
     if not old or not begun:
         return dict(new)
     merged = dict(old)

@@ -1,8 +1,8 @@
-"""Finds an earlier run whose curve can be reused, and lists what differs where none can.
+"""Finds an earlier run whose curve can be reused, or lists the differences.
 
 A run's fingerprint is the SHA-256 of its specification (with seed and replicate) and of the manifest that its worker recorded: code,
-libraries, environment, device class, threads, the digest of the data. Runs with equal fingerprints train the same curve, so one curve
-serves both. It is not copied: it stays under the run that was trained (`Run.reused_from`).
+libraries, environment, device class, threads, the digest of the data. Runs with equal fingerprints produce the same curve, so one
+curve serves both. It is not copied: it stays under the run that was trained (`Run.reused_from`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_THE_RUN = ("seed", "replicate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A fact that two runs don't share, with its value on either side; None where it is not there."""
+    """A fact that differs between two runs, with both values; None if a side does not have it."""
 
     key: str
     baseline: str | None
@@ -40,7 +40,7 @@ class Difference:
 
 
 def run_spec(run: Run) -> RunSpec:
-    """The specification of a run, from that of its job. Raises pydantic's ValidationError where this version can't read it."""
+    """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
     job = _JOB_SPEC.validate_python(run.job.spec)
     return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)
 
@@ -61,7 +61,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def equal_run(session: Session, fingerprint: str) -> Run | None:
-    """The newest sound run of a baseline arm with this fingerprint that was trained itself; None if there is none."""
+    """The newest valid run of a baseline arm with this fingerprint that was itself trained; None if there is none."""
     there = (
         select(Run)
         .join(Arm, Arm.id == Run.arm_id)
@@ -73,7 +73,7 @@ def equal_run(session: Session, fingerprint: str) -> Run | None:
 
 
 def unsound(session: Session, run: Run) -> str | None:
-    """Why the curve of a run can't stand for another's: not finished, broken off, diverged, or with steps missing. None where it can."""
+    """Why the curve of a run cannot be reused (not finished, ended early, diverged, or incomplete), or None."""
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.code is not None:
@@ -85,12 +85,12 @@ def unsound(session: Session, run: Run) -> str | None:
     if not reaches or steps.gaps or (run.job.engine != "external" and steps.count != run.planned_steps):
         return f"run {run.id} has recorded {steps.count} of its {run.planned_steps} steps"
     if not np.isfinite(curve.loss).all():
-        return f"run {run.id} has a loss that is no finite number"
+        return f"run {run.id} has a non-finite loss"
     return None
 
 
 def columns_of_reused(source: Run) -> dict[str, Any]:
-    """The columns of a run that has the curve of `source`, from the newest code on with its rounding."""
+    """The columns of a run that reuses the curve of `source`; the rounding only if `source` has it."""
     rounding = {"rounding": source.rounding} if source.rounding else {}
     return rounding | {
         "reused_from": source.reused_from or source.id,
@@ -102,7 +102,7 @@ def columns_of_reused(source: Run) -> dict[str, Any]:
 
 
 def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] = ()) -> list[Difference]:
-    """Fields of two specifications that differ, by their path; those in `but` are not looked at."""
+    """Fields of two specifications that differ, by their path; those in `but` are ignored."""
     ours, theirs = dict(_flat(baseline)), dict(_flat(other))
     keys = [key for key in ours if key not in but and ours[key] != theirs[key]]
     return [Difference(key=key, baseline=ours[key], other=theirs[key]) for key in keys]
@@ -114,12 +114,12 @@ def is_rerun(baseline: RunSpec, other: RunSpec) -> bool:
 
 
 def spec_facts(spec: RunSpec) -> dict[str, str]:
-    """A specification as flat words, without seed and replicate."""
+    """A specification as flat text values, without seed and replicate."""
     return {key: value for key, value in _flat(spec) if key not in _OF_THE_RUN}
 
 
 def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
-    """Every fact of two manifests that differs or that one alone has."""
+    """Every fact that differs between two manifests, or that only one has."""
     keys = sorted(baseline.keys() | other.keys())
     return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys if baseline.get(key) != other.get(key)]
 
@@ -131,7 +131,7 @@ def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_diffe
 
 
 def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None:
-    """Why what a manifest tells of can't be compared with the baseline that a job names, by the judge's rule; None where it can."""
+    """Why a run with this manifest cannot be compared with the baseline that a job names, by the judge's rule; None if it can."""
     if job.named is None:
         return None
     baseline = next(run for run in job.runs if run.arm.role == "baseline")
@@ -140,7 +140,7 @@ def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None
         return None
     called = f"baseline {job.named.name} version {job.named.version}"
     what = in_words(differences, "there", "here")
-    return f"what would train here differs from {called}: {what}. Promote one anew, or train where it was trained"
+    return f"this worker's trainer differs from that of {called}: {what}. Promote a new version, or train where the baseline was trained"
 
 
 def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:

@@ -1,8 +1,8 @@
 """Early stop for futility: the judge's rule, fed with the steps of each pair of runs while they train.
 
-The rule's state for each pair is stored with the job, so the next look goes on where the last one stopped and costs only what is new.
-A futile pair is an event (`hopeless`); where the policy says `early_stop: stop`, the arm's runs end.
-No candidate passes early, and one that was stopped gets no fail either: its window was never trained.
+The rule's state for each pair is stored with the job, so each look continues where the last one stopped and reads only new steps.
+A futile pair emits an event (`hopeless`); with `early_stop: stop` in the policy, the arm's runs end.
+No candidate passes early, and a stopped one does not fail either, because its window was never trained.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from server.database.tables import Arm, Job, Run
 from server.jobs import lifecycle
 
 CODE = "EARLY_STOP"
-_STEPS_A_LOOK = 20_000  # so that a look, which holds the job's row, stays short
+_STEPS_A_LOOK = 20_000  # keeps a look short, because it locks the job's row
 
 
 def watch(session: Session, job_id: str) -> list[str]:
-    """Feed the rule the new steps of a running job; returns the names of the arms that became futile with them."""
-    # Runs before their job, like every writer; their states can't change while we hold them.
+    """Feed the rule the new steps of a running job; returns the names of the arms that became futile."""
+    # Runs before their job, like every writer; their states cannot change while they are locked.
     runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if job.status != "running":
@@ -46,7 +46,7 @@ def watch(session: Session, job_id: str) -> list[str]:
         if before and before["hopeless"]:
             continue
         if before is None or before.get("epochs") != epochs:
-            # A newer attempt has replaced steps that were looked at, with other numbers where it trains something else.
+            # A newer attempt has replaced steps of earlier looks, possibly with other numbers.
             before = {"next_step": 0, "state": early_stop(run.planned_steps).document()}
         remembered[run.id] = {"epochs": epochs, **_observed(session, before, pair, run, criteria)}
         if remembered[run.id]["hopeless"]:
@@ -65,7 +65,7 @@ def _recorded(session: Session, run: Run) -> list[int]:
 
 
 def _observed(session: Session, before: Mapping[str, Any], baseline: Run, candidate: Run, criteria: Criteria) -> dict[str, Any]:
-    """The rule's state of a pair after the steps that both runs have recorded since; `hopeless` is the sentence of a futile look."""
+    """The rule's state of a pair after the new common steps; `hopeless` is the sentence of a futile look."""
     begin = before["next_step"]
     base, other = (store.read_range(session, run.id, "train", begin, names=["lm_loss"]) for run in (baseline, candidate))
     at, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
@@ -98,7 +98,7 @@ def _stop(session: Session, job: Job, arm: Arm, sentence: str) -> None:
 
 
 def _stop_run(session: Session, run: Run, message: str) -> None:
-    """Finish a run that trains, with the curve that it has; cancel one that has not begun."""
+    """Finish a training run with its curve so far; cancel a run that has not begun."""
     if run.state == "running":
         lifecycle.finish(session, run, code=CODE, message=message)
     else:

@@ -1,7 +1,7 @@
 """The only place that moves a run or a job from one state to another.
 
-Each verb is an edge of `server.database.states`, or all that lead to one state. In the caller's transaction it moves the row, begins or
-ends the attempt and emits the event, so nobody sees one without the others. It compares and sets: where no edge leads on from the state
+Each function is one edge of `server.database.states`, or all edges to one state. In the caller's transaction it moves the row, begins or
+ends the attempt and emits the event, so no reader sees one without the others. It is a compare-and-set: if no edge starts at the state
 that `run` was read in, or another writer has moved the run since, it changes nothing and returns False (or None).
 
 Callers lock the run's row when they read it, and lock runs before their job.
@@ -26,7 +26,7 @@ FailedAttempt = Literal["failed", "crashed", "lost"]
 
 
 def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> int | None:
-    """queued -> running: begin an attempt of a worker, which holds the run until its lease ends; returns the attempt's number.
+    """queued -> running: begin an attempt of a worker, which holds the run until the lease ends; returns the attempt's number.
 
     The first run of a job starts the job and binds it to the worker's device class and thread count.
     """
@@ -50,28 +50,28 @@ def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint:
 def finish(
     session: Session, run: Run, *, code: str | None = None, message: str | None = None, note: str | None = None, **columns: object
 ) -> bool:
-    """running -> finished: the run has a curve. A `code` says why that curve is short or unusable.
+    """running -> finished: the run has a curve. A `code` gives the reason if that curve is short or unusable.
 
-    A message is kept with the run and with its attempt, a note with the attempt only. `columns` are further columns of the run.
+    A message is stored with the run and its attempt, a note with the attempt only. `columns` are further columns of the run.
     """
     return _end(session, run, "finished", "finished", {"code": code, "message": message, **columns}, note)
 
 
 def fail(session: Session, run: Run, *, code: str, message: str, attempt: FailedAttempt = "failed", **columns: object) -> bool:
-    """Any open state -> failed: nobody tries again. `attempt` is how the running attempt ended, if there is one."""
+    """Any open state -> failed: there is no further attempt. `attempt` is how the running attempt ended, if there is one."""
     return _end(session, run, "failed", attempt, {"code": code, "message": message, **columns})
 
 
 def cancel(session: Session, run: Run, *, code: str | None = None, message: str | None = None) -> bool:
-    """Any open state -> cancelled. The run keeps the code and message that it has where none is given, and its attempt always does."""
+    """Any open state -> cancelled. Without a new code and message the run keeps its own; its attempt always does."""
     given = {name: value for name, value in (("code", code), ("message", message)) if value is not None}
     return _end(session, run, "cancelled", "cancelled", given)
 
 
 def requeue(session: Session, run: Run, *, attempt: BrokenAttempt, code: str | None, message: str, **columns: object) -> bool:
-    """running -> queued (awaiting_data where the user trains): the attempt is over and another one may follow.
+    """running -> queued (awaiting_data for engine external): the attempt is over and another one may follow.
 
-    What the run has recorded stays. `columns` are further columns of the run.
+    Recorded steps stay. `columns` are further columns of the run.
     """
     end: RunState = "awaiting_data" if run.capability == "external" else "queued"
     free = {"worker_id": None, "lease_expires_at": None, "steps_per_second": None}
@@ -93,7 +93,7 @@ def end_job(
     message: str | None = None,
     verdicts: Mapping[str, str] | None = None,
 ) -> bool:
-    """queued or running -> concluded, failed or cancelled; False where the job had ended. `verdicts` are outcomes by candidate.
+    """queued or running -> concluded, failed or cancelled; False if the job had already ended. `verdicts` are outcomes by candidate.
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
@@ -117,7 +117,7 @@ def _begin(
     columns: Mapping[str, object],
     binding: Mapping[str, object],
 ) -> int | None:
-    """Move a run to running and begin its next attempt; the job starts with its first run and is bound then."""
+    """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
     now, epoch = clock.now(session), run.epoch + 1
     lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
@@ -131,12 +131,12 @@ def _begin(
 
 
 def _end(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
-    """Move a run to a state that it never leaves."""
+    """Move a run to a final state."""
     return _leave(session, run, end, attempt, {"finished_at": clock.now(session), "lease_expires_at": None, **columns}, note)
 
 
 def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
-    """Move an open run to `end`, end its attempt if one is running, and emit the event with the message, or else the note."""
+    """Move an open run to `end`, end its attempt if one is running, and emit the event with the message, else with the note."""
     code, was_running = columns.get("code"), run.state == "running"
     message, note = (text and without_secrets(text) for text in (columns.get("message"), note))
     if not _move(session, run, end, {**columns, "message": message} if "message" in columns else columns):

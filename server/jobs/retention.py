@@ -1,9 +1,9 @@
-"""What PARITY_RETENTION_DAYS drops, and what is never dropped.
+"""Deletes what PARITY_RETENTION_DAYS no longer keeps.
 
-Never dropped: the curve of a finished run that a verdict was made from, of a baseline arm, of a named baseline (its controls too), or
-that another run reuses. So every verdict can be judged again and its evidence downloaded for as long as the job is there. Dropped, that
-many days after the job has ended: attempts that a newer one replaced, curves of runs that failed or were cancelled, finished candidates
-of jobs without a verdict, and (each worker its own) logs, profiles and checkpoints of runs that have ended.
+Never deleted: curves of finished runs behind a verdict, of baseline arms, of named baselines (controls too), and curves that another
+run reuses. So every verdict can be judged again and its evidence downloaded. Deleted, that many days after the job has ended:
+attempts that a newer one replaced, curves of runs that failed or were cancelled, finished candidates of jobs without a verdict,
+and (by each worker, its own) logs, profiles and checkpoints of runs that have ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = ("train", "validation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Droppable:
-    """Something that may go: what it is, of which run, how large, and why nobody needs it."""
+    """Something that may be deleted: its kind, its run, its size, and why it is not needed."""
 
     what: Literal["attempt", "curve", "log", "profiles", "checkpoints"]
     run_id: str
@@ -43,16 +43,16 @@ class Droppable:
 
 
 def droppable(settings: Settings, database: Database) -> list[Droppable]:
-    """Everything that the policy would drop now; nothing where PARITY_RETENTION_DAYS is not set."""
+    """Everything that the policy would delete now; empty if PARITY_RETENTION_DAYS is not set."""
     if settings.retention_days is None:
         return []
     with database.read() as session:
-        cutoff = clock.now(session) - settings.retention_days * _DAY  # the record's clock: one machine's may jump ahead
+        cutoff = clock.now(session) - settings.retention_days * _DAY  # the database's clock, because a machine's may jump ahead
         return [*_records(session, cutoff), *_files(session, settings, cutoff)]
 
 
 def drop(settings: Settings, database: Database) -> list[Droppable]:
-    """Drop it; one short transaction a run. Safe to repeat, and to run in several workers at once."""
+    """Delete it, in one short transaction per run. Safe to repeat, and to run in several workers at once."""
     dropped = droppable(settings, database)
     for run_id in dict.fromkeys(one.run_id for one in dropped if one.path is None):
         with database.write() as session:
@@ -60,7 +60,7 @@ def drop(settings: Settings, database: Database) -> list[Droppable]:
             if reason := _unneeded(session, run):
                 session.execute(delete(Chunk).where(Chunk.run_id == run_id))
                 day = time.strftime("%Y-%m-%d", time.gmtime())
-                run.message = f"{run.message or reason}; its curve was dropped on {day}, by PARITY_RETENTION_DAYS"
+                run.message = f"{run.message or reason}; its curve was deleted on {day} (PARITY_RETENTION_DAYS)"
             else:
                 session.execute(delete(Chunk).where(Chunk.run_id == run_id, _superseded(session, run_id)))
     for one in dropped:
@@ -69,7 +69,7 @@ def drop(settings: Settings, database: Database) -> list[Droppable]:
         elif one.path is not None:
             one.path.unlink(missing_ok=True)
     if dropped:
-        _log.info("retention dropped %d things, %d bytes", len(dropped), sum(one.size_bytes for one in dropped))
+        _log.info("retention deleted %d things, %d bytes", len(dropped), sum(one.size_bytes for one in dropped))
     return dropped
 
 
@@ -87,7 +87,7 @@ def _records(session: Session, cutoff: float) -> Iterator[Droppable]:
 
 
 def _unneeded(session: Session, run: Run) -> str | None:
-    """Why the curve of a run, whose job has ended, is no input of a verdict and no baseline; None when it is one."""
+    """Why the curve of a run of an ended job is not needed by a verdict or a baseline; None if it is needed."""
     named = session.scalar(select(BaselineRun.run_id).where(BaselineRun.run_id == run.id).limit(1))
     if named or session.scalar(select(Run.id).where(Run.reused_from == run.id).limit(1)):
         return None
@@ -99,7 +99,7 @@ def _unneeded(session: Session, run: Run) -> str | None:
 
 
 def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
-    """The chunks of a run of which no step is read any more."""
+    """The chunks of a run whose steps are all replaced by newer attempts."""
     conditions = [
         and_(Chunk.kind == kind, Chunk.epoch == epoch, Chunk.first_step >= limit)
         for kind in _KINDS

@@ -1,8 +1,8 @@
-"""Finds an earlier job that answers a gate's question, and checks that its verdict still holds.
+"""Finds an earlier job whose verdict a gate can reuse, and checks that the verdict still holds.
 
-A job answers if it has the same `config_hash`, is not older than the caller allows, and would be trained today by the same trainer on
-the same data. The trainer is what the workers registered (`training.provenance`), never what the caller states: so a changed trainer
-gets no earlier verdict. Only a reader of a path knows the digest of its data: the newest run on that path states it.
+A job qualifies if it has the same `config_hash`, is not older than the caller allows, and would be trained today by the same trainer on
+the same data. The trainer is what the workers registered (`training.provenance`), never what the caller states, so a changed trainer
+never reuses an earlier verdict. The digest of the data at a path is taken from the newest run that read this path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JOBS_LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A gate's question. A concluded job answers it for `max_age_days`; `fresh` always trains a new one.
+    """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
 
     `choice` is the baseline that the job is judged against.
     """
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The job that answers: it was `concluded` or `running` (or queued) already, or is `new`; and why this one, in a sentence."""
+    """The job for a gate: an earlier one, `concluded` or `running` (or queued), or a `new` one; with the reason in a sentence."""
 
     job: Job
     found: Literal["concluded", "running", "new"]
@@ -52,25 +52,27 @@ class Answer:
 
 
 def answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
-    """The job for a question: one that answers it already, else a new one, queued. `key` makes a repeated fresh call safe."""
+    """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     spec, criteria, revision = question.spec, question.criteria, question.revision
     if question.fresh:
         job, is_new = submit_job_once(
             session, spec, criteria, principal, key, order, lease_seconds=lease_seconds, revision=revision, choice=question.choice
         )
-        return Answer(job=job, found="new" if is_new else _progress(job), reason="asked for afresh")
+        return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
     digest = config_hash(spec, criteria, revision, named)
-    hold_lock(session, digest)  # two callers with the same question at once get one job
+    hold_lock(session, digest)  # two callers with the same request at the same time get one job
     same_question = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     newest_outdated: str | None = None
     for job in session.scalars(same_question.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)):
         outdated = _outdated(session, job, question.max_age_days, lease_seconds)
         if outdated is None:
-            return Answer(job=job, found=_progress(job), reason="it asked the same, and neither trainer nor data are known to have changed")
-        newest_outdated = newest_outdated or f"job {job.id} does not answer: {outdated}"
+            return Answer(
+                job=job, found=_progress(job), reason="its specification and policy are the same, and no change of trainer or data is known"
+            )
+        newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {outdated}"
     job = submit_job(session, spec, criteria, principal, order, revision, named)
-    return Answer(job=job, found="new", reason=newest_outdated or "nobody asked this before")
+    return Answer(job=job, found="new", reason=newest_outdated or "no earlier job has this specification and policy")
 
 
 def _progress(job: Job) -> Literal["concluded", "running"]:
@@ -78,27 +80,27 @@ def _progress(job: Job) -> Literal["concluded", "running"]:
 
 
 def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: float) -> str | None:
-    """Why a job does not answer any more, or None."""
+    """Why a job can no longer be reused, or None."""
     if job.status == "concluded":
         age_days = (time.time() - (job.finished_at or 0.0)) / _DAY
         if age_days > max_age_days:
-            return f"its verdict is {age_days:.1f} days old, at most {max_age_days:g} are allowed"
+            return f"its verdict is {age_days:.1f} days old, expected at most {max_age_days:g}"
     manifests = [run.manifest or {} for run in job.runs if run.manifest or run.state == "finished"]
     return _trainer_changed(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests)
 
 
 def _trainer_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> str | None:
-    """What differs between the trainer of these runs and that of the workers which would train them now."""
+    """The difference between the trainer of these runs and that of the workers that would train them now, or None."""
     if job.capability == "external" or not manifests:
-        return None  # the user's own trainer is what the revision names; of what has not begun nothing can differ
+        return None  # a user's own trainer is identified by the revision; a run that has not begun cannot differ
     workers = would_train(session, job.capability, job.device_class, lease_seconds)
     if not workers:
-        return "no worker is known that would train it, so whether the trainer changed can't be told"
+        return "no registered worker would train it, so a change of the trainer cannot be ruled out"
     return next((reason for worker in workers for then in manifests if (reason := changed(worker, then))), None)
 
 
 def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
-    """Whether the newest run on the same path read something else. Sources without a path are part of the trainer."""
+    """Why the data at the path has changed, by the newest run that read it, or None. Sources without a path belong to the trainer."""
     path = job.spec["data"]["path"]
     then = {manifest.get("data_digest") for manifest in manifests}
     if path is None or not then:

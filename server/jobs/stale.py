@@ -1,6 +1,6 @@
 """Runs of a user's own trainer that stopped sending: marked as stale, and failed after `external_silence_seconds`.
 
-Stale is not crashed: a trainer that can't reach the server goes on and sends everything later, so the limit is long.
+A stale run has not crashed: a trainer that cannot reach the server continues and sends everything later, so the limit is long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
-    """Mark attached runs without new data as stale and fail those that stayed so for too long; returns the ids of the failed."""
+    """Mark attached runs without new data as stale and fail those that were silent for too long; returns the ids of the failed runs."""
     with database.read() as session:
         stale = [run.id for run in session.scalars(_stale_runs(session))]
     failed = []
@@ -41,16 +41,16 @@ def _stale_runs(session: Session) -> Select[Run]:
 
 
 def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:
-    """True where the run was failed."""
+    """Mark or fail one run; True if it was failed."""
     assert run.lease_expires_at is not None  # noqa: S101 (the query selects no other rows)
     last_data_at = run.lease_expires_at - settings.external_stale_seconds
     seconds = clock.now(session) - last_data_at
     if seconds < settings.external_silence_seconds:
         if run.code is None:
-            lifecycle.mark(session, run, STALE, f"no data for {_duration(seconds)}; it goes on as soon as some comes")
+            lifecycle.mark(session, run, STALE, f"no data for {_duration(seconds)}; the run continues when data arrives")
         return False
     before = f"; before: {run.code}: {run.message}" if run.code not in (None, STALE) else ""
-    message = f"it was attached and then brought no data for {_duration(settings.external_silence_seconds)}{before}"
+    message = f"no data arrived for {_duration(settings.external_silence_seconds)} after the trainer attached{before}"
     return lifecycle.fail(session, run, code="SILENT", message=message, attempt="lost")
 
 

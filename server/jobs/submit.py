@@ -1,4 +1,4 @@
-"""Submit a job: write its arms and runs, once for each idempotency key. The caller owns the transaction."""
+"""Submits a job: writes its arms and runs, once per idempotency key. The caller owns the transaction."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from training.spec import JobSpec, RunSpec, capability
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """How a job is to be trained, which decides nothing of its verdict.
+    """Options of a job that do not affect its verdict.
 
-    `priority` is -100 to 100, the higher first; `max_run_seconds` is how long one run may train, all its attempts together;
-    `reuse`: a baseline run may take the curve of an equal one that was trained before.
+    `priority` is -100 to 100, highest first; `max_run_seconds` limits the training time of one run, summed over its attempts;
+    `reuse`: a baseline run may reuse the curve of an equal earlier run.
     """
 
     priority: int = 0
@@ -40,7 +40,7 @@ class Order:
         if not -100 <= self.priority <= 100:
             raise InvalidError(f"priority is {self.priority}, expected a whole number from -100 to 100")
         if self.max_run_seconds is not None and not 0 < self.max_run_seconds < math.inf:
-            raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0, or nothing for no limit")
+            raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it out for no limit")
 
 
 def submit_job_once(
@@ -55,10 +55,10 @@ def submit_job_once(
     revision: str = "",
     choice: BaselineChoice | None = None,
 ) -> tuple[Job, bool]:
-    """Submit, unless this principal did so under this key before: then the job of that time, and False.
+    """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
 
-    A repeated submission does not look its baseline up: by now its name may mean another version, or none.
-    Raises InvalidError where the key was used for another body.
+    A repeated submission does not look up its baseline, because the name may mean another version by now.
+    Raises InvalidError if the key was used for another body.
     """
     if key is None:
         return submit_job(session, spec, criteria, principal, order, revision, resolve(session, choice, spec, lease_seconds)), True
@@ -67,7 +67,7 @@ def submit_job_once(
     used = session.get(IdempotencyKey, (principal, key))
     if used is not None:
         if used.body_digest != digest:
-            raise InvalidError(f"Idempotency-Key {key!r} was used for another job ({used.job_id}); take a new key for a new job")
+            raise InvalidError(f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a new key for a new job")
         return find_job(session, used.job_id), False
     job = submit_job(session, spec, criteria, principal, order, revision, resolve(session, choice, spec, lease_seconds))
     session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
@@ -75,7 +75,7 @@ def submit_job_once(
 
 
 def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str, choice: BaselineChoice | None) -> str:
-    """SHA-256 of all that a submitter stated; stored with the key, so that what it hashes must stay."""
+    """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
     body: dict[str, Any] = {"asked": config_hash(spec, criteria, revision), "order": dataclasses.asdict(order)}
     if choice is not None and choice.name is not None:
         body["baseline"] = [choice.name, choice.version]
@@ -83,7 +83,7 @@ def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str,
 
 
 def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None) -> str:
-    """SHA-256 of a job's specification, policy, judge version, code revision and named baseline: equal hashes are the same question."""
+    """SHA-256 of a job's specification, policy, judge version, code revision and named baseline: equal hashes mean the same comparison."""
     inputs: dict[str, Any] = {
         "spec": dataclasses.asdict(spec),
         "criteria": criteria.document(),
@@ -91,7 +91,7 @@ def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBa
         "revision": revision,
     }
     if named is not None:
-        inputs["baseline"] = named.baseline.id  # without its controls: attaching more of them later does not change the question
+        inputs["baseline"] = named.baseline.id  # without its controls: attaching more of them later does not change the comparison
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -104,10 +104,10 @@ def submit_job(
     revision: str = "",
     named: NamedBaseline | None = None,
 ) -> Job:
-    """Write a job with its arms and runs, queued (or awaiting data, where the user trains). Ring the doorbell after the commit.
+    """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
 
-    The runs of a named baseline are finished at once: they have that baseline's curves, and bind the others to its machine. Runs are
-    ordered by replicate before arm, so that the first runs to train already make pairs to look at.
+    The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
+    ordered by replicate before arm, so that the first trained runs already form pairs.
     """
     now, order = time.time(), order or Order()
     job = Job(

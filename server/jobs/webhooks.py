@@ -1,7 +1,7 @@
-"""Webhooks in the record: which addresses receive which events, and how far each delivery is. `workers/webhooks.py` sends them.
+"""Webhooks in the database: their URLs and events, and the state of each delivery. `workers/webhooks.py` sends them.
 
-A delivery is a row, written in the transaction of its event, so none is lost or made up. It is sent at least once: with growing
-pauses, until the answer is 2xx or `GIVE_UP_SECONDS` have passed.
+A delivery is a row, written in the transaction of its event, so it exists exactly if the event does. It is sent at least once,
+with growing pauses, until the response is 2xx or `GIVE_UP_SECONDS` have passed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from server.database import clock, tables
 from server.database.tables import DeliveryKind, Webhook, WebhookDelivery, WebhookEvent
 from server.errors import FieldProblem, InvalidError, NotFoundError
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 (how a secret begins, not one)
+SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of a secret)
 GIVE_UP_SECONDS = 86_400.0
 _DUE_EACH = 100
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# Ways into a site that Python takes for public: NAT64 of the site's own (RFC 8215), addresses within it, IPv4 written as IPv6 of old.
+# Internal ranges that Python reports as public: local NAT64 (RFC 8215), site-local addresses, old ways to write IPv4 as IPv6.
 _INSIDE = [ipaddress.ip_network(text) for text in ("64:ff9b:1::/48", "fec0::/10", "::/96")]
 Address = IPv4Address | IPv6Address
 
 
 def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_private: bool) -> Webhook:
-    """A new webhook with its secret. InvalidError where nothing could ever be sent to the URL; a name is looked up at each delivery."""
+    """A new webhook with its secret. InvalidError if nothing may be sent to the URL; host names are resolved at each delivery."""
     problem = url_problem(url, to_private=to_private)
     if problem:
         raise InvalidError(problem, [FieldProblem(pointer="/url", detail=problem)])
@@ -42,14 +42,14 @@ def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_p
 
 
 def remove(session: Session, webhook_id: str) -> None:
-    """Forget a webhook and its deliveries, those that are due too."""
+    """Delete a webhook and its deliveries, also those that are due."""
     is_id = tables.is_id("h", webhook_id)
     if not is_id or session.scalar(delete(Webhook).where(Webhook.id == webhook_id).returning(Webhook.id)) is None:
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
 
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
-    """Write a delivery for every webhook that is registered for one of these events. Call it in the transaction of the event."""
+    """Write a delivery for each webhook that is registered for one of these events. Call it in the transaction of the event."""
     for hook in session.scalars(_kept().order_by(Webhook.id)).all():
         for kind in kinds:
             if kind in hook.events:
@@ -57,15 +57,15 @@ def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
 
 
 def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
-    """Write a delivery without content, to test whether it arrives. NotFoundError where there is no such webhook."""
+    """Write a test delivery, without content. NotFoundError if the webhook does not exist."""
     hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
     if hook is None:
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
     return _deliver(session, hook.id, "test", None)
 
 
 def _kept() -> Select[Webhook]:
-    """Webhooks that nobody can delete until the transaction ends: a delivery of a deleted one would break the event's own transaction."""
+    """Webhooks, locked against deletion until the transaction ends: a delivery of a deleted one would abort the event's transaction."""
     return select(Webhook).with_for_update(read=True, key_share=True)
 
 
@@ -86,15 +86,15 @@ def _deliver(session: Session, webhook_id: str, kind: DeliveryKind, job_id: str 
 
 
 def newest(session: Session) -> Mapping[str, WebhookDelivery]:
-    """The newest delivery of each webhook that has one, by the webhook's id."""
+    """The newest delivery of each webhook, by the webhook's id."""
     ids = select(func.max(WebhookDelivery.id)).group_by(WebhookDelivery.webhook_id)
     return {row.webhook_id: row for row in session.scalars(select(WebhookDelivery).where(WebhookDelivery.id.in_(ids)))}
 
 
 def due(session: Session) -> Sequence[tuple[str, str]]:
-    """Deliveries to be tried now, those first that have waited longest: each its id and its webhook's.
+    """Ids of the deliveries to try now and of their webhooks; those that have waited longest come first.
 
-    At most `_DUE_EACH` of one webhook, so that one whose receiver is away does not fill the list.
+    At most `_DUE_EACH` per webhook, so that one with an unreachable receiver does not fill the list.
     """
     now = clock.now(session)
     place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
@@ -108,9 +108,9 @@ def due(session: Session) -> Sequence[tuple[str, str]]:
 
 
 def begin_attempt(session: Session, delivery_id: str) -> int | None:
-    """Take a due delivery for one attempt, whose number it returns; None where somebody else has.
+    """Take a due delivery for one attempt and return the attempt's number; None if another worker has taken it.
 
-    The next one is set at once, so a sender that dies is followed after the pause, like one that fails.
+    The time of the next attempt is set at once, so that a sender that dies is retried like one that fails.
     """
     now = clock.now(session)
     mine = select(WebhookDelivery).where(
@@ -125,12 +125,12 @@ def begin_attempt(session: Session, delivery_id: str) -> int | None:
 
 
 def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None) -> None:
-    """Write how an attempt ended: `failure` is None, or why it is tried again or, after too long, no more."""
+    """Record how an attempt ended: `failure` is None or the reason; a failed delivery is retried until `GIVE_UP_SECONDS` have passed."""
     mine = select(WebhookDelivery).where(
         WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending", WebhookDelivery.attempts == attempt
     )
     row = session.scalars(mine.with_for_update()).first()
-    if row is None:  # deleted meanwhile, or a later attempt was faster
+    if row is None:  # deleted meanwhile, or a later attempt has finished
         return
     row.status, row.message = status, failure
     if failure is None:
@@ -140,10 +140,10 @@ def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | 
 
 
 def address_problem(address: Address, scheme: str, *, to_private: bool) -> str | None:
-    """Why nothing is sent to an address, or None."""
+    """Why nothing may be sent to an address, or None."""
     address = _inner(address)
-    if address.is_link_local or address.is_multicast or address.is_unspecified:  # metadata of clouds; nothing that takes webhooks
-        return f"{address} is a link-local, multicast or unspecified address, to which no webhook is sent"
+    if address.is_link_local or address.is_multicast or address.is_unspecified:  # cloud metadata services; never a receiver of webhooks
+        return f"{address} is a link-local, multicast or unspecified address, which webhooks may not use"
     is_public = address.is_global and not any(address in network for network in _INSIDE)
     if not is_public and not to_private:
         return f"{address} is not a public address; PARITY_WEBHOOKS_TO_PRIVATE_ADDRESSES=true allows it"
@@ -153,7 +153,7 @@ def address_problem(address: Address, scheme: str, *, to_private: bool) -> str |
 
 
 def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address leads to where it is only a way of writing one."""
+    """The IPv4 address that an IPv6 address embeds, or None."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -162,20 +162,20 @@ def _inner(address: Address) -> Address:
 
 
 def url_problem(url: str, *, to_private: bool) -> str | None:
-    """Why nothing could ever be sent to a URL, or None; a name in it is not looked up."""
+    """Why nothing may be sent to a URL, or None; its host name is not resolved."""
     if not url.isascii() or not url.isprintable() or " " in url:
-        return "url has characters that are not allowed, expected printable ASCII without spaces (a name in its xn-- form)"
+        return "url has characters that are not allowed, expected printable ASCII without spaces (write a host name in its xn-- form)"
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        return f"url is not one: {error}"
+        return f"url is not valid: {error}"
     if parsed.scheme not in ("http", "https") or not parsed.host:
         return f"url begins with {parsed.scheme or 'no scheme'!r}, expected https://HOST/PATH"
     if parsed.userinfo or parsed.fragment:
-        return "url has a user, a password or a fragment (#), expected https://HOST/PATH: what is sent is proven by its signature"
+        return "url has a user, a password or a fragment (#), expected https://HOST/PATH; deliveries are authenticated by their signature"
     try:
         address: Address = ipaddress.ip_address("127.0.0.1" if parsed.host == "localhost" else parsed.host)
     except ValueError:
         return None if parsed.scheme == "https" else f"url begins with http://, expected https:// for {parsed.host}"
     problem = address_problem(address, parsed.scheme, to_private=to_private)
-    return problem and f"url is refused: {problem}"
+    return problem and f"url is not allowed: {problem}"

@@ -1,4 +1,4 @@
-"""Registered workers: which are alive, which can take a job, why a job waits, and whether their trainer has changed since a run."""
+"""Registered workers: which are live, which can take a job, why a job waits, and whether a trainer has changed since a run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _WORKERS_LOOKED_AT = 500
 
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
-    """Workers that were heard of within a lease."""
+    """Workers with a heartbeat within the last lease period."""
     return session.scalars(select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)).all()
 
 
 def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
-    """What a job that has not ended waits for, in words; None where it waits for nothing. `slots` are those of workers that can take it."""
+    """What an open job waits for, as a sentence, or None. `slots` are those of the workers that can take it."""
     if job.status in JOB_ENDED:
         return None
     silent = [run.id for run in job.runs if run.state == "awaiting_data"]
     if silent:
-        return f"Waiting for the data of {len(silent)} of {len(job.runs)} runs, the first of them {silent[0]}: attach a trainer to each."
+        return f"Waiting for data of {len(silent)} of {len(job.runs)} runs (the first is {silent[0]}). Attach a trainer to each."
     if not any(run.state == "queued" for run in job.runs):
         return None
     wanted = CAPABILITY_IN_WORDS[job.capability]
@@ -41,12 +41,12 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     for worker in live:
         reason = _unable(worker, job) if worker.capability == job.capability else None
         if reason:
-            return f"Waiting for another worker: {worker.name} can't run it ({reason})."
-    return f"Waiting for {wanted}: none is registered. Start one, or look at the workers page for what is there."
+            return f"Waiting for another worker: {worker.name} cannot run this job ({reason})."
+    return f"Waiting for {wanted}: none is registered. Start one; the workers page lists the registered workers."
 
 
 def _at_its_limit(job: Job) -> str | None:
-    """That the token under which a job was submitted has as many runs training as it may; None where it may have more."""
+    """A sentence if the job's token already has as many runs in training as it may; None if it may have more."""
     session = object_session(job)
     token = session.get(Token, job.submitted_by) if session and job.submitted_by else None
     if session is None or token is None or token.max_running is None:
@@ -55,29 +55,29 @@ def _at_its_limit(job: Job) -> str | None:
     training = session.scalar(count.where(Run.state == "running", Job.submitted_by == token.id)) or 0
     if training < token.max_running:
         return None
-    return f"Waiting for earlier runs of token {token.name!r} to end: it may train {token.max_running} at once, and {training} train."
+    return f"Waiting for earlier runs of token {token.name!r} to end: {training} are training, and its limit is {token.max_running}."
 
 
 def can_take(worker: Worker, job: Job) -> bool:
-    """Whether a worker has the capability, the device and the libraries that a job asks for."""
+    """Whether a worker has the capability, the device and the libraries that a job needs."""
     bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
     return worker.capability == job.capability and bound and _unable(worker, job) is None
 
 
 def _unable(worker: Worker, job: Job) -> str | None:
-    """Why a worker registered that it can't run an arm of this job; None when it can."""
+    """Why a worker cannot run an arm of this job, as it registered, or None."""
     can: Mapping[str, Any] = worker.device.get("can_run", {})
     for arm in job.arms:
         ability = can.get(f"{job.engine}/{arm.recipe}")
         if ability is not None and not ability["ok"]:
             return str(ability["reason"])
         if ability is None and can:
-            return f"it is of a version that does not know recipe {arm.recipe} of engine {job.engine}"
+            return f"its version does not support recipe {arm.recipe} of engine {job.engine}"
     return None
 
 
 def would_train(session: Session, capability: str, device_class: str | None, lease_seconds: float) -> list[Worker]:
-    """The live workers of a kind and device class (None: any); where none is live, the one that registered last."""
+    """The live workers of a capability and device class (None: any); if none is live, the one that registered last."""
     newest_first = select(Worker).where(Worker.capability == capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
     of_kind = [row for row in session.scalars(newest_first) if device_class in (None, row.device.get("device_class"))]
     alive_since = clock.now(session) - lease_seconds
@@ -88,7 +88,7 @@ def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
     """Compare a worker's registered library versions with a run's manifest: the first difference as a sentence, None if there is none."""
     now: Mapping[str, str] | None = worker.device.get("trainer")
     if not now:
-        return f"worker {worker.name} does not say what it trains with; start it anew"
+        return f"worker {worker.name} has not registered its library versions; restart it"
     for name in sorted(now.keys() | {name for name in then if name.startswith(_TRAINER)}):
         if now.get(name) != then.get(name):
             return f"the trainer changed: {name} is {short(now.get(name))} on {worker.name}, was {short(then.get(name))}"
@@ -96,5 +96,5 @@ def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
 
 
 def short(value: str | None) -> str:
-    """A fact in a sentence: digests are cut."""
+    """A fact as text; digests are shortened."""
     return "not stated" if value is None else value if len(value) <= 40 else f"{value[:12]}…"

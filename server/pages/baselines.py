@@ -1,4 +1,4 @@
-"""The pages of named baselines: every version, and one with its runs, its noise, what was done to it and what differs from another."""
+"""The pages of named baselines: the list of versions, and one version with its runs, noise, history and differences from another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOBS_JUDGED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A candidate that was judged against a baseline: its verdict as the judge wrote it, and whose it is."""
+    """A candidate that was judged against a baseline: the judge's verdict document and the job."""
 
     job: JobSummary
     verdict: VerdictDocument
@@ -34,7 +34,7 @@ class Judged:
 
 @router.get("/baselines")
 def index(request: Request, context: InContext) -> Response:
-    """Versions, promoted last first."""
+    """The list of versions, newest promotion first."""
     with context.database.read() as session:
         rows = session.scalars(select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
         versions = summaries(session, rows)
@@ -66,7 +66,7 @@ def show(name: str, version: int, request: Request, context: InContext, other: A
 
 
 def judged(session: Session, baseline: Baseline) -> list[Judged]:
-    """Every candidate of the jobs that name a version, newest first, and of the job that trained it."""
+    """The candidates of the jobs that name a version, newest first, and of the job that trained it."""
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
     jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
     return [Judged(job=job_summary(job), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]

@@ -1,4 +1,4 @@
-"""The dashboard: pages rendered here, made live by small ES modules; nothing is loaded from another host."""
+"""The dashboard: pages rendered on the server and updated live by small ES modules; nothing is loaded from another host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKERS_SHOWN = 100
 
 
 def install(app: FastAPI, settings: Settings) -> None:
-    """Add the pages and their assets; the chart library is served from where npm put it."""
+    """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     app.include_router(router)
@@ -38,7 +38,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 def _to_login(request: Request, _: Exception) -> Response:
-    """The login, and from there to the requested page with its query."""
+    """A redirect to the login, which leads back to the requested page with its query."""
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 
@@ -57,7 +57,7 @@ def index(
     name: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Jobs, newest first, optionally only those in a state or with a text in their name."""
+    """Jobs, newest first, optionally filtered by status or by a text in the name."""
     wanted = cast(Wanted, state) if state in STATES else None
     with context.database.read() as session:
         page = listing(session, wanted, name.strip(), before)
@@ -83,7 +83,7 @@ def policies_page(request: Request) -> Response:
 
 @router.get("/jobs/{job_id}")
 def show(job_id: str, request: Request, context: InContext) -> Response:
-    """One job: the verdict, why, what next, then the evidence."""
+    """One job: the verdict, its reasons and advice, then the evidence."""
     with context.database.read() as session:
         document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
@@ -98,7 +98,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
 
 @router.get("/workers")
 def workers(request: Request, context: InContext) -> Response:
-    """Who trains, on what, what waits, and why."""
+    """The workers and the queue: who trains what, and why jobs wait."""
     with context.database.read() as session:
         values = {
             "workers": worker_documents(session, context.settings.lease_seconds, limit=WORKERS_SHOWN),
@@ -112,19 +112,19 @@ def workers(request: Request, context: InContext) -> Response:
 
 @doors.get("/login")
 def login_form(request: Request, following: Annotated[str, Query(alias="next")] = "/jobs") -> Response:
-    """Ask for a token."""
+    """The login form."""
     return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": False})
 
 
 @doors.post("/login")
 def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
-    """Exchange a token for a session that lasts twelve hours; the token itself is not kept."""
+    """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
     with context.database.write() as session:
         row = auth.authenticate(session, token.strip())
         cookie = auth.open_session(session, row) if row else None
     if cookie is None:
         return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
-    # Only a path of this site: `//elsewhere` and `https://elsewhere` are addresses of others.
+    # Only a path of this site; `//elsewhere` and `https://elsewhere` lead to other sites.
     inside = following if following.startswith("/") and not following.startswith(("//", "/\\")) else "/jobs"
     answer = RedirectResponse(inside, 303)
     secure = request.url.scheme == "https"

@@ -1,4 +1,4 @@
-"""What differs between the arms of a job beside the recipe: from the manifests that the workers recorded of their runs."""
+"""The differences between a job's arms other than the recipe, from the manifests of their runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from server.documents.job import ArmDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A fact on which runs disagree, with the values of each arm; `declared` when the policy's `may_differ` allows it."""
+    """A fact on which runs disagree, with the values of each arm; `declared` if the policy's `may_differ` allows it."""
 
     key: str
     values: list[str]
@@ -20,7 +20,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Facts that differ, those that all runs share, and how many of the runs have recorded what they ran on."""
+    """Facts that differ, facts that all runs share, and how many of the runs have recorded a manifest."""
 
     differences: list[Difference]
     shared: dict[str, str]
@@ -29,12 +29,12 @@ class Comparison:
 
     @property
     def confounded(self) -> bool:
-        """Whether something differs that the policy does not declare."""
+        """Whether a fact differs that the policy does not declare."""
         return any(not difference.declared for difference in self.differences)
 
 
 def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
-    """Compare what the runs of all arms ran on, by the judge's rule (`parity.judging.context`)."""
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.context`)."""
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
     values = values_by_key(manifests)

@@ -1,4 +1,4 @@
-"""How numbers are written on a page: signs, units and decimals in one place."""
+"""Number formats of the pages: signs, units and decimals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def count(value: float | str | None) -> str:
 
 
 def rate(value: float | str | None) -> str:
-    """Steps a second, or the time of one that takes longer: 26.7/s, 31.2 s each."""
+    """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s each."""
     number = _number(value)
     if number is None:
         return _MISSING
@@ -74,9 +74,9 @@ _DAYS_FROM = 3 * 86_400
 
 
 def small_gap(verdict: Mapping[str, Any], beside: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, float] | None:
-    """Where a gap, its interval and the margins stand on a small figure of 128 units around zero; None without a gap.
+    """Positions of a gap, its interval and the margins in a small figure of 128 units around zero; None without a gap.
 
-    All of them are on it, and those of the verdicts it stands beside: figures that are compared have one scale.
+    The scale covers these values and those of the other verdicts in the table, so that figures can be compared.
     """
     numbers = _gap_numbers(verdict)
     if numbers is None:
@@ -100,7 +100,7 @@ def _reach(numbers: Mapping[str, float]) -> float:
 
 
 def duration(seconds: float | str | None) -> str:
-    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
+    """Seconds as readable text: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
     number = _number(seconds)
     if number is None:
         return _MISSING
@@ -115,7 +115,7 @@ def duration(seconds: float | str | None) -> str:
 
 
 def between(start: str | None, end: str | None) -> str:
-    """The time from one instant to another (now, when it has not come yet)."""
+    """The time between two instants; None as the second means now."""
     if start is None:
         return _MISSING
     last = datetime.fromisoformat(end) if end else datetime.now(UTC)
@@ -133,7 +133,7 @@ def size(value: float | str | None) -> str:
 
 
 def _number(value: float | str | None) -> float | None:
-    """A number, also one that is spelled nan, inf or -inf because JSON has no other way."""
+    """A number, also from the strings nan, inf and -inf, which JSON documents use."""
     return None if value is None else float(value)
 
 

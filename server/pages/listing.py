@@ -1,4 +1,4 @@
-"""The list of jobs: who submitted what, its outcome, and the reader's filters."""
+"""The list of jobs, with submitter, outcome and filters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = (*OUTCOMES, *get_args(JobStatus))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A job in the list, with the verdicts as the judge wrote them and the name of who submitted it."""
+    """A job in the list, with the judge's verdict documents and the name of its submitter."""
 
     job: JobSummary
     verdicts: list[VerdictDocument]
@@ -38,7 +38,7 @@ class Page:
 
 
 def listing(session: Session, state: Wanted | None, name: str, before: str | None) -> Page:
-    """One page of the jobs in a state (or with a verdict) whose name holds a text."""
+    """One page of the jobs with a status (or verdict) whose name contains a text."""
     statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(JOBS_A_PAGE + 1)
     if state in OUTCOMES:
         statement = statement.where(Job.verdicts.any(Verdict.outcome == state))

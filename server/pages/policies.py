@@ -1,4 +1,4 @@
-"""The policies that a job can name, with their numbers and where those come from (docs/method.md has the same table)."""
+"""The policies that a job can name, with their numbers and the sources of these (docs/method.md has the same table)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from parity.judging.criteria import BF16_BAR, FP8_GRADE, NOISE_FLOOR, NOISE_FLOO
 
 _ORIGINS: Mapping[str, str] = {
     FP8_GRADE: "DeepSeek-V3's relative loss error of FP8 against BF16",
-    BF16_BAR: "the bar used in marin's FP8 work",
+    BF16_BAR: "the threshold in marin's FP8 work",
     NVFP4: "NVFP4 pre-training report, stable phase",
     NVFP4_DECAY: "the same report, decay phase; never chosen automatically",
     NOISE_FLOOR: f"no worse than a rerun; needs a run floor measured with {NOISE_FLOOR_DF} degrees of freedom",
 }
 _MEANINGS: Mapping[str, str] = {
-    "confidence": "of the two-sided interval; the tests are one-sided at half of what is left",
-    "window_fraction": "the last share of the planned steps, which the verdict reads",
-    "min_points": "common steps that the window has to hold",
-    "assumed_noise": "whether a run-to-run noise that was assumed, not measured, can pass",
+    "confidence": "level of the two-sided interval; each test is one-sided, at half of the remainder",
+    "window_fraction": "the last part of the planned steps, which the verdict reads",
+    "min_points": "least number of common steps in the window",
+    "assumed_noise": "whether a candidate can pass if run-to-run noise is assumed, not measured",
     "two_sided": "whether a candidate that is better by more than the margin is refused too",
     "pairing": "whether the arms see the same batches in the same order",
-    "run_floor_df": "how many degrees of freedom an assumed run noise counts for",
-    "gates": "checks that decide; the others advise",
-    "accuracy_margin_points": "how many percentage points a downstream accuracy may be worse",
-    "early_stop": "whether a pair that looks hopeless is stopped or only told",
+    "run_floor_df": "degrees of freedom of an assumed run noise",
+    "gates": "checks that decide; all others are advisory",
+    "accuracy_margin_points": "percentage points by which a downstream accuracy may be worse",
+    "early_stop": "whether a futile pair is stopped or only reported",
 }
 
 
@@ -34,7 +34,7 @@ def profiles() -> list[tuple[str, str, str]]:
 
 
 def defaults() -> list[tuple[str, str, str]]:
-    """What a policy says unless a job says otherwise: key, value, meaning."""
+    """The default values of a policy: key, value, meaning."""
     values = Criteria(profile=NVFP4).document()
     return [(key, _value_text(values[key]), meaning) for key, meaning in _MEANINGS.items()]
 

@@ -1,4 +1,4 @@
-"""The queue: the jobs that train or wait, in the order in which workers take their runs, what each waits for, and who trains what."""
+"""The queue: jobs that train or wait, in the order in which workers take their runs, with what each waits for and who trains it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOBS_SHOWN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A job that has not ended: how many of its runs train and wait, why they wait, and when the last will have ended, in seconds."""
+    """An open job: how many of its runs train and wait, why they wait, and the seconds until the last run ends."""
 
     job: Job
     who: str
@@ -57,7 +57,7 @@ def queue(session: Session, lease_seconds: float) -> list[Row]:
 
 
 def training(session: Session) -> Mapping[str, Sequence[Run]]:
-    """The runs that each worker trains now, by its id."""
+    """The runs that each worker is training, by the worker's id."""
     by_worker: dict[str, list[Run]] = {}
     statement = select(Run).options(joinedload(Run.job), joinedload(Run.arm)).where(Run.state == "running").order_by(Run.started_at, Run.id)
     for run in session.scalars(statement):

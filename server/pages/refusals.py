@@ -1,4 +1,4 @@
-"""What is refused, as a page: whoever asks for one with a browser reads the API's own sentence, not its JSON."""
+"""Errors as pages: a browser shows the API's sentence instead of its JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI) -> None:
-    """Let every refusal outside the API that a browser provokes be a page; the handlers of `problems` are there already."""
+    """Make errors outside the API pages for browsers; call it after the handlers of `problems` are installed."""
     for kind in _KINDS:
         app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
 

@@ -1,4 +1,4 @@
-"""What every page shares: its templates, and who may look at it."""
+"""Shared by all pages: templates, and who may view them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LoginNeededError(Exception):
 
 
 def visitor(request: Request, context: InContext) -> None:
-    """Somebody who may look; anybody else is sent to the login."""
+    """A principal with scope view; without a session, a redirect to the login."""
     try:
         asking = auth.principal(request, context)
     except UnauthorizedError as error:
@@ -37,7 +37,7 @@ def visitor(request: Request, context: InContext) -> None:
 
 
 def admin(request: Request) -> None:
-    """Somebody who may manage tokens; it runs after `visitor`."""
-    asking: Principal = request.state.visitor
-    if not asking.may("admin"):
-        raise ForbiddenError(f"token {asking.name!r} may not manage tokens: that needs scope admin; ask an admin")
+    """A principal who may manage tokens; runs after `visitor`."""
+    sender: Principal = request.state.visitor
+    if not sender.may("admin"):
+        raise ForbiddenError(f"token {sender.name!r} may not manage tokens, which requires scope admin; ask an admin")

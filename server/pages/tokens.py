@@ -1,4 +1,4 @@
-"""The page of the tokens, for admins: make, list, revoke. The text of a new token is shown once and never stored."""
+"""The token page, for admins: create, list, revoke. The text of a new token is shown once and never stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(
     days: Annotated[str, Form()] = "",
     max_running: Annotated[str, Form()] = "",
 ) -> Response:
-    """Make a token and show its text."""
+    """Create a token and show its text."""
     try:
         with context.database.write() as session:
             _, text = auth.create_token(session, name.strip(), scopes or [], _number("days", days), _whole("runs at once", max_running))
@@ -46,12 +46,14 @@ def create(
 
 @router.post("/tokens/{token_id}/revoke")
 def revoke(token_id: str, request: Request, context: InContext, confirm: Annotated[str, Form()] = "") -> Response:
-    """End a token, once its name was typed."""
+    """Revoke a token if its name was typed as confirmation."""
     try:
         with context.database.write() as session:
             token = session.get(Token, token_id)
             if token is None or token.name != confirm.strip():
-                raise InvalidError(f"not revoked: the name typed is {confirm.strip()!r:.100}, expected the token's own name")
+                raise InvalidError(
+                    f"the token was not revoked, because the typed name is {confirm.strip()!r:.100}; type the token's own name"
+                )
             auth.revoke_token(session, token_id)
     except (InvalidError, NotFoundError) as error:
         return _page(request, context, error=str(error), status=422)
@@ -78,11 +80,11 @@ def _number(name: str, text: str) -> float | None:
     try:
         return float(text) if text.strip() else None
     except ValueError:
-        raise InvalidError(f"{name} is {text!r:.40}, expected a number, or nothing") from None
+        raise InvalidError(f"{name} is {text!r:.40}, expected a number or an empty field") from None
 
 
 def _whole(name: str, text: str) -> int | None:
     try:
         return int(text) if text.strip() else None
     except ValueError:
-        raise InvalidError(f"{name} is {text!r:.40}, expected a whole number, or nothing") from None
+        raise InvalidError(f"{name} is {text!r:.40}, expected a whole number or an empty field") from None

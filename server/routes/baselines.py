@@ -37,9 +37,9 @@ _Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoteRequest:
-    """A finished arm of a job (its baseline, where none is named) to become the next version of a name, and why.
+    """A finished arm of a job (default: its baseline) that becomes the next version of a name, and the reason.
 
-    After `days` no job may name it any more; without, it does not expire.
+    After `days` jobs can no longer name it; without `days` it does not expire.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -53,7 +53,7 @@ class PromoteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlsRequest:
-    """A run, or a job whose runs are looked through, with reruns of a baseline; and why."""
+    """A rerun of a baseline, or a job with reruns, and the reason for attaching it."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -63,7 +63,7 @@ class ControlsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireRequest:
-    """Why no later job may name a version."""
+    """The reason for expiring a version."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -72,7 +72,7 @@ class ExpireRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselinePage:
-    """A page of versions, promoted last first; `next_cursor` is null on the last."""
+    """A page of versions, newest promotion first; `next_cursor` is null on the last page."""
 
     items: list[BaselineSummary]
     next_cursor: str | None
@@ -82,10 +82,10 @@ class BaselinePage:
 def index(
     context: InContext,
     name: Annotated[str | None, Query(max_length=64, description="only versions of this name")] = None,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=500, description="versions a page")] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="versions per page")] = 50,
 ) -> BaselinePage:
-    """Versions of baselines, promoted last first, the expired ones too."""
+    """Versions of baselines, newest promotion first, including expired ones."""
     statement = select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(limit + 1)
     if name:
         statement = statement.where(Baseline.name == name)
@@ -99,7 +99,7 @@ def index(
 
 @router.post("/baselines", status_code=201)
 def promote(request: StrictBody[PromoteRequest], response: Response, context: InContext, who: _Submitter) -> BaselineDocument:
-    """Promote: the finished runs of an arm become an immutable version. 409 where one of them is broken, diverged or not complete."""
+    """Promote the finished runs of an arm to an immutable version. 409 if one of them failed, diverged or is incomplete."""
     with context.database.write() as session:
         row = baselines.promote(session, request.name, request.job, request.arm, request.reason, who.id, request.days)
         name, version = row.name, row.version
@@ -113,9 +113,9 @@ def newest(name: _Name, context: InContext) -> BaselineDocument:
     return _document(context, name, None)
 
 
-@router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would match VERSION:expire too
+@router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would also match VERSION:expire
 def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
-    """One version: its runs, specification, manifest, run noise, audit trail."""
+    """One version: runs, specification, manifest, run noise, audit trail."""
     return _document(context, name, version)
 
 
@@ -123,7 +123,7 @@ def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument
 def attach_controls(
     name: _Name, version: _Version, request: StrictBody[ControlsRequest], context: InContext, who: _Submitter
 ) -> BaselineDocument:
-    """Attach reruns: jobs that name the version from now on get their run noise measured on them. 409 where none is a rerun."""
+    """Attach reruns. In later jobs that name the version, the run noise is measured with them. 409 if none is a rerun."""
     with context.database.write() as session:
         baselines.attach_controls(session, baselines.find(session, name, version), request.runs_of, request.reason, who.id)
     return _document(context, name, version)
@@ -131,7 +131,7 @@ def attach_controls(
 
 @router.post("/baselines/{name}/versions/{version}:expire")
 def expire(name: _Name, version: _Version, request: StrictBody[ExpireRequest], context: InContext, who: _Submitter) -> BaselineDocument:
-    """End a version now. What was judged against it stays as it is; expiring twice changes nothing."""
+    """Expire a version now. Earlier verdicts do not change; expiring twice changes nothing."""
     with context.database.write() as session:
         baselines.expire(session, baselines.find(session, name, version), request.reason, who.id)
     return _document(context, name, version)
@@ -144,7 +144,7 @@ def compare(
     context: InContext,
     other: Annotated[str, Query(max_length=100, pattern=_OTHER, description="`NAME`, `NAME@VERSION`, or the id of a job")],
 ) -> BaselineDiff:
-    """What differs between a version and another version, or a job's baseline arm: specification and environment."""
+    """Differences between a version and another version or a job's baseline arm: specification and environment."""
     with context.database.read() as session:
         ours = baselines.find(session, name, version)
         return diff(session, ours, other if is_id("j", other) else baselines.find(session, *parsed_version(other)))

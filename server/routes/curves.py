@@ -33,7 +33,7 @@ _STEPS_A_PAGE = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFiniteValue:
-    """A value that JSON can't spell; it is null in its column."""
+    """A non-finite value, which JSON cannot represent; it is null in its column."""
 
     column: str
     step: int
@@ -42,7 +42,7 @@ class NonFiniteValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsDocument:
-    """Steps in columns of one length. `next_from` asks for the page that follows; it is null on the last."""
+    """Steps in columns of equal length. `next_from` is the first step of the next page, null on the last page."""
 
     run: str
     kind: Kind
@@ -54,7 +54,7 @@ class StepsDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsDocument:
-    """Metrics of one run; columns have the same bucket edges."""
+    """Metrics of one run; all columns have the same bucket edges."""
 
     run: str
     kind: str
@@ -63,7 +63,7 @@ class MetricsDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersDocument:
-    """One statistic by layer and step, with what else there is; `statistic` is null where the run recorded nothing by layer."""
+    """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer."""
 
     run: str
     statistic: str | None
@@ -88,13 +88,13 @@ def steps(
     kind: Annotated[Kind, Query(description="which records")] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
-    limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps a page of JSON")] = _STEPS_A_PAGE,
-    form: Annotated[Format | None, Query(alias="format", description="default: what Accept asks for, else json")] = None,
+    limit: Annotated[int, Query(ge=1, le=_STEPS_A_PAGE, description="steps per page of JSON")] = _STEPS_A_PAGE,
+    form: Annotated[Format | None, Query(alias="format", description="default: the type in Accept, else json")] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     if_none_match: IfNoneMatch = "",
 ) -> Response | StepsDocument:
-    """The curve of a run as it is recorded, the newest attempt winning. CSV and Arrow hold every step of the range, JSON one page."""
+    """The recorded curve of a run; the newest attempt wins. CSV and Arrow contain every step of the range, JSON one page."""
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
@@ -127,7 +127,7 @@ def metrics(
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
     if_none_match: IfNoneMatch = "",
 ) -> Response | MetricsDocument:
-    """Metrics of a run as min, mean and max of buckets; every step where they fit into `points`."""
+    """Metrics of a run as min, mean and max of buckets; every step if they fit into `points`."""
     with context.database.read() as session:
         run = find_run(session, run_id)
         tag = entity_tag(run, "metrics", names, kind, first_step, last_step, points)
@@ -145,8 +145,8 @@ def layers(
     run_id: str,
     context: InContext,
     response: Response,
-    statistic: Annotated[str | None, Query(max_length=100, description="default: the first recorded; grad_norm has no operand")] = None,
-    operand: Annotated[str | None, Query(max_length=100, description="default: the first recorded")] = None,
+    statistic: Annotated[str | None, Query(max_length=100, description="default: the first recorded one; grad_norm has no operand")] = None,
+    operand: Annotated[str | None, Query(max_length=100, description="default: the first recorded one")] = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
@@ -177,7 +177,7 @@ def _one_of(name: str, value: str | None, choices: list[str]) -> str:
 
 
 def _parts(context: Context, run_id: str, kind: Kind, first_step: int, last_step: float, names: Sequence[str]) -> Iterator[Table]:
-    """The curve in pieces, in a reading transaction of its own, which lasts as long as the answer."""
+    """The curve in pieces, in its own read transaction, which lasts as long as the response."""
     with context.database.read() as session:
         yield from store.tables(session, run_id, kind, first_step, last_step, names)
 
@@ -212,7 +212,7 @@ def _accepted(accept: str) -> Format:
 
 
 def _wanted(there: Sequence[str], names: str | None) -> list[str]:
-    """The columns of a comma-separated list (default: all); InvalidError for one that is not among the recorded (`there`)."""
+    """The columns in a comma-separated list (default: all); InvalidError for one that is not recorded (not in `there`)."""
     wanted = list(there) if names is None else names.split(",")
     unknown = [name for name in wanted if name not in there]
     if there and unknown:

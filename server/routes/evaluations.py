@@ -1,4 +1,4 @@
-"""Judging without training: curves that a caller brings, and a job's own curves under another policy. Nothing is stored."""
+"""Judging without training: curves that a caller sends, or a job's own curves under another policy. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ router = APIRouter(prefix="/api/v1", tags=["evaluations"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBody:
-    """One finished run: `steps`, `loss` and other `columns` of one length. A value that is not finite is spelled nan, inf or -inf.
+    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
     rounds to nearest the run noise of stochastic rounding is assumed.
-    `context` holds what must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`. Without `replicate`
-    the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file noted, for the report.
+    `context` has the facts that must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
+    Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
+    noted, for the report.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -52,9 +53,9 @@ class RunBody:
 
 
 def _refuse_file(sent: object) -> object:
-    """Refuse the `file` that a run could have in earlier versions, with what to send instead."""
+    """Reject the field `file` of earlier versions, and name its replacement."""
     if isinstance(sent, Mapping) and "file" in sent:
-        raise ValueError("file: not accepted; read it on the client and send its steps and loss")
+        raise ValueError("file is no longer accepted; read the file on the client and send its steps and loss")
     return sent
 
 
@@ -63,7 +64,7 @@ _Run = Annotated[RunBody, BeforeValidator(_refuse_file)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
-    """A baseline and its candidates by name, each with one run or more, and the policy that judges them."""
+    """A baseline and its candidates by name, each with one or more runs, and the policy that judges them."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -87,7 +88,7 @@ class RejudgeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What the judge says; `gating` is always false: only the verdict of a job's own policy gates."""
+    """The judge's verdicts. `gating` is always false, because only the verdict under a job's own policy gates."""
 
     gating: bool
     verdicts: list[Mapping[str, Any]]
@@ -95,7 +96,7 @@ class Evaluation:
 
 @router.post("/evaluations", dependencies=[Depends(requires("view"))])
 def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
-    """Judge curves that the caller sends as columns: the same engine and the same verdict, no GPU, nothing stored."""
+    """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is stored."""
     if not request.candidates:
         raise InvalidError("candidates is empty, expected at least one arm", [FieldProblem(pointer="/candidates", detail="name an arm")])
     criteria = criteria_of(request.criteria)
@@ -118,18 +119,18 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
 def rejudge(
     job_id: str, request: StrictBody[RejudgeRequest], context: InContext, _viewer: Annotated[Principal, Depends(requires("view"))]
 ) -> Evaluation:
-    """What another policy would say of a job's finished runs. The job's own verdict stays as it is."""
+    """The verdict on a job's finished runs under another policy. The job's own verdict does not change."""
     criteria = criteria_of(request.criteria)
     with context.database.read() as session:
         job = find_job(session, job_id)
         case = case_of(session, job, criteria)
     if not case.baseline or not all(case.candidates.values()):
-        raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so there is nothing to judge")
+        raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
     return Evaluation(gating=False, verdicts=[*case.documents()])
 
 
 def criteria_of(mapping: Mapping[str, Any]) -> Criteria:
-    """The policy in a request's `criteria`; InvalidError points into it."""
+    """The policy in a request's `criteria`; InvalidError with JSON Pointers into it."""
     try:
         return criteria_from_mapping(mapping)
     except CriteriaError as error:
@@ -148,9 +149,9 @@ def _curves(arms: Mapping[str, list[RunBody]]) -> dict[str, list[Curve]]:
 
 
 def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
-    """The curve of one run of an arm; without a `replicate` the runs of one seed are counted."""
+    """The curve of one run of an arm; without `replicate`, runs with the same seed are numbered."""
     run, pointer = runs[number], f"{arm}/{number}"
-    # A control has no partner in another arm.
+    # A control is not paired with a run of another arm.
     counted = 0 if arm == "/controls" else sum(other.seed == run.seed for other in runs[:number])
     try:
         check_recipe(run.recipe)
@@ -174,11 +175,11 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
-    """Refuse a run that counts something else than the first does, as `parity compare` does: tokens or samples beside steps."""
+    """Reject a run whose steps count another unit than the first run's (tokens or samples), as `parity compare` does."""
     first = next(iter(arms["/baseline"]), None)
     for arm, curves in arms.items():
         for number, curve in enumerate(curves):
             if first is not None and other_unit(first, curve):
-                strides = f"strides of {curve.completeness.stride:,}, the first baseline run in {first.completeness.stride:,}"
-                detail = f"it counts in {strides}, with hardly a step in common; expected optimizer steps in both"
+                apart = f"{curve.completeness.stride:,} apart, those of the first baseline run {first.completeness.stride:,}"
+                detail = f"the steps of this run are {apart}, with hardly a step in common; send optimizer steps for both"
                 raise InvalidError(f"{arm}/{number}: {detail}", [FieldProblem(pointer=f"{arm}/{number}", detail=detail)])

@@ -1,4 +1,4 @@
-"""What happens to a job, as server-sent events; the only async route."""
+"""The events of a job, as server-sent events; the only async route."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from server.web.auth import is_still_known, requires
 from server.web.context import Context, InContext
 
 _IDLE_SECONDS = 15.0
-# A token that is revoked, or expires, ends what it follows too.
+# A revoked or expired token also ends its open streams.
 _KNOWN_SECONDS = 45.0
-# An event, not a comment: a page can't hear comments, and must know a stream that is silent from one that is dead. It has no id,
-# so the caller's Last-Event-ID stays.
+# An event, not a comment: pages do not receive comments, and must tell a silent stream from a dead one. It has no id, so that the
+# client's Last-Event-ID stays.
 _ALIVE = b"event: alive\ndata: {}\n\n"
 _TEXT = {"type": "string"}
 _EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["event", "data"]}
 _DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-# Pages that follow one job get the same row objects, so each event is written once for all of them.
+# Pages that follow the same job get the same row objects, so each event is serialized once for all of them.
 _FRAMES: WeakKeyDictionary[Event, bytes] = WeakKeyDictionary()
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
 
 
 def _last(job_id: str, context: InContext) -> float:
-    """The number of the job's last possible event: infinite until it has ended. A 404 is raised here, before the stream's first byte."""
+    """The number of the job's last event; infinite until the job has ended. Raises a 404 before the stream's first byte."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         return job.event_sequence if job.status in JOB_ENDED else math.inf
@@ -50,11 +50,13 @@ async def follow(
     job_id: str,
     last: Annotated[float, Depends(_last)],
     context: InContext,
-    after: Annotated[int, Query(ge=0, le=2**53, description="as Last-Event-ID, for callers that can't send a header")] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, le=2**53, description="number of the last event that was seen")] = None,
+    after: Annotated[int, Query(ge=0, le=2**53, description="the same as Last-Event-ID, for clients that cannot send a header")] = 0,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
+    ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; `alive`, without an id, at the begin and every 15 s
-    in which nothing happens. The stream closes when the job has ended, and within a minute of the end of the token."""
+    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; and `alive`, without an id, at the start and after
+    every 15 s without an event. The stream closes when the job has ended, and within a minute after the token has expired."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, still_known) if cursor < last else ()
@@ -62,7 +64,7 @@ async def follow(
 
 
 async def _stream(context: Context, job_id: str, cursor: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
-    # At once, so that a page knows that it is connected.
+    # Immediately, so that a page knows that it is connected.
     yield _ALIVE
     looked = time.monotonic()
     async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):

@@ -1,4 +1,4 @@
-"""The live gap of a candidate against the baseline over REST, and when it can be decided."""
+"""The live gap of a candidate against the baseline over REST, and a forecast of when it can be decided."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacin
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
-_NO_LOOK = "Never: the job ended before finished runs of both arms had enough steps in common for a look."
-_OUTGROWN = 1.01  # times the steps, and the basis of a training pair's gap is computed again
+_NO_LOOK = "No look was possible: the job ended before finished runs of both arms had enough common steps."
+_OUTGROWN = 1.01  # growth in steps after which the basis of a training pair's gap is computed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapDocument:
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
-    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean with the
-    between-run term in it. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
+    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean, including
+    run-to-run noise. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
     of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the
     first 200 steps at which the arm has a spike, according to the verdict; none before there is a verdict.
     """
@@ -63,10 +63,10 @@ class GapDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfWidthsDocument:
-    """Half the interval of the gap, in nats, as it would be had the plan ended at each `step`; `sentence` says what follows from it.
+    """Half the interval of the gap, in nats, as if the plan had ended at each `step`; `sentence` gives the conclusion.
 
-    The interval can decide where `half_width` is below `distance`, which is how far the gap is from the margin. `run_half_width` is what
-    run-to-run noise alone leaves. `forecast_…` are the looks still to come, if gap and noise stay as they are and all planned runs finish.
+    The interval can decide where `half_width` is below `distance`, the distance from the gap to the margin. `run_half_width` is the part
+    from run-to-run noise. `forecast_…` are future looks, if gap and noise stay the same and all planned runs finish.
     """
 
     candidate: str
@@ -97,7 +97,7 @@ def gap(
     spacing: Spacing = "linear",
     if_none_match: IfNoneMatch = "",
 ) -> Response | GapDocument:
-    """The live gap chart's data. For looking, not for judging: the verdict alone reads every step of its window."""
+    """The data of the live gap chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
@@ -140,7 +140,7 @@ def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
 
 
 def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
-    """Steps of the spikes of the baseline and of the candidate that the verdict's document names."""
+    """Steps of the spikes of the baseline and of the candidate in the verdict document."""
     for document in verdict_documents(job):
         if document["candidate"]["name"] == candidate and document["run_spikes"]:
             baseline, other = document["run_spikes"]["steps"]
@@ -150,7 +150,7 @@ def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cached:
-    """The basis of a pair's bins, and how many steps its runs had done when it was computed."""
+    """The basis of a pair's bins, and the steps that its runs had done when it was computed."""
 
     basis: GapBasis
     steps_done: int
@@ -159,9 +159,9 @@ class _Cached:
 def _binned(
     context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
 ) -> BinnedGap:
-    """The gap in bins. Its basis is cached, so that a range of steps reads only that range.
+    """The gap in bins. Its basis is cached, so that a request for a range reads only that range.
 
-    Cached for good once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
+    Cached permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
     """
     criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
     arms = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
@@ -186,7 +186,7 @@ def _binned(
 def interval_half_widths(
     job_id: str, context: InContext, response: Response, candidate: Candidate = None, if_none_match: IfNoneMatch = ""
 ) -> Response | HalfWidthsDocument:
-    """When can this be decided? The half-width of the interval against the steps, by the judge, and what the rest of the job will add."""
+    """When can this be decided? The half-width of the interval over the steps so far, with a forecast for the rest of the job."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         tag = entity_tag(job, "half-widths", candidate)
@@ -216,7 +216,7 @@ def interval_half_widths(
 
 
 def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
-    """The looks; earlier ones are cached, unless a user's trainer may still send older steps."""
+    """The looks; earlier ones are cached, unless an external trainer may still send older steps."""
     ended = job.status in JOB_ENDED
     arms = [[run for run in loading.begun_runs(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
     key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))

@@ -1,4 +1,4 @@
-"""A gate's one request: the job that answers it, whether that has been trained already or must be."""
+"""The one request of a gate: returns a job whose verdict can be reused, else a new one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRequest(JobRequest):
-    """A job, and when an earlier one answers in its place: of the same `revision`, at most `max_age_days` old, unless `fresh`.
+    """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
 
-    `fresh` trains every run anew, the baseline's too unless a promoted one is named.
+    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -37,7 +37,7 @@ class GateRequest(JobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateDocument:
-    """The job that answers, and why that one. Of a concluded one, the age of its verdict and when it expires for this caller."""
+    """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry."""
 
     found: Literal["concluded", "running", "new"]
     reason: str
@@ -46,7 +46,7 @@ class GateDocument:
     job: JobDocument
 
 
-@router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "a job that was there before"}})
+@router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
 def gate(
     request: StrictBody[GateRequest],
     response: Response,
@@ -54,7 +54,7 @@ def gate(
     submitter: Submitter,
     idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
 ) -> GateDocument:
-    """The job that answers this question: 200 where one is there already, 202 where one was queued for it."""
+    """The job for this request: 200 with an earlier job, 202 with a newly queued one."""
     criteria, lease_seconds = criteria_of(request.criteria), context.settings.lease_seconds
     order = order_of(request, submitter)
     order = replace(order, reuse=order.reuse and not request.fresh)

@@ -1,4 +1,4 @@
-"""Liveness, readiness, the workers, and the schema of a job file, over REST."""
+"""Liveness, readiness, workers and the schema of a job file over REST."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ router = APIRouter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The process answers."""
+    """The process is running."""
 
     status: Literal["ok"] = "ok"
 
 
 @router.get("/healthz", tags=["health"])
 def healthz() -> Health:
-    """The process answers."""
+    """The process is running."""
     return Health()
 
 
 @router.get("/readyz", tags=["health"])
 def readyz(context: InContext) -> Health:
-    """Database, its migrations and the broker are there; 503 names what is not."""
+    """The database is migrated and reachable, and so is the broker; otherwise 503 with the failing parts."""
     sentences = problems(context.settings, context.database)
     if sentences:
         raise UnavailableError("; ".join(sentences))
@@ -42,7 +42,7 @@ def readyz(context: InContext) -> Health:
 
 @router.get("/api/v1/workers", tags=["workers"], dependencies=[Depends(requires("view"))])
 def workers(context: InContext) -> list[WorkerDocument]:
-    """Every worker that registered, newest first."""
+    """Every registered worker, newest first."""
     with context.database.read() as session:
         return worker_documents(session, context.settings.lease_seconds, limit=500)
 

@@ -1,4 +1,4 @@
-"""Pictures for reports: a verdict as SVG, PNG or PDF, and the badge for shields.io."""
+"""Images for reports: a verdict as SVG, PNG or PDF, and the badge for shields.io."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ router = APIRouter(prefix="/api/v1", tags=["images"], dependencies=[Depends(requ
 _TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {kind: {} for kind in _TYPES.values()}},
-    304: {"description": "The caller has it already"},
+    304: {"description": "The client already has this version"},
 }
 
-Named = Annotated[str, Path(max_length=200, description="a job's id, or the name of jobs, of which the newest concluded one counts")]
+Named = Annotated[str, Path(max_length=200, description="a job's id, or a job name, which selects the newest concluded job of that name")]
 
 
 @router.get("/jobs/{job_id}/verdict.{kind}", response_class=Response, responses=_PICTURE)
@@ -28,10 +28,10 @@ def verdict_figure(
     job_id: str,
     kind: Kind,
     context: InContext,
-    candidate: Annotated[str | None, Query(max_length=64, description="whose verdict; default: the first candidate's")] = None,
+    candidate: Annotated[str | None, Query(max_length=64, description="candidate; default: the first")] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
-    """The one-page figure of a verdict: losses, gap with its band and the margin, noises. Drawn once, then kept."""
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn once, then stored."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         tag = entity_tag(job, "figure", VERSION, kind, candidate) if job.verdicts else None

@@ -35,10 +35,10 @@ Submitter = Annotated[Principal, Depends(requires("submit"))]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What `parity.yaml` holds for the server: the job, and the policy that judges it.
+    """The server's part of `parity.yaml`: the job and the policy that judges it.
 
-    `baseline` names a promoted baseline, or says that the job's own is trained whatever was before (`reuse: false`); `priority` puts it
-    before others (above 0 takes an admin); `max_run_seconds` limits how long one run may train.
+    `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
+    before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -52,7 +52,7 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """A page of jobs, newest first; `next_cursor` is null on the last."""
+    """A page of jobs, newest first; `next_cursor` is null on the last page."""
 
     items: list[JobSummary]
     next_cursor: str | None
@@ -60,7 +60,7 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictPage:
-    """The verdicts of a job: none until its last run has ended; `status` and `message` say why."""
+    """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
 
     status: JobStatus
     code: str | None
@@ -74,9 +74,9 @@ def submit(
     response: Response,
     context: InContext,
     submitter: Submitter,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body give the same job")] = None,
+    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
 ) -> JobDocument:
-    """Queue a job: 202 with its address. Its runs start as soon as a worker that can run them is free."""
+    """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
     criteria, order = criteria_of(request.criteria), order_of(request, submitter)
     lease_seconds = context.settings.lease_seconds
     with context.database.write() as session:
@@ -91,15 +91,15 @@ def submit(
 
 
 def order_of(request: JobRequest, submitter: Principal) -> Order:
-    """How the job is to be trained; ForbiddenError where that is not for everybody to say."""
+    """The options of the job; ForbiddenError if the sender may not set one of them."""
     if request.priority > 0 and not submitter.may("admin"):
-        raise ForbiddenError(f"priority is {request.priority}, and more than 0 needs scope admin: leave it out, or ask an admin")
+        raise ForbiddenError(f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, or ask an admin")
     reuse = request.baseline is None or request.baseline.reuse
     return Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
 
 
 def ring(context: Context, job: Job) -> None:
-    """Wake the workers for a job that has been committed; nobody trains a user's own runs."""
+    """Wake the workers for a committed job; does nothing for engine external."""
     if job.engine != "external":
         context.doorbell.ring(job.capability, times=len(job.runs))
 
@@ -107,12 +107,12 @@ def ring(context: Context, job: Job) -> None:
 @router.get("/jobs")
 def index(
     context: InContext,
-    status: Annotated[JobStatus | None, Query(description="only jobs in this state")] = None,
+    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None,
     config_hash: Annotated[
         str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
     ] = None,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=500, description="jobs a page")] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="jobs per page")] = 50,
 ) -> JobPage:
     """Jobs, newest first."""
     statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(limit + 1)
@@ -140,7 +140,7 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
-    """Every run of a job, arm after arm, with its attempts."""
+    """Every run of a job, arm by arm, with its attempts."""
     with context.database.read() as session:
         document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
     return [run for arm in document.arms for run in arm.runs]
@@ -148,7 +148,7 @@ def runs(job_id: str, context: InContext) -> list[RunDocument]:
 
 @router.post("/jobs/{job_id}:cancel")
 def cancel(job_id: str, context: InContext, _submitter: Submitter) -> JobDocument:
-    """Cancel a job. Cancelling one that has ended changes nothing and is no error."""
+    """Cancel a job. Cancelling an ended job changes nothing and is not an error."""
     with context.database.write() as session:
         cancel_job(session, job_id)
     with context.database.read() as session:
@@ -165,12 +165,12 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
 def evidence(job_id: str, context: InContext) -> Response:
-    """The bundle that another person can recompute offline: curves, policy, verdicts. `parity verify FILE` checks it."""
+    """The evidence bundle (curves, policy, verdicts), which can be recomputed offline. `parity verify FILE` checks it."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         documents = verdict_documents(job)
         if not documents:
-            raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so there is no evidence of one")
+            raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
         bundle = bundle_bytes(case_of(session, job), documents)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)

@@ -1,4 +1,4 @@
-"""What to watch, for Prometheus: counted from the database and the broker at each scrape, so that every API process agrees."""
+"""Metrics for Prometheus, counted from the database and the broker at each scrape, so that all API processes agree."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def metrics(context: InContext) -> Response:
     with context.database.read() as session:
         _by_label(registry, session, "parity_jobs", "Jobs by status", Job.status, tuple(JOB_MOVES))
         _by_label(registry, session, "parity_runs", "Runs by state", Run.state, tuple(RUN_MOVES))
-        attempts = "Attempts by state: `lost` fell silent until the lease ended, `crashed` broke off by themselves"
+        attempts = "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by themselves"
         _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
         _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
         _gauge(
-            registry, "parity_recorder_lag_seconds", "Seconds since the last event of that training job which was silent for longest"
+            registry, "parity_recorder_lag_seconds", "Seconds since the last event, for the training job that has been silent for longest"
         ).set(_lag(session))
         capabilities = _workers(registry, session, context.settings.lease_seconds)
         _waiting(registry, session, capabilities)
@@ -53,7 +53,7 @@ def _by_label(
     values: tuple[str, ...],
     label: str = "state",
 ) -> None:
-    """One gauge with a value for each label, 0 where nothing is counted: an alert can't watch a series that does not exist."""
+    """One gauge with a value for each label, 0 if nothing is counted, because an alert cannot watch a missing series."""
     gauge = Gauge(name, meaning, [label], registry=registry)
     key: ColumnElement[str] = column.expression
     counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}
@@ -62,18 +62,18 @@ def _by_label(
 
 
 def _lag(session: Session) -> float:
-    """Seconds since the last event of the job that has been silent for longest among those that train; 0 when none does."""
-    # A user's own trainer may be silent for a while (server/jobs/stale.py); that is no lag of ours.
+    """Seconds since the last event of the training job that has been silent for longest; 0 if no job trains."""
+    # An external trainer may be silent for a while (server/jobs/stale.py); that is not a lag of the server.
     running = select(Run.job_id).where(Run.state == "running", Run.capability != "external").distinct()
     newest = select(func.max(Event.created_at)).where(Event.job_id.in_(running)).group_by(Event.job_id)
     return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
 
 def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float) -> list[str]:
-    """Live workers and their slots by capability; returns those that any worker ever had, or that a run waits for."""
-    alive = Gauge("parity_workers_alive", "Workers heard of within a lease", ["capability"], registry=registry)
+    """Live workers and their slots by capability; returns all capabilities of past and present workers and of waiting runs."""
+    alive = Gauge("parity_workers_alive", "Workers with a heartbeat within the last lease period", ["capability"], registry=registry)
     slots = Gauge("parity_worker_slots", "Slots of live workers", ["capability"], registry=registry)
-    # 0 where nobody was ever seen: an alert on what waits while no worker is alive must find both series.
+    # 0 for a capability without workers: an alert on waiting runs without a live worker needs both series.
     waiting = session.scalars(select(Run.capability).where(Run.state == "queued").distinct())
     capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
     live = live_workers(session, lease_seconds)
@@ -87,7 +87,7 @@ def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float
 def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequence[str]) -> None:
     """Queued runs and the age of the oldest."""
     depth = Gauge("parity_queued_runs", "Runs that wait for a worker", ["capability"], registry=registry)
-    age = Gauge("parity_oldest_queued_seconds", "Age of the run that has waited for longest", ["capability"], registry=registry)
+    age = Gauge("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ["capability"], registry=registry)
     oldest = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
     by_capability = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(oldest)}
     for capability in capabilities:
@@ -97,8 +97,8 @@ def _waiting(registry: CollectorRegistry, session: Session, capabilities: Sequen
 
 
 def _doorbells(registry: CollectorRegistry, context: Context, capabilities: Sequence[str]) -> None:
-    gauge = Gauge("parity_doorbells", "Doorbells that no worker has answered", ["capability"], registry=registry)
-    up = _gauge(registry, "parity_broker_up", "1 while the broker answers")
+    gauge = Gauge("parity_doorbells", "Doorbell messages that no worker has received", ["capability"], registry=registry)
+    up = _gauge(registry, "parity_broker_up", "1 if the broker responds, else 0")
     try:
         client = redis_client(context.settings.redis)
         for capability in capabilities:

@@ -1,4 +1,4 @@
-"""The curves of all arms of a job in one answer, for one seed and replicate, on the same bucket edges."""
+"""The curves of all arms of a job in one response, for one seed and replicate, on the same bucket edges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacin
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 _SECONDS = "step_seconds"
-_KEPT = store.SEALED_STEPS  # one of so many steps' seconds
+_KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
 Kind = Literal["train", "validation"]
 
 
@@ -39,11 +39,11 @@ class ArmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayDocument:
-    """One column of the runs of a seed and replicate, of their training or their validation.
+    """One column of the runs of a seed and replicate, from training or validation.
 
-    An arm that has no such run, or did not record the column, is left out.
+    Arms without such a run, or without the column, are left out.
 
-    Every step is given (`aggregation` none) up to 20,000 of them, else buckets with min, mean and max. Values have seven digits.
+    Up to 20,000 steps are returned without reduction (`aggregation` none), else buckets with min, mean and max. Values have seven digits.
     """
 
     name: str
@@ -71,11 +71,11 @@ def overlaid(
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,
-    seconds: Annotated[bool, Query(description="also the seconds of training")] = False,
+    seconds: Annotated[bool, Query(description="include the seconds of training")] = False,
     spacing: Spacing = "linear",
     if_none_match: IfNoneMatch = "",
 ) -> Response:
-    """The arms of a job over each other. For looking, not for judging: the verdict alone reads every step of its window."""
+    """The curves of a job's arms for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         tag = entity_tag(job, "overlay", name, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
@@ -111,9 +111,9 @@ def _recorded(
 
 
 def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Seconds of training up to each of these steps, counted from the run's first, wherever the range begins; None: not known.
+    """Seconds of training up to each of these steps, counted from the run's first step; None if unknown.
 
-    A run that is looked at for the first time is counted through, and the seconds of some of its steps are kept.
+    The first request for a run sums over all its steps and caches the seconds of some of them.
     """
     key = ("clock", run.id, run.epoch)
     clock = context.cache.get(key, TrainingTime) or TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0))

@@ -1,4 +1,4 @@
-"""The policies that a job can name, over REST: their margins, and the defaults of a policy."""
+"""The policies that a job can name, over REST: margins and default values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileDocument:
-    """A policy by name; the margin is null where it is computed from the baseline's measured run noise."""
+    """A policy by name; the margin is null if it is computed from the baseline's measured run noise."""
 
     name: str
     margin: Margin | None
@@ -32,7 +32,7 @@ class ProfileDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoliciesDocument:
-    """What `criteria.profile` can name, and the value of every other key of `criteria` that a job leaves out."""
+    """The values of `criteria.profile`, and the default of every other key of `criteria`."""
 
     profiles: list[ProfileDocument]
     defaults: Mapping[str, Any]
@@ -40,7 +40,7 @@ class PoliciesDocument:
 
 @router.get("/policies")
 def policies() -> PoliciesDocument:
-    """The policies that a job can name; docs/method.md says where their margins come from."""
+    """The policies that a job can name; docs/method.md gives the sources of their margins."""
     profiles = [
         ProfileDocument(name=name, margin=None if amount is None else Margin(value=amount.value, unit=amount.unit))
         for name, amount in PROFILES.items()

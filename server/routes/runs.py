@@ -1,4 +1,4 @@
-"""One run over REST: its record, its logs and files, and for engine external what the user's trainer sends: attach, steps, finish."""
+"""One run over REST: its state, logs and files, and the requests of an external trainer (attach, steps, finish)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _Text = Annotated[str, Field(max_length=1000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachRequest:
-    """What a trainer says of itself when it begins or goes on.
+    """A trainer's description of itself when it begins or continues a run.
 
-    `manifest` is what must agree between the arms (versions, device class, data digest, code revision): a difference is
-    `CONFOUNDED`. `recipe` is checked against the arm's. `after` attaches only if that many attempts were made before.
+    `manifest` has the facts that must agree between the arms (versions, device class, data digest, code revision); a difference is
+    `CONFOUNDED`. `recipe` must be the arm's. With `after`, the request succeeds only if the run has had exactly that many attempts.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -57,9 +57,9 @@ class AttachRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRequest:
-    """A batch in columns of one length, steps in any order. What is not finite is spelled nan, inf or -inf.
+    """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf.
 
-    A batch of kind train has a `loss` in nats a token, the judged one (or `lm_loss`, where `loss` has auxiliary terms in it).
+    A batch of kind train has the judged loss in nats per token as `loss` (or as `lm_loss`, if `loss` includes auxiliary terms).
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -70,7 +70,7 @@ class StepsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsSchema:
-    """How a batch is spelled in JSON; see `StepsRequest`."""
+    """The JSON form of a batch; see `StepsRequest`."""
 
     steps: list[int]
     columns: dict[str, list[Number]]
@@ -89,9 +89,9 @@ class FinishRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run and what has come of it. `epoch` is the newest attempt's; `new_steps` counts what this request added.
+    """A run and its progress. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
 
-    `covered` lists the training steps that have arrived; a gap is measured against the most common distance between logged steps.
+    `covered` lists the training steps that have arrived; a gap is larger than the most common distance between logged steps.
     """
 
     id: str
@@ -112,7 +112,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLogDocument:
-    """The logs of a run's attempts, newest first; none for a run that has not begun, or that you train yourself."""
+    """The logs of a run's attempts, newest first; empty for a run that has not begun, or with engine external."""
 
     run: str
     attempts: list[AttemptLog]
@@ -120,7 +120,7 @@ class RunLogDocument:
 
 @router.get("/runs/{run_id}", dependencies=[Depends(requires("view", "worker"))])
 def show(run_id: str, context: InContext) -> RunRecord:
-    """One run: its state, its newest attempt, and which of its steps have come."""
+    """One run: its state, its newest attempt, and which of its steps have arrived."""
     with context.database.read() as session:
         run = find_run(session, run_id)
         return _record(run, external.covered(session, run))
@@ -132,10 +132,10 @@ def attach(
     request: StrictBody[AttachRequest],
     context: InContext,
     idempotency_key: Annotated[
-        str | None, Header(max_length=200, description="repeated while no newer attempt is there, the same attempt")
+        str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
     ] = None,
 ) -> RunRecord:
-    """Begin an attempt of a run of engine external: the answer's `epoch` goes with everything that is sent. Fences older attempts."""
+    """Begin an attempt of a run of engine external. Send the returned `epoch` with every later request. Fences older attempts."""
     with context.database.write() as session:
         run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after, idempotency_key)
         return _record(run, external.covered(session, run))
@@ -157,7 +157,7 @@ async def _body(request: Request) -> bytes:
                     "schema": {
                         "type": "string",
                         "format": "binary",
-                        "description": "little-endian float64: all of the first of `names`, then all of the second, …",
+                        "description": "little-endian float64: all values of the first column in `names`, then all of the second, …",
                     }
                 },
             },
@@ -169,13 +169,13 @@ def append(
     request: Request,
     context: InContext,
     body: Annotated[bytes, Depends(_body)],
-    epoch: Annotated[int, Query(ge=1, le=2**53, description="the attempt, as attach answered it")],
-    kind: Annotated[Kind, Query(description="which records")] = "train",
+    epoch: Annotated[int, Query(ge=1, le=2**53, description="the attempt's number, as returned by attach")],
+    kind: Annotated[Kind, Query(description="kind of the records")] = "train",
     names: Annotated[str | None, Query(max_length=5000, description="columns of an octet-stream, comma-separated, `step` first")] = None,
 ) -> RunRecord:
-    """Record a batch. Batches may come in any order and more than once; the answer says which steps are missing.
+    """Record a batch. Batches may arrive in any order and more than once; the response lists the missing steps.
 
-    409 only for an attempt that has ended, or where a step is recorded already with other numbers.
+    409 only if the attempt has ended, or if a step is already recorded with other numbers.
     """
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
@@ -186,7 +186,7 @@ def append(
 
 @router.post("/runs/{run_id}:finish", dependencies=[_trainer])
 def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) -> RunRecord:
-    """Say how the attempt ended. After the last run of a job it is judged before the answer; saying it twice changes nothing."""
+    """End the attempt. After the last run of a job, the job is judged before the response. A repeated call changes nothing."""
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
         answer = _record(run, external.covered(session, run))
@@ -198,9 +198,9 @@ def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) 
 def log(
     run_id: str,
     context: InContext,
-    lines: Annotated[int, Query(ge=1, le=2000, description="how many of the last lines of each attempt")] = 200,
+    lines: Annotated[int, Query(ge=1, le=2000, description="number of last lines of each attempt")] = 200,
 ) -> RunLogDocument:
-    """The last lines that the trainer of each attempt printed. Tokens, passwords and keys are cut out."""
+    """The last lines that the trainer of each attempt printed, without tokens, passwords and keys."""
     with context.database.read() as session:
         run = find_run(session, run_id)
         attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
@@ -209,7 +209,7 @@ def log(
 
 @router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse, dependencies=[_viewer])
 def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
-    """A file that an attempt left beside its log (a trace, as a rule), where the server shares its worker's state folder."""
+    """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
         find_run(session, run_id)
     file = artifact(context.settings.state_dir, run_id, attempt, name)

@@ -1,4 +1,4 @@
-"""Tokens over REST, for admins: make, list, revoke."""
+"""Tokens over REST, for admins: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """A token to be made; without `days` it does not expire, without `max_running` its runs may take every slot."""
+    """A new token; without `days` it does not expire, without `max_running` its runs may use every slot."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -47,7 +47,7 @@ class TokenDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token with its text, which is shown this once."""
+    """A token with its text, which is returned only once."""
 
     token: str
     about: TokenDocument
@@ -55,7 +55,7 @@ class NewToken:
 
 @router.post("/tokens", status_code=201)
 def create(request: StrictBody[TokenRequest], response: Response, context: InContext) -> NewToken:
-    """Make a token. Its text can't be had again."""
+    """Create a token. Its text cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running)
@@ -65,14 +65,14 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
 
 @router.get("/tokens")
 def index(context: InContext) -> list[TokenDocument]:
-    """Every token, newest first, the revoked ones too."""
+    """Every token, newest first, including revoked ones."""
     with context.database.read() as session:
         return [_document(row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
 
 
 @router.post("/tokens/{token_id}:revoke")
 def revoke(token_id: str, context: InContext) -> TokenDocument:
-    """End a token and the browser sessions that it opened, at once."""
+    """Revoke a token and end the browser sessions that it opened."""
     with context.database.write() as session:
         return _document(auth.revoke_token(session, token_id))
 

@@ -31,7 +31,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDocument:
-    """An event on its way to a webhook; `status` is that of the newest answer, `message` why the newest attempt failed."""
+    """A delivery of an event to a webhook. `status` is the HTTP status of the newest response, `message` the reason of the last failure."""
 
     id: str
     type: DeliveryKind
@@ -47,7 +47,7 @@ class DeliveryDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDocument:
-    """A webhook without its secret, and where its newest delivery stands."""
+    """A webhook without its secret, and its newest delivery."""
 
     id: str
     url: str
@@ -66,7 +66,7 @@ class NewWebhook:
 
 @router.post("/webhooks", status_code=201)
 def create(request: StrictBody[WebhookRequest], response: Response, context: InContext) -> NewWebhook:
-    """Register a webhook. Its secret can't be had again."""
+    """Register a webhook. Its secret cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         hook = webhooks.register(session, request.url, request.events, to_private=context.settings.webhooks_to_private_addresses)
@@ -83,14 +83,14 @@ def index(context: InContext) -> list[WebhookDocument]:
 
 @router.post("/webhooks/{webhook_id}:test", status_code=202)
 def test(webhook_id: str, context: InContext) -> DeliveryDocument:
-    """Send a delivery that tells nothing, by a worker and within seconds; the list says how it went."""
+    """Let a worker send a test delivery within seconds; the list of webhooks shows its result."""
     with context.database.write() as session:
         return _delivery(webhooks.announce_test(session, webhook_id))
 
 
 @router.delete("/webhooks/{webhook_id}", status_code=204)
 def remove(webhook_id: str, context: InContext) -> None:
-    """Forget a webhook and its deliveries; what a worker is sending at this moment may still arrive."""
+    """Delete a webhook and its deliveries. A delivery that is being sent may still arrive."""
     with context.database.write() as session:
         webhooks.remove(session, webhook_id)
 

@@ -1,7 +1,7 @@
-"""Who sends a request and what they may do: bearer tokens for programs, cookie sessions for browsers.
+"""Authentication and scopes: bearer tokens for programs, cookie sessions for browsers.
 
-A token reads `parity_<id>_<secret>`; the secret has 256 random bits, so a plain SHA-256 of it is enough to store. Without
-tokens the service answers on loopback only, where whoever can connect is trusted.
+A token has the form `parity_<id>_<secret>`. The secret has 256 random bits, so storing its plain SHA-256 is enough. Without
+tokens the server accepts requests on loopback only, where everyone who can connect is trusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Scope = Literal["view", "submit", "worker", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 COOKIE = "parity_session"
 SESSION_SECONDS = 12 * 3600.0
-# For OpenAPI alone, which thereby knows the routes that ask for a token; `principal` reads the header itself.
+# Only for OpenAPI, to mark the routes that need a token; `principal` reads the header itself.
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False, description="`parity_<id>_<secret>`"))]
 # Writing the time of the last use on every request would make each read a write.
 _LAST_USE_SECONDS = 60.0
@@ -40,7 +40,7 @@ _LAST_USE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Somebody with scopes; `admin` includes every other, `submit` includes `view`."""
+    """A sender with scopes; `admin` includes all others, `submit` includes `view`."""
 
     id: str
     name: str
@@ -67,14 +67,14 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    inside = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None  # a socket for both says ::ffff:127.0.0.1
+    inside = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None  # a dual-stack socket reports ::ffff:127.0.0.1
     return (inside or address).is_loopback
 
 
 def create_token(
     session: Session, name: str, scopes: Iterable[str], days: float | None, max_running: int | None = None
 ) -> tuple[Token, str]:
-    """A new token and its text, which can't be had again. `max_running` limits how many of its runs train at once."""
+    """A new token and its text, which cannot be retrieved again. `max_running` limits how many of its runs train at once."""
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
@@ -84,7 +84,7 @@ def create_token(
     if days is not None and not 0 < days <= 3650:
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most 3650")
     if max_running is not None and not 1 <= max_running <= 10_000:
-        raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000, or nothing for no limit")
+        raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out for no limit")
     now, secret = time.time(), secrets.token_urlsafe(32)
     token = Token(
         id=tables.new_id("t"),
@@ -100,27 +100,27 @@ def create_token(
 
 
 def revoke_token(session: Session, token_id: str) -> Token:
-    """End a token at once, with the browser sessions that it opened; revoking twice changes nothing."""
+    """Revoke a token and end the browser sessions that it opened; revoking twice changes nothing."""
     token = session.get(Token, token_id) if tables.is_id("t", token_id) else None
     if token is None:
-        raise NotFoundError(f"there is no token {token_id!r}")
+        raise NotFoundError(f"token {token_id!r} does not exist; the tokens page lists all tokens")
     token.revoked_at = token.revoked_at or time.time()
     session.execute(delete(BrowserSession).where(BrowserSession.token_id == token_id))
     return token
 
 
 def authenticate(session: Session, text: str) -> Token | None:
-    """The live token that a text stands for, or None."""
+    """The valid token with this text, or None."""
     kind, _, rest = text.partition("_")
     token_id, _, secret = rest.partition("_")
     token = session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
-    # Compared even without such a token, so that the time of an answer reveals nothing about ids.
+    # Compared even if no such token exists, so that the response time reveals nothing about ids.
     right = hmac.compare_digest(_digest(secret), token.digest if token else _digest(""))
     return token if token is not None and right and _is_live(token) else None
 
 
 def open_session(session: Session, token: Token) -> str:
-    """Log a browser in: the value of its cookie."""
+    """Log a browser in; returns the value of its cookie."""
     now, cookie = time.time(), secrets.token_urlsafe(32)
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at < now))
     session.add(BrowserSession(digest=_digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS))
@@ -133,24 +133,28 @@ def close_session(session: Session, cookie: str) -> None:
 
 
 def principal(request: Request, context: InContext) -> Principal:
-    """Who makes this request; UnauthorizedError if a token is required and none is valid."""
+    """The sender of this request; UnauthorizedError if a token is required and the request has no valid one."""
     if not tokens_required(context.settings):
         return LOCAL
     token = _token_of(request, context)
     if token is None:
-        raise UnauthorizedError("send `Authorization: Bearer <token>` (the command line reads PARITY_TOKEN); an admin makes tokens")
+        raise UnauthorizedError(
+            "no valid token was sent; send `Authorization: Bearer <token>` (the command line reads PARITY_TOKEN). An admin creates tokens"
+        )
     if time.time() - (token.last_used_at or 0.0) > _LAST_USE_SECONDS:
-        # A disk that is full, or a writer that takes long, must not keep anybody from reading.
+        # A full disk or a slow writer must not block readers.
         with suppress(OperationalError), context.database.write() as session:
             session.get_one(Token, token.id).last_used_at = time.time()
     allowance = request.state.allowance = context.limiter.count(token.id)
     if allowance is not None and allowance.left < 0:
-        raise TooManyError(f"token {token.name!r} made {context.settings.requests_per_minute} requests in this minute; wait for the next")
+        raise TooManyError(
+            f"token {token.name!r} has made its {context.settings.requests_per_minute} requests of this minute; retry in the next minute"
+        )
     return Principal(id=token.id, name=token.name, scopes=frozenset(token.scopes))
 
 
 def is_still_known(request: Request, context: Context) -> bool:
-    """Whether the sender of this request could send it again now; checked during answers that may outlast their token."""
+    """Whether the sender's token is still valid; checked during long responses, which may outlive a token."""
     return not tokens_required(context.settings) or _token_of(request, context) is not None
 
 
@@ -162,14 +166,14 @@ def _token_of(request: Request, context: Context) -> Token | None:
 
 
 def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bearer], Principal]:
-    """A dependency that lets only principals with this scope, or one of the others, pass."""
+    """A dependency that accepts only principals with this scope or one of the others."""
 
     def check(request: Request, context: InContext, _bearer: Bearer) -> Principal:
-        asking = principal(request, context)
-        if not any(asking.may(one) for one in (scope, *others)):
-            has, needed = ", ".join(sorted(asking.scopes)), " or ".join((scope, *others))
-            raise ForbiddenError(f"token {asking.name!r} has scope {has}; this needs {needed}: ask an admin for a token that has it")
-        return asking
+        sender = principal(request, context)
+        if not any(sender.may(one) for one in (scope, *others)):
+            has, needed = ", ".join(sorted(sender.scopes)), " or ".join((scope, *others))
+            raise ForbiddenError(f"token {sender.name!r} has scope {has}, expected {needed}; ask an admin for a token with that scope")
+        return sender
 
     return check
 

@@ -19,7 +19,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, kind: type[T]) -> T | None:
-        """The value of a key if it is cached and of this type, else None."""
+        """The cached value of a key if it has this type, else None."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -28,7 +28,7 @@ class Cache:
         return value if isinstance(value, kind) else None
 
     def put(self, key: Hashable, value: object) -> None:
-        """Cache a value, in place of an earlier one of the same key."""
+        """Cache a value; replaces an earlier value of the same key."""
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)

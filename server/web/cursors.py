@@ -1,4 +1,4 @@
-"""The cursor of a list: the id of the last row that a page showed, opaque to its reader."""
+"""The cursor of a list: the id of the last row of a page, opaque to clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def cursor_of(row_id: str) -> str:
 
 
 def row_id_of(cursor: str, kind: str) -> str:
-    """The id of kind ("j" a job, "b" a baseline) that a cursor holds; InvalidError where it holds none."""
+    """The id in a cursor, of kind "j" (job) or "b" (baseline); InvalidError if the cursor has no such id."""
     try:
         row_id = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         row_id = ""
     if not is_id(kind, row_id):
-        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out to begin")
+        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out for the first page")
     return row_id

@@ -12,20 +12,20 @@ from server.readiness import redis_client
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
-# While Redis is away no request waits for it again this soon: a connection that hangs costs seconds.
+# After a failure no request tries Redis again for this long, because a hanging connection costs seconds.
 _AWAY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How many requests a caller may make in a minute, how many of them are left (below 0: it was too many), and when the next begins."""
+    """Requests that a caller may make in a minute, how many are left (below 0: limit exceeded), and when the next minute begins."""
 
     limit: int
     left: int
     seconds: int
 
     def headers(self) -> dict[str, str]:
-        """The same for the caller."""
+        """The same values as response headers."""
         values = {"RateLimit-Limit": self.limit, "RateLimit-Remaining": max(0, self.left), "RateLimit-Reset": self.seconds}
         return {name: str(value) for name, value in values.items()}
 
@@ -50,7 +50,7 @@ class Limiter:
                 pipeline.expire(key, 2 * _MINUTE)
                 made: int = pipeline.execute()[0]
         except redis.RedisError as error:
-            _log.warning("requests are not counted, the broker is away: %s", error)
+            _log.warning("requests are not counted, because the broker is unreachable: %s", error)
             self._away_until = time.monotonic() + _AWAY_SECONDS
             return None
         return Allowance(limit=self._per_minute, left=self._per_minute - made, seconds=_MINUTE - second)

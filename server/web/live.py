@@ -1,7 +1,7 @@
-"""Events of jobs, fanned out to open pages: one poller thread a process reads the database, subscribers get rows.
+"""Sends events of jobs to open pages: one poller thread per process reads the database, subscribers get the rows.
 
-Polling a cursor cannot lose an event, which LISTEN/NOTIFY and Redis pub/sub both may; one query a period serves every
-subscriber. A subscriber that stops reading is dropped and comes back with its Last-Event-ID.
+Polling a cursor cannot lose an event, while LISTEN/NOTIFY and Redis pub/sub can. One query per period serves all subscribers.
+A subscriber that stops reading is dropped and reconnects with its Last-Event-ID.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Subscriber:
     closed: bool = False
 
     def put(self, rows: Sequence[Event] | None) -> None:
-        """Runs on the loop. None ends the stream; so does a full queue, because a gap would be worse."""
+        """Runs on the event loop. None ends the stream; a full queue also ends it, because a lost event would be worse."""
         if self.closed:
             return
         if rows is None or self.rows.full():
@@ -56,11 +56,11 @@ class Broadcast:
         self._thread = threading.Thread(target=self._poll, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start polling."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the poller and every stream."""
+        """Stop the poller and end every stream."""
         self._stop.set()
         with self._lock:
             for subscriber in self._subscribers:
@@ -68,9 +68,9 @@ class Broadcast:
         self._thread.join()
 
     async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | None]:
-        """Every event of a job with a number above `after`, in order: first those on record, then as they come.
+        """Every event of a job with a number above `after`, in order: first the recorded ones, then new ones.
 
-        None where nothing has happened for `idle_seconds`. Pages that follow one job get the same objects.
+        Yields None after `idle_seconds` without an event. Pages that follow the same job get the same objects.
         """
         subscriber = _Subscriber(job_id, asyncio.get_running_loop())
         with self._lock:
@@ -89,7 +89,7 @@ class Broadcast:
                     continue
                 if rows is None:
                     return
-                # Numbers have no gaps: a jump is what was written between our reading and the poller's first look.
+                # Event numbers have no gaps: a jump means events written between our query and the poller's first one.
                 if rows[0].sequence > cursor + 1:
                     async for event in self._recorded(job_id, cursor):
                         yield event
@@ -103,7 +103,7 @@ class Broadcast:
                 self._subscribers.discard(subscriber)
 
     async def _recorded(self, job_id: str, sequence: int) -> AsyncIterator[Event]:
-        """All events on record that follow a number, read some at a time."""
+        """All recorded events above a number, read in batches."""
         more = True
         while more:
             rows = await run_in_threadpool(self._after, job_id, sequence)
@@ -122,8 +122,8 @@ class Broadcast:
                 watched = {subscriber.job_id for subscriber in self._subscribers}
             try:
                 self._publish(watched)
-            except Exception:  # noqa: BLE001 (a poller that has died would leave every page waiting, and telling that it is connected)
-                _log.warning("the events could not be read; open pages wait", exc_info=True)
+            except Exception:  # noqa: BLE001 (without its poller every page would wait and still show that it is connected)
+                _log.warning("events could not be read; open pages wait", exc_info=True)
 
     def _publish(self, watched: set[str]) -> None:
         for gone in self._seen.keys() - watched:
@@ -146,7 +146,7 @@ class Broadcast:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Subscriber]] = {}
         for subscriber in subscribers:
             by_loop.setdefault(subscriber.loop, []).append(subscriber)
-        # A loop is woken once for all its pages: a thousand wakings, each a system call, would contend with the loop's own work.
+        # Each loop is woken once for all its pages: a thousand wake-ups, each a system call, would slow down the loop's own work.
         for loop, those in by_loop.items():
             loop.call_soon_threadsafe(_put, those, rows)
 

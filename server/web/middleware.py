@@ -1,4 +1,4 @@
-"""What happens around every request: an id, a line in the log, safe headers, one shape for refusals, no foreign pages' writes."""
+"""Wraps every request: request id, log line, security headers, one format for errors, no writes by pages of other sites."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# Machines poll these every few seconds; a line for each would bury the others.
+# Monitoring polls these every few seconds; logging them would bury the other lines.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -41,7 +41,7 @@ class Guard:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; errors that nobody foresaw become a problem document while no byte has been sent."""
+        """Serve one request; an unexpected error becomes a problem document if no byte has been sent yet."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,17 +64,17 @@ class Guard:
                 _log_request(request, answer.status, time.perf_counter() - began)
 
     def _foreign(self, request: Request) -> str | None:
-        """Why this request looks like one that another site's page makes, or None.
+        """Why this request seems to come from a page of another site, or None.
 
-        Without tokens, being on this machine is all the proof there is: so the address that was reached must be loopback, whatever
-        the server is set to listen on, and the Host this machine's: a name of the attacker's that he points at 127.0.0.1 is none of ours.
+        Without tokens, being on this machine is the only proof of identity. So the request must arrive on a loopback address, also if
+        the server is set to listen elsewhere, and its Host must name this machine: an attacker can point a name at 127.0.0.1.
         """
         host = request.headers.get("Host", "")
         if not tokens_required(self._settings):
             reached = (request.scope.get("server") or (self._settings.host,))[0]  # a unix socket has no address
             if not is_loopback(reached):
-                remedy = "set PARITY_HOST to the address that it listens on, and it asks for tokens"
-                return f"this server asks for no token, so it answers on loopback only, and it was reached at {reached}: {remedy}"
+                remedy = "set PARITY_HOST to the address that the server listens on, which makes it require tokens"
+                return f"the request arrived at {reached}, expected a loopback address, because this server requires no token; {remedy}"
             if _hostname(host) not in {*_LOOPBACK, self._settings.host}:
                 return f"the request's Host is {host!r:.100}, expected {self._settings.host} or localhost"
         if request.method in _SAFE_METHODS:
@@ -83,12 +83,14 @@ class Guard:
         foreign = origin is not None and origin.partition("://")[2] != host
         if foreign or request.headers.get("Sec-Fetch-Site", "none") in ("cross-site", "same-site"):
             who = f"a page of {origin:.100}" if origin else "another site's page"
-            return f"{who} may not change anything here; use the API from a program, or this server's own pages"
+            return (
+                f"the request comes from {who}, which may not change anything here; use the API from a program, or this server's own pages"
+            )
         return None
 
 
 class _Answer:
-    """The way out: adds the headers, and replaces the framework's bare 413 by a problem document."""
+    """The outgoing side: adds headers and replaces the framework's bare 413 by a problem document."""
 
     def __init__(self, request: Request, send: Send, settings: Settings) -> None:
         self._request = request
@@ -112,7 +114,9 @@ class _Answer:
 
     async def _too_large(self) -> None:
         limit = self._settings.max_body_bytes
-        response = problems.respond(self._request, TooLargeError(f"the body is larger than {limit:,} bytes; send less at once"))
+        response = problems.respond(
+            self._request, TooLargeError(f"the body is larger than {limit:,} bytes; split the data into smaller requests")
+        )
         await response(self._request.scope, self._request.receive, self.send)
         self._replaced = True
 
@@ -124,7 +128,7 @@ class _Answer:
         for name, value in _HEADERS.items():
             headers.setdefault(name, value)
         if not self._request.url.path.startswith("/static/"):
-            # What a token may see is for its bearer; the browser asks again each time (and gets 304 where an ETag allows it).
+            # Private to the token's bearer; the browser revalidates each time (and gets 304 if an ETag allows it).
             headers.setdefault("Cache-Control", "private, no-cache")
         if self._request.url.scheme == "https":
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
@@ -132,13 +136,13 @@ class _Answer:
 
 
 def _request_id(request: Request) -> str:
-    """The caller's id where it is short and plain, so that it can't forge a line of the log; else a new one."""
+    """The caller's request id if it is short and plain, so that it cannot forge a log line; else a new one."""
     given = request.headers.get("X-Request-ID", "")
     return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else secrets.token_hex(8)
 
 
 def _log_request(request: Request, status: int | None, seconds: float) -> None:
-    """One line a request: never its query, its headers or its body."""
+    """One log line per request, without its query, headers or body."""
     ids = {name.removesuffix("_id"): value for name, value in request.scope.get("path_params", {}).items() if name in ("job_id", "run_id")}
     values = {"method": request.method, "path": request.url.path, "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
     level = logging.DEBUG if request.url.path in _QUIET and status == 200 else logging.INFO

@@ -1,4 +1,4 @@
-"""Errors on the wire: application/problem+json (RFC 9457), one shape for everything that is refused."""
+"""Errors as application/problem+json (RFC 9457), one format for all of them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 MEDIA_TYPE = "application/problem+json"
 _MEANINGS = {
-    400: "The body can't be read",
-    401: "A token is needed",
-    403: "This token, or this page, may not do that",
-    404: "There is no such thing",
-    409: "The record says otherwise, or the attempt has ended",
+    400: "The body cannot be parsed",
+    401: "A valid token is required",
+    403: "This token or page is not allowed to do this",
+    404: "Not found",
+    409: "The request conflicts with the current state, or the attempt has ended",
     413: "The body is too large",
-    422: "The request can't be done as it stands",
+    422: "The request is invalid",
     429: "Too many requests in this minute",
-    503: "Something that the service needs is away",
+    503: "The database or the broker is unreachable",
 }
 
 
 def _types() -> Iterator[str]:
-    """Every type of a refusal, with its status."""
+    """Every problem type, with its status."""
     kinds = {each.kind: str(each.status) for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    kinds |= {"database-away": "503", "internal": "500", "http-STATUS": "what the framework refuses, such as 405"}
+    kinds |= {"database-away": "503", "internal": "500", "http-STATUS": "errors of the web framework, such as 405"}
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A refusal (RFC 9457); `type` never changes its meaning, `detail` is a sentence for people."""
+    """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people."""
 
     type: Annotated[str, Field(description=f"One of {', '.join(_types())}.")]
     title: str
@@ -55,15 +55,15 @@ class Problem:
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of refusals with these statuses."""
+    """The OpenAPI entries of errors with these statuses."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in statuses}
 
 
 def describe(openapi: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the shape of refusals, in place of the framework's own, which is never sent.
+    """The OpenAPI document with our error format in place of the framework's, which is never sent.
 
-    A parameter that may be left out is not one that may be null: an address and a header hold text only.
+    Optional parameters are not described as nullable, because a URL and a header contain only text.
     """
     schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
@@ -88,7 +88,7 @@ def install(app: FastAPI) -> None:
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
-    """The response for a refusal."""
+    """The response for an error."""
     return _problem(request, error.status, error.kind, error.title, error.detail, error.errors)
 
 
@@ -131,16 +131,17 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
 
 
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
-    """One pydantic finding as a JSON Pointer and a sentence that names the value."""
+    """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
     cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
-        # The error names its own field below the object that pydantic was making.
+        # The error names its own field, below the object that pydantic was building.
         place += [part for part in cause.field.split(".") if part not in place] if " " not in cause.field else []
         return FieldProblem(pointer=_pointer(place), detail=str(cause))
     if finding["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return FieldProblem(
-            pointer=_pointer(place), detail=f"unknown key {place[-1]!r}; remove it or look up its name in /api/v1/schemas/parity.json"
+            pointer=_pointer(place),
+            detail=f"{place[-1]!r} is an unknown key; remove it, or correct its name with /api/v1/schemas/parity.json",
         )
     if finding["type"] in ("missing", "missing_argument"):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
@@ -163,28 +164,30 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """What may be done at an API's address, all its routes together: the framework names the first route's methods only."""
+    """The methods of all routes at a path; the framework names the first route's only."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     fitting = [template for template in paths if compile_path(template)[0].match(request.url.path)]
-    # `/jobs/{job_id}` fits `/jobs/x:cancel` too; the longer template is the one that was meant.
+    # `/jobs/{job_id}` also matches `/jobs/x:cancel`; the longer template is the intended one.
     return sorted(method.upper() for method in paths[max(fitting, key=len)]) if fitting else []
 
 
 async def _database_away(request: Request, error: Exception) -> JSONResponse:
-    """The database is away, busy beyond its patience, or full: the request may be made again, and its key keeps it single."""
-    _log.error("the database did not serve a request: %s", getattr(error, "orig", error))
-    detail = "the database does not serve requests at the moment; nothing of this one was kept: send it again in a moment"
-    return _problem(request, 503, "database-away", "The database is away", detail, headers={"Retry-After": "2"})
+    """The database is unreachable, busy for too long, or full; a retry is safe, because an idempotency key prevents duplicates."""
+    _log.error("the database failed during a request: %s", getattr(error, "orig", error))
+    detail = "the database is unreachable at the moment, and nothing of this request was saved; retry it in a few seconds"
+    return _problem(request, 503, "database-away", "The database is unreachable", detail, headers={"Retry-After": "2"})
 
 
 async def _not_kept(request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL takes no NUL in a text, where SQLite does."""
-    _log.warning("the database can't hold a value of a request: %s", getattr(error, "orig", error))
-    detail = "the request has a value that the database can't hold, such as a NUL character in a text; send it without"
+    """PostgreSQL does not accept NUL characters in text; SQLite does."""
+    _log.warning("the database cannot store a value of a request: %s", getattr(error, "orig", error))
+    detail = "the request has a value that the database cannot store, such as a NUL character in a text; remove it"
     return respond(request, InvalidError(detail))
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The response for an error of ours: logged under the request id, without details in the answer."""
+    """The response for an unexpected error: logged under the request id, without details in the response."""
     _log.error("a request failed", exc_info=error)
-    return _problem(request, 500, "internal", "The service failed", "an error of ours; the log has it under this request id")
+    return _problem(
+        request, 500, "internal", "Internal server error", "the server failed unexpectedly; its log has the details under this request id"
+    )

@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 MAX_STEP = 2**53
 FirstStep = Annotated[int, Query(alias="from", ge=0, le=MAX_STEP, description="first step")]
 LastStep = Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP, description="last step")]
-Spacing = Annotated[Literal["linear", "log"], Query(description="ranges of equal length in steps, or in the step's logarithm")]
-IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier answer")]
-UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is still right"}}
+Spacing = Annotated[Literal["linear", "log"], Query(description="buckets of equal length in steps, or in the logarithm of the step")]
+IfNoneMatch = Annotated[str, Header(description="the ETag of an earlier response")]
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The response named by If-None-Match is still current"}}
 
 
 def json_response(adapter: TypeAdapter[Any], document: object, headers: Mapping[str, str]) -> Response:
-    """A document of long columns as JSON, serialized directly: the framework's way through plain values takes five times as long."""
+    """A document of long columns as JSON, serialized directly; the framework's own conversion takes five times as long."""
     return Response(adapter.dump_json(document), media_type="application/json", headers=dict(headers))

@@ -1,7 +1,7 @@
-"""No silent conversions in request bodies: `true` is no number and "400" is no count, whatever pydantic would make of them.
+"""No silent conversions in request bodies: `true` is not accepted as a number, nor "400" as a count.
 
-Pydantic's own strict mode refuses lists for tuples and objects for nested dataclasses, so the parsed value is compared with
-what was sent.
+Pydantic's own strict mode rejects lists for tuples and objects for nested dataclasses, so the parsed value is compared with
+the sent one instead.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 
 def _exactly(sent: object, parse: Callable[[object], T]) -> T:
-    """Parse a body, and refuse it where a value changed its kind on the way."""
+    """Parse a body; InvalidError if parsing changed the kind of a value."""
     parsed = parse(sent)
     _compare(sent, parsed, "")
     return parsed
 
 
-# A request body whose numbers, texts and truth values were sent as such.
+# A request body whose numbers, strings and booleans were sent as such.
 StrictBody = Annotated[T, WrapValidator(_exactly)]
 
 
 def _compare(sent: object, parsed: object, pointer: str) -> None:
-    """InvalidError with a JSON Pointer where a leaf was sent as another kind than it was read."""
+    """InvalidError with a JSON Pointer to the first leaf that was sent as another kind than it was parsed as."""
     if dataclasses.is_dataclass(parsed) and isinstance(sent, Mapping):
         for name, value in sent.items():
             _compare(value, getattr(parsed, name), f"{pointer}/{name}")
@@ -37,11 +37,11 @@ def _compare(sent: object, parsed: object, pointer: str) -> None:
         for name, value in sent.items():
             _compare(value, parsed.get(name), f"{pointer}/{name}")
     elif isinstance(sent, list) and isinstance(parsed, Sequence):
-        # Long columns of plain numbers have nothing to convert.
+        # Long columns of plain numbers cannot have been converted.
         if not set(map(type, sent)) <= {int, float}:
             for index, (value, read) in enumerate(zip(sent, parsed, strict=False)):
                 _compare(value, read, f"{pointer}/{index}")
-    elif _kind(sent) != _kind(parsed) and _kind(parsed):  # a field may also have been replaced, as a preset's name is by its parts
+    elif _kind(sent) != _kind(parsed) and _kind(parsed):  # a field may also have been replaced: a preset's name by its fields
         detail = f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent) or 'value'}; expected a {_kind(parsed)}"
         raise InvalidError(detail, [FieldProblem(pointer=pointer, detail=detail)])
 

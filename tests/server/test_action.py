@@ -10,6 +10,7 @@ import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -50,7 +51,8 @@ class _Handler(BaseHTTPRequestHandler):
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _serve(self):
-        hub, path = self.server, self.path.removeprefix("/repos/me/model")
+        hub: Any = self.server
+        path = self.path.removeprefix("/repos/me/model")
         if self.headers["Authorization"] != "Bearer secret":
             return self._answer(401, {"message": "Bad credentials"})
         if self.command == "GET" and self.path == "/user":

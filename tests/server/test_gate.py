@@ -105,7 +105,7 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
     assert code == 5
     assert out.startswith("NO VERDICT (timeout): job j")
     assert "none is registered" in out
-    assert "nobody asked this before" in err
+    assert "no earlier job" in err
     code, _, err = _gate(capsys, asks(request_body), *words)
     assert (code, "was asked for already" in err) == (5, True)
     with database.read() as session:

@@ -65,3 +65,20 @@ def test_what_is_not_whole_is_refused_before_anything_is_sent(served, database, 
     code, output = _import(served, capsys, str(SAMPLE), "--as-run", runs[0])
     assert code == 2
     assert "has ended (finished)" in output
+
+
+def test_json_has_one_object_per_run_and_nothing_else(served, runs, tmp_path, capsys):
+    (tmp_path / "fp8.csv").write_text("step,loss\n" + "\n".join(f"{step},2.0" for step in range(80)) + "\n")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["import", str(tmp_path / "fp8.csv"), "--as-run", runs[0], "--json", "--server", served])
+    (imported,) = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
+    assert (imported["run"], imported["file"]) == (runs[0], str(tmp_path / "fp8.csv"))
+    assert {key: imported[key] for key in ("steps", "first", "last", "stride", "gaps", "duplicates")} == {
+        "steps": 80,
+        "first": 0,
+        "last": 79,
+        "stride": 1,
+        "gaps": 0,
+        "duplicates": 0,
+    }

@@ -19,9 +19,9 @@ def settings(settings):
     return settings.model_copy(update={"require_tokens": True})
 
 
-def _resend(folder, token, served):
+def _resend(folder, token, served, *options):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["resend", str(folder), "--server", served, *(["--token", token] if token else [])])
+        cli.main(["resend", str(folder), "--server", served, *(["--token", token] if token else []), *options])
     return ended.value.code
 
 
@@ -41,14 +41,17 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     assert time.monotonic() - ended < 20  # asked once more, and not waited for: nothing can be delivered
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2  # when it was refused, and at the end
-    assert "this needs worker or submit" in messages[0]
+    assert "expected worker or submit" in messages[0]
     assert "parity resend" in messages[1]
     (spool,) = (tmp_path / run).glob("*.jsonl")
     assert [json.loads(line).get("step") for line in spool.read_text().splitlines()] == [None, *range(50), None]
     assert _resend(spool, None, served) == 4
     assert spool.exists()
     assert "kept as it is" in capsys.readouterr().err
-    assert _resend(spool, right, served) == 0
+    assert _resend(spool, None, served, "--json") == 4
+    assert json.loads(capsys.readouterr().out) == []
+    assert _resend(spool, right, served, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"run": run, "spool": str(spool), "attempt": 1, "unreadable_lines": 0}]
     with database.read() as session:
         assert store.read(session, run, "train")[0].tolist() == list(range(50))
     assert not spool.exists()

@@ -64,7 +64,7 @@ def test_emulation_runs_every_recipe_and_says_how():
         ("maxtext", "fp8_current", H100, "PARITY_MAXTEXT_PYTHON is not set"),
         ("maxtext", "mxfp4", H100, "has no recipe mxfp4"),
         ("maxtext", "nvfp4", replace(H100, sm=None, device_class="cpu:x86_64"), "trains bf16, fp8_delayed without an NVIDIA GPU"),
-        ("external", "nvfp4", H100, "trains nothing here"),
+        ("external", "nvfp4", H100, "not trained by a worker"),
         ("emulated", "fp3", H100, "is not one of f32"),
     ],
 )
@@ -79,7 +79,7 @@ def test_command_line_prints_text_and_json(capsys):
     printed = capsys.readouterr().out
     assert "device_class" in printed
     natively, by_maxtext, emulated = printed.split("\n\n")[1:]
-    assert natively.startswith("natively, our trainer with Transformer Engine's kernels")
+    assert natively.startswith("with Transformer Engine's kernels in our trainer")
     assert "no  fp8_current, fp8_delayed: engine transformer_engine needs an NVIDIA GPU of SM 8.9 or later" in natively
     assert by_maxtext.startswith("by MaxText")
     assert "yes f32, bf16, fp8_current, fp8_delayed, mxfp8, nvfp4," in emulated

@@ -25,14 +25,14 @@ def model(**changes):
     [
         (model(n_heads=5), r"model\.n_heads is 5, expected a divisor of d_model = 96"),
         (model(n_kv_heads=2), r"model\.n_kv_heads is 2, expected a divisor of n_heads = 3"),
-        (model(d_ff=250), r"model\.d_ff is 250, expected a multiple of 16: recipe nvfp4.*the nearest is 256"),
+        (model(d_ff=250), r"model\.d_ff is 250, expected a multiple of 16.*recipe nvfp4.*value is 256"),
         (
             lambda: replace(JOB, data=Data(batch_size=3, sequence_length=5)),
             r"data\.sequence_length is 15, expected a multiple of 16",
         ),
         (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
         (changed(candidates=()), "at least one candidate arm"),
-        (changed(candidates=(Arm(recipe="fp8_current"),)), "a name of its own for every arm"),
+        (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
         (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
         (changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)), r"arm\.bf16_from_step is 1500, expected a step after the first"),
@@ -50,9 +50,9 @@ def model(**changes):
         (changed(devices=0), "devices is 0, expected a number from 1"),
         (
             changed(devices=2, data=Data(batch_size=2, sequence_length=40)),
-            r"\(gradient_accumulation x devices\) is 40, expected a multiple of 16.*the nearest is 32",
+            r"\(gradient_accumulation x devices\) is 40, expected a multiple of 16.*value is 32",
         ),
-        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it and brings its own tokenizer"),
+        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it with its own tokenizer"),
     ],
 )
 def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message):
@@ -121,7 +121,7 @@ def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
         replace(job, model=Model(d_ff=272))
     with pytest.raises(SpecError, match=r"blocks of 16, not of 32; or use engine: emulated"):
         replace(job, candidates=(arm,), engine="transformer_engine", layer_policy="all_linears")
-    with pytest.raises(SpecError, match=r"arm\.bf16_scope is 'forward', expected all where nothing switches"):
+    with pytest.raises(SpecError, match=r"arm\.bf16_scope is 'forward', expected all without bf16_from_step"):
         replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_scope="forward"),))
 
 

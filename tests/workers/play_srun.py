@@ -27,7 +27,7 @@ def end(status):
     sys.exit(status)
 
 
-ended = []
+ended: list[int] = []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(143))
 while any(task.poll() is None for task in tasks):
     time.sleep(0.02)

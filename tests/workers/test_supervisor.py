@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -172,6 +173,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         cancel_job(session, undisturbed.job_id)
     submit(schedule=schedule, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
     killer = []
+    first: Any = None
 
     def watch(held):
         nonlocal first
@@ -179,7 +181,6 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         killer.append(threading.Thread(target=kill_after_a_checkpoint))
         killer[0].start()
 
-    first = None
     train(started=watch, checkpoint_seconds=0.05)
     killer[0].join()
     assert _run(database, first).state == "queued"
@@ -217,7 +218,7 @@ def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submi
     run = _run(database, train(started=lambda _: hanging.start(), silence_seconds=1.0))
     hanging.join()
     assert (run.state, run.crashes) == ("queued", 1)
-    assert "said nothing for 1 s" in run.message
+    assert "sent no message for 1 s" in run.message
     assert _children() == []
 
 

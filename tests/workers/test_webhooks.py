@@ -63,7 +63,7 @@ class Receiver:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] (a sender that hangs up is what is tested)
+        self._server.handle_error = lambda *_: None  # a sender that hangs up is what is tested
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
@@ -210,8 +210,8 @@ def test_who_does_not_answer_in_time_holds_up_nobody(settings, database, make_re
     began = time.monotonic()
     assert set(_deliver_due(settings, database)) == {late, later, good}
     assert time.monotonic() - began < 3
-    assert _row(database, late) == ("pending", 1, None, "no answer within 0.4 s")
-    assert "no answer" in _row(database, later)[3]
+    assert _row(database, late) == ("pending", 1, None, "no response within 0.4 s")
+    assert "no response" in _row(database, later)[3]
     assert _row(database, good)[0] == "delivered"
 
 

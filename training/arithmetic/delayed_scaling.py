@@ -1,4 +1,4 @@
-"""Delayed scaling: an FP8 tensor is scaled by what its predecessors of the last steps looked like.
+"""Delayed scaling: an FP8 tensor is scaled by the largest magnitudes of the last steps.
 
 What it answers: by which number is x of this layer multiplied at step t, and what is remembered for step t + 1?
 

@@ -1,4 +1,4 @@
-"""What quantization does to the tensors of every linear layer, watched on sampled steps.
+"""Statistics of the quantization of each linear layer's tensors, on sampled steps.
 
 What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and from which step on?
 
@@ -17,7 +17,7 @@ wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
 How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear), zeros of shape
 (layers..., 3, 9), is this table for every layer. Watched steps are a program of their own: a condition inside the one program
 kept XLA from fusing the quantizers with their neighbours, and cost every step, watched or not, some 15 % (decision 22).
-Which steps are watched is a function of their number alone, so a run that goes on from a checkpoint repeats its bits.
+Which steps are watched is a function of their number alone, so a run that resumes from a checkpoint repeats its bits.
 
 The assumption that can fail: sums of squares are taken in float32 relative to amax: values 2^-63 below amax add nothing.
 """

@@ -1,4 +1,4 @@
-"""Quantizers: a matrix becomes codes of a small format with scales that say what the codes are worth.
+"""Quantizers: convert a matrix to codes of a small format, with the scales of the codes.
 
 What it answers: which code and which scale does Transformer Engine give every element, and which bfloat16 number carries
 the same value into a matrix product?

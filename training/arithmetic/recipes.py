@@ -1,4 +1,4 @@
-"""Recipes: which quantizer meets which operand of which GEMM of a linear layer.
+"""Recipes: the quantizer of each operand of each GEMM of a linear layer.
 
 What it answers: what does "nvfp4" do to x, w and the output gradient g in each of the three products?
 
@@ -46,7 +46,7 @@ class LinearRecipe:
 
     `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
     unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
-    A `watched` layer says the statistics of its quantization too; it is a program of its own, so that the others pay nothing.
+    A `watched` layer also returns the statistics of its quantization; it is a separate program, so that other steps have no cost.
     """
 
     name: Recipe

@@ -1,11 +1,11 @@
-"""Engine maxtext: a run is a real MaxText training process, started, followed, and reported step by step like our own engine's.
+"""Engine maxtext: a run is a real MaxText training process, started, followed, and reported step by step like our own engine.
 
-What it answers: what did every step of this MaxText run do, and is none of them missing?
+What it answers: what did each step of this MaxText run do, and is any step missing?
 
     parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed by its metrics_file and log
 
-There is no evaluation inside the training process: each pass would empty metrics_file, and what was not read in the milliseconds
-before it would be lost. What MaxText does not record is NaN: the norm of the update, the wait for data, what reached a quantizer.
+The training process does not evaluate: each pass would empty metrics_file and lose what was written in the milliseconds before.
+Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def train(
     """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took, `validated`
     the held-out loss after a step, once the training has ended (`schedule.validation_every`), `alive` of new lines in MaxText's log.
 
-    It goes on from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
+    It resumes from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
     and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
     whose loss is not finite.
     """
@@ -153,7 +153,7 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
-    """Run the same processes as the one that tells; it follows them for all. A failure ends this process, and the launcher the others."""
+    """Run the same commands as the reporting process, which follows them for all. A failure ends all through the launcher."""
     steps = [maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)]
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
         steps.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
@@ -190,10 +190,10 @@ def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Calla
         raise MetricsStoppedError(f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}")
     if follower.last != plan.steps - 1:
         raise EndedEarlyError(
-            f"MaxText ended with status 0 {after}; is its data at an end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
+            f"MaxText ended with status 0 {after}; did its data end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
         )
     if not follower.proven():
-        note(f"MaxText's log shows steps up to {follower.shown} only, so that none is missing is proven by metrics_file alone")
+        note(f"MaxText's log shows steps up to {follower.shown} only, so the completeness of the later steps relies on metrics_file alone")
     if follower.gaps:
         raise MetricsGapError(
             f"metrics_file lost {sum(map(len, follower.gaps))} steps that were trained: {steps_in_words(follower.gaps)}"
@@ -218,7 +218,7 @@ def _write_first_parameters(
 
 
 def _forget_newer_checkpoints(spec: RunSpec, paths: maxtext_command.Paths, recorded: int) -> int:
-    """Remove checkpoints beyond what is on record; the step after the newest that stays, from which MaxText will go on."""
+    """Remove checkpoints beyond what is on record; the step after the newest that stays, from which MaxText will resume."""
     if not maxtext_command.resumes(spec):
         shutil.rmtree(paths.checkpoints, ignore_errors=True)
     first = 0

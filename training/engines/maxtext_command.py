@@ -1,7 +1,7 @@
-"""From a run to MaxText's command line: a list of arguments, never a shell's string.
+"""Builds MaxText's command line for a run, as a list of arguments without a shell.
 
-What it answers: which options did MaxText get exactly, and in what do the arms' commands differ? In `quantization`, in its declared
-consequences (CONSEQUENCES), and in nothing else: `shared` is the rest, and every run records it.
+What it answers: which options did MaxText get, and how do the arms' commands differ? They differ only in `quantization` and its
+declared consequences (CONSEQUENCES); `shared` is the rest, and every run records it.
 
 Replicate r of seed s: the same parameters at step 0 and the same batches; another `init_weights_seed`, from which Transformer
 Engine draws its stochastic rounding; and a learning rate of (1 + 1e-6 r) times the planned one, because a recipe without stochastic
@@ -140,7 +140,7 @@ def first_parameters_command(spec: RunSpec, python: str, base_yml: str, paths: P
 def evaluation_command(
     spec: RunSpec, step: int, metrics: Path, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]
 ) -> list[str]:
-    """The arguments of the process that evaluates the state after `step`: it goes on for a step at learning rate 0."""
+    """The arguments of the process that evaluates the state after `step`: it continues for one step at learning rate 0."""
     values = settings(spec) | {
         "run_name": "evaluation",
         "steps": step + 2,
@@ -161,7 +161,7 @@ def evaluation_command(
 
 
 def _checkpoints_kept(spec: RunSpec) -> int:
-    """Three to go on from, or every one that is to be evaluated."""
+    """Three to resume from, or every one that is to be evaluated."""
     every = spec.schedule.validation_every
     return spec.schedule.steps // every + 1 if every else 3
 
@@ -179,7 +179,7 @@ def loads_parameters(spec: RunSpec) -> bool:
 
 
 def resumes(spec: RunSpec) -> bool:
-    """Whether a run may go on from a checkpoint: only grain's iterator is saved with it; another would begin its data anew."""
+    """Whether a run may resume from a checkpoint: only grain's iterator is saved with it; any other begins its data again."""
     return spec.data.source == "grain"
 
 

@@ -4,7 +4,7 @@ What it answers: what is the loss on the evaluation data after the steps n, 2 n,
 
 MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and what was not read in the milliseconds before is
 lost; event files would not be emptied, but without Google Cloud they go into the installation's own folder, under a name that runs
-share. So the training process saves its state every n steps, and afterwards a second process goes on from each: one step at learning
+share. So the training process saves its state every n steps, and afterwards a second process resumes from each: one step at learning
 rate 0, which leaves the parameters as they are, then an evaluation into a metrics_file of its own. It has the state of delayed
 scaling too, which a loading of the parameters alone would lose. A checkpoint is deleted once it was evaluated.
 
@@ -43,7 +43,7 @@ def evaluations(
 
 
 def put_back(paths: maxtext_command.Paths) -> None:
-    """Return the checkpoint whose evaluation a crash broke off to those that are to be evaluated."""
+    """Return the checkpoint of an interrupted evaluation to those that are to be evaluated."""
     for folder in paths.evaluation.glob("checkpoints/*"):
         if folder.name.isdecimal() and not (paths.checkpoints / folder.name).exists():
             paths.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,9 @@ def summary(metrics: Path) -> float:
             message = f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: {error!r}"
             raise EvaluationFailedError(message) from None
     if not losses:
-        raise EvaluationFailedError(f"MaxText wrote no summary of an evaluation into {metrics}; has maxtext.eval_path a whole batch?")
+        raise EvaluationFailedError(
+            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path have at least one whole batch?"
+        )
     return losses[-1]
 
 

@@ -1,13 +1,13 @@
-"""Follow a MaxText process by its two accounts: metrics_file, which has every digit, and its log, which proves that none is missing.
+"""Follows a MaxText process through two sources: metrics_file, which has all digits, and its log, which shows that no step is missing.
 
-What it answers: which steps has the run done since the last look, and is any of them lost?
+What it answers: which steps has the run done since the last look, and was any of them lost?
 
 MaxText writes the log line of a step before its record in metrics_file, and both one step late. So when the log was read first and
 shows step s, a record of every step up to s - 1 must be in the file that is read after it. MaxText 0.2.5 empties the file whenever it
 writes a record of step 0, which each of its evaluation passes does; a file that shrank is read again from its beginning, and what
 was lost between two looks is a gap.
 
-The assumption that can fail: the log's wording. Of a process that logs no steps, `proven` tells that its record has no second witness.
+The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False: completeness relies on metrics_file.
 
 Source: MaxText 0.2.5, common/metric_logger.py.
 """
@@ -152,7 +152,7 @@ class Follower:
         if self.shown > self.last + _LAG:
             raise MetricsStoppedError(
                 f"MaxText's log shows step {self.shown} and its metrics_file ends at step {self.last}; "
-                "is its disk full, or does something else write to the file?"
+                "check for a full disk, and for another process that writes to the file"
             )
 
     def unrecorded(self) -> range:
@@ -198,7 +198,7 @@ class Follower:
 
 
 def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:
-    """A record as our own engine would tell it; what MaxText does not say is NaN."""
+    """A record with the fields of our own engine; fields that MaxText does not have are NaN."""
 
     def number(*names: str) -> float:
         value = next((record[name] for name in names if name in record), _NAN)

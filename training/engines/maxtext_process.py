@@ -114,6 +114,6 @@ def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextEr
     if status < 0:
         hint = ""
         if status == -signal.SIGKILL:
-            hint = " (from outside; the kernel does so when memory runs out: then reduce data.batch_size or the model)"
+            hint = " (from outside, for example by the kernel if memory ran out; in that case reduce data.batch_size or the model)"
         return CrashedError(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
     return CrashedError(f"MaxText ended with status {status} {after}{log.error()}; {end}", transient=progressed)

@@ -1,6 +1,6 @@
 """Engine transformer_engine: our own trainer whose quantized linear layers are Transformer Engine's `dense`.
 
-What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute them, in the place of `training.arithmetic.linear.linear`.
+What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute them, instead of `training.arithmetic.linear.linear`.
 
 Model, data, optimizer, checkpoints and what is recorded are those of engine emulated; layers that a policy leaves in bf16 are XLA's
 products. The recipe is built from the very operands that the emulation quantizes (`te_recipe`), and never from Transformer Engine's
@@ -8,8 +8,8 @@ environment variables. Stochastic rounding is drawn from the seed of (run, step,
 its kernels quantize with our scale and return the amax; `training.arithmetic.delayed_scaling` makes the next scale by the same formula,
 so that pieces of a batch and checkpoints work as they do elsewhere.
 
-The assumption that can fail: that the names in transformer_engine.jax stay what they are in 2.20.2. What then breaks is an error of
-the run; nothing else is computed instead.
+The assumption that can fail: the names in transformer_engine.jax are those of 2.20.2. If they change, the run ends with an error;
+there is no fallback.
 
 **Not yet run on a GPU.** The wiring is tested against Transformer Engine's own Python code, with its compiled part stubbed.
 
@@ -38,7 +38,7 @@ _HISTORY = 2
 
 @contextmanager
 def kernels() -> Iterator[None]:
-    """Where steps are compiled and run: Transformer Engine wants to be told that nothing is sharded."""
+    """Context in which steps are compiled and run; it informs Transformer Engine that nothing is sharded."""
     te = jax_modules()
     with te.sharding.global_shard_guard(te.sharding.MeshResource()):
         yield

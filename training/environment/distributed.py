@@ -1,6 +1,6 @@
-"""A run of several processes, started by a launcher such as srun or mpirun: which of them is this one, and how do they find each other?
+"""A run of several processes, started by a launcher such as srun or mpirun: the number of this process and how processes connect.
 
-What it answers: does this process report the training, or does it only take part?
+What it answers: does this process report the training, or does it only train?
 
 The launcher sets a process's number and how many there are, each by variables of its own (VARIABLES, the first pair that is set
 counts; PARITY_PROCESS_ID and PARITY_PROCESSES where the operator sets them by hand, as in Kubernetes). The first process is the
@@ -27,14 +27,14 @@ VARIABLES = (
 
 
 class LauncherError(Exception):
-    """The launcher's variables make no sense, or do not fit the run."""
+    """The launcher's variables are invalid or do not match the run."""
 
     code = "LAUNCHER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """This process's number, from 0, of so many; where they meet, or "" where jax finds that out."""
+    """This process's number, from 0, and the number of processes; the coordinator's address, or "" if jax finds it."""
 
     number: int = 0
     count: int = 1
@@ -60,7 +60,7 @@ def processes(environment: Mapping[str, str]) -> Processes:
         values = environment[of_this], environment[of_all]
         if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
             raise LauncherError(
-                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a number from 0 and how many there are"
+                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a process number from 0 and the number of processes"
             )
         return Processes(number=int(values[0]), count=int(values[1]), coordinator=environment.get(COORDINATOR, ""))
     return ALONE

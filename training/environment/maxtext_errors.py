@@ -1,4 +1,4 @@
-"""What can go wrong with a MaxText process, each with its code and a sentence.
+"""Errors of a MaxText process, each with its code and a sentence.
 
 `transient` says whether another attempt may succeed: the supervisor then tries the run again from its newest checkpoint, up to its
 limit; every other error ends the run at once.
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class MaxTextError(Exception):
-    """A MaxText run that can't begin, or can't go on."""
+    """A MaxText run that cannot start or continue."""
 
     code: ClassVar[str] = "MAXTEXT_FAILED"
 
@@ -21,7 +21,7 @@ class MaxTextError(Exception):
 
 
 class NotInstalledError(MaxTextError):
-    """There is no MaxText where PARITY_MAXTEXT_PYTHON points, or it points nowhere."""
+    """PARITY_MAXTEXT_PYTHON is not set, or its Python has no MaxText."""
 
     code = "MAXTEXT_NOT_INSTALLED"
 
@@ -69,7 +69,7 @@ class MetricsError(MaxTextError):
 
 
 class MetricsStoppedError(MaxTextError):
-    """The log goes on and metrics_file does not."""
+    """The log continues but metrics_file does not."""
 
     code = "METRICS_STOPPED"
 
@@ -93,7 +93,9 @@ class DivergedError(Exception):
 
     def __init__(self, step: int) -> None:
         self.step = step
-        super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+        super().__init__(
+            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
+        )
 
 
 def steps_in_words(steps: Iterable[range]) -> str:

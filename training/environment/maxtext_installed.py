@@ -85,7 +85,7 @@ def _in_words(error: Exception) -> str:
     """Why a program that should be a Python failed, without the program text that it was called with."""
     if isinstance(error, subprocess.CalledProcessError):
         lines = error.stderr.strip().splitlines()
-        return f"it ended with status {error.returncode}" + (f" and said {lines[-1]!r}" if lines else "")
+        return f"it ended with status {error.returncode}" + (f" and printed {lines[-1]!r}" if lines else "")
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"it took longer than {_SECONDS:g} s to tell its packages"
-    return str(error) if isinstance(error, OSError) else "it did not tell its packages"
+        return f"it took longer than {_SECONDS:g} s to list its packages"
+    return str(error) if isinstance(error, OSError) else "it did not list its packages"

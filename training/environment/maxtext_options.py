@@ -1,4 +1,4 @@
-"""What a job may set of MaxText: a closed list with types. What is not here can't reach MaxText's command line.
+"""The MaxText options that a job may set, with types. No other option reaches MaxText's command line.
 
 MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text is
 held to letters that mean nothing there. Standard library only, because the web process reads this file.
@@ -48,7 +48,7 @@ QUANTIZATION: dict[str, dict[str, str]] = {
 def check_text(field: str, value: str) -> str:
     """The text as it is; raises SpecError where it holds what MaxText's command line would interpret."""
     if value and not _TEXT.fullmatch(value):
-        raise SpecError(field, value, "letters, digits and _ . / : @ + * -, as MaxText's command line interprets others")
+        raise SpecError(field, value, "letters, digits and _ . / : @ + * -, because MaxText's command line interprets other characters")
     return value
 
 
@@ -135,7 +135,7 @@ def check_maxtext(spec: Any) -> None:
             "schedule.statistics_every",
             spec.schedule.statistics_every,
             "0 under engine maxtext",
-            "it tells nothing of the quantization; maxtext.record_internal_nn_metrics records every layer's output",
+            "MaxText has no statistics of the quantization; maxtext.record_internal_nn_metrics records each layer's output",
         )
     mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:
@@ -151,7 +151,7 @@ def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
             "schedule.validation_every",
             every,
             "0 under engine maxtext, or data.source: grain and maxtext.eval_path",
-            "it evaluates checkpoints of the run, which it saves with grain alone, on the files of maxtext.eval_path",
+            "MaxText evaluates checkpoints, which it saves only with grain, on the files of maxtext.eval_path",
         )
     if every and options.hardware == "gpu_multiprocess":
         raise SpecError("schedule.validation_every", every, "0 with maxtext.hardware: gpu_multiprocess", "evaluate on one machine")

@@ -1,8 +1,8 @@
 """Which Transformer Engine this process has, and whether it runs a recipe on this GPU, with the reason either way.
 
-What it answers: may engine transformer_engine train this recipe here? Asked in the order in which a reader would look: the GPU's
-compute capability, the package and its compiled part, the driver, the environment variables that would make it compute something
-else in the place of its kernels, and Transformer Engine's own test of the recipe.
+What it answers: can engine transformer_engine train this recipe here? The checks, in this order: the GPU's compute capability, the
+package and its compiled part, the driver, environment variables that would replace its kernels, and Transformer Engine's own
+test of the recipe.
 
 NVFP4 is trained on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
 compiles the kernel for no other. MXFP8 on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
@@ -95,7 +95,7 @@ def facts() -> dict[str, str]:
 
 
 def driver(file: Path = _DRIVER) -> str:
-    """The version of NVIDIA's kernel driver, or "unknown" where the system does not tell it."""
+    """The version of NVIDIA's kernel driver, or "unknown" if the system does not report it."""
     match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.read_text()) if file.exists() else None
     return match[1] if match else "unknown"
 
@@ -119,7 +119,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
         # OSError: a driver or a library that is not there. RuntimeError and AssertionError: what its own start-up checks.
         missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
-        return None, f"Transformer Engine {version} is installed and does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
+        return None, f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
 
 
 def _module(name: str) -> ModuleType:

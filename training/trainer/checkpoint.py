@@ -1,6 +1,6 @@
-"""Checkpoints: a run that is killed at any moment goes on as if it had not been.
+"""Checkpoints: a run that is killed at any moment resumes with the same bits.
 
-What it answers: from which step may this run go on, and with which numbers?
+What it answers: from which step can this run resume, and with which numbers?
 
 A checkpoint of step t holds everything that steps 0 .. t - 1 left behind: parameters, the optimizer's moments and the
 scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and need none. What is written last,
@@ -49,7 +49,7 @@ class CheckpointRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """Where and how often a run is saved, and the last step from which it may go on.
+    """Where and how often a run is saved, and the last step from which it may resume.
 
     `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is still being written.
     `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
@@ -100,7 +100,7 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, TypeError) as error:
             torn = f"{_COMPLETE}: {error!r}"
         if torn:
-            _log.warning("checkpoint %s is torn, the one before is used: %s", folder, torn)
+            _log.warning("checkpoint %s is damaged; the previous one is used: %s", folder, torn)
             return False
         self._check_identity(step, about["identity"])
         return True
@@ -113,7 +113,7 @@ class Checkpoints:
             more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
             raise CheckpointRefusedError(
                 f"the checkpoint of step {step} in {self._plan.folder} was made by another run: {shown}{more}; expected no difference, "
-                "as the bits would change in mid-run: train from the first step with an empty folder, or restore what has changed"
+                "because the bits would change within the run; train from the first step with an empty folder, or undo the change"
             )
 
     def steps_until_due(self, first: int) -> int | None:
@@ -142,7 +142,7 @@ class Checkpoints:
             for _, old in sorted(_folders(self._plan.folder).items())[:-_KEPT]:
                 shutil.rmtree(old)
         except Exception as error:  # noqa: BLE001 (a full disk must not end the run that it would have saved)
-            _log.warning("the checkpoint of step %d was not written, the run goes on without it: %s", step, error)
+            _log.warning("the checkpoint of step %d was not written; the run continues without it: %s", step, error)
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -150,7 +150,7 @@ class Checkpoints:
 
 
 def _folders(folder: Path) -> dict[int, Path]:
-    """The checkpoints of a folder by step, whole or not; what broke off before Orbax gave a folder its name goes."""
+    """The checkpoints of a folder by step, whole or not; folders without their final name from Orbax are deleted."""
     for leftover in folder.glob("step-*.orbax-checkpoint-tmp*"):
         shutil.rmtree(leftover)
     named = ((_NAME.fullmatch(path.name), path.absolute()) for path in folder.iterdir())

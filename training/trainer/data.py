@@ -6,8 +6,8 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
 of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
-There is no tokenizer here: text is read byte by byte, and ids are read as somebody's tokenizer wrote them. An array of ids
-stays on disk, mapped into memory; batches are cut on the host while the device works on those before.
+There is no tokenizer: text is read byte by byte, and ids are read as they are in the file. An array of ids
+stays on disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
 versions, so the digest of the bytes is in the record of every run.
@@ -93,7 +93,7 @@ def load(data: Data) -> Corpus:
     if smallest < 0:
         raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {smallest}")
     if len(tokens) >= 2**32:
-        raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; name a file of a part of them")
+        raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; use a file with a part of them")
     held_out = int(len(tokens) * data.validation_fraction)
     train, validation = tokens[: len(tokens) - held_out], tokens[len(tokens) - held_out :]
     _check_length(data, "training", train)
@@ -145,8 +145,8 @@ def _token_array(data: Data) -> Tokens:
         raise DataNotFoundError(_missing(data, "a file of token ids"))
     if path.suffix not in (".npy", ".bin"):
         raise DataNotTokensError(
-            f"data.path is {data.path!r}, expected the name of an .npy or .bin file of token ids; there is no tokenizer here: "
-            "write the ids with yours, or read the text byte by byte with data.source: text"
+            f"data.path is {data.path!r}, expected an .npy or .bin file of token ids; this engine has no tokenizer: "
+            "write the ids with your own, or use data.source: text, which reads bytes"
         )
     try:
         ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
@@ -161,7 +161,7 @@ def _token_array(data: Data) -> Tokens:
 def _missing(data: Data, what: str) -> str:
     return (
         f"data.path is {data.path!r}, expected {what} on the machine that trains; "
-        "there is none of that name there: copy the data there, or correct the path"
+        "it does not exist; copy the data there, or correct the path"
     )
 
 
@@ -182,7 +182,7 @@ def _text_files(data: Data) -> list[Path]:
         raise DataNotFoundError(_missing(data, "a file or a folder"))
     files = sorted((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.relative_to(path).as_posix())
     if not files:
-        raise DataNotFoundError(f"data.path is {data.path!r}, expected a folder with text files in it; it is empty: put the text there")
+        raise DataNotFoundError(f"data.path is {data.path!r}, expected a folder with text files in it; it is empty; copy the text there")
     return files
 
 
@@ -191,12 +191,12 @@ def _check_length(data: Data, part: str, tokens: Tokens) -> None:
     if len(tokens) < needed:
         raise DataTooSmallError(
             f"the {part} part has {len(tokens)} tokens, expected at least {needed} (data.sequence_length is {data.sequence_length}); "
-            "give more text, or a shorter data.sequence_length" + (", or data.validation_fraction: 0" if part == "validation" else "")
+            "use more text, or a shorter data.sequence_length" + (", or data.validation_fraction: 0" if part == "validation" else "")
         )
 
 
 def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
-    """Raises VocabularyTooSmallError where a token of the corpus is not below `vocab_size`."""
+    """Raises VocabularyTooSmallError if a token of the corpus is not below `vocab_size`."""
     if corpus.largest >= vocab_size:
         raise VocabularyTooSmallError(
             f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest token of {corpus.description}; "

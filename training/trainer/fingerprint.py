@@ -1,4 +1,4 @@
-"""What decides the bits of a run, beside the seed: its specification, data, code, libraries, machine and environment.
+"""Everything except the seed that determines the bits of a run: specification, data, code, libraries, machine and environment.
 
 What it answers: may these two runs be paired, and may this run go on from that checkpoint?
 """

@@ -1,8 +1,8 @@
-"""Training as a generator: the caller pulls steps, and stops a run by stopping to pull.
+"""Training as a generator: the caller pulls steps, and cancels a run by no longer pulling.
 
-What it answers: what did every step of this run do? And where it cannot be trained: why not, and what would help?
+What it answers: what did each step of this run do? If the run cannot be trained: why not, and what helps?
 
-The same thread count gives the same bits in every process; `training.trainer.run` says how the steps are made.
+The same thread count gives the same bits in every process; `training.trainer.run` computes the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32
 
 
 class RecipeRefusedError(Exception):
-    """This machine or this trainer cannot run the recipe; the message says why. Nothing else is run instead."""
+    """This machine or this trainer cannot run the recipe; the message has the reason. There is no fallback."""
 
     code = "RECIPE_REFUSED"
 
@@ -49,7 +49,7 @@ class OutOfMemoryError(Exception):
 def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
-    With `checkpointing` the run goes on from the newest intact checkpoint that it allows: the first step that is yielded says
+    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded says
     from where, and every later one is to the bit what the uninterrupted run would have yielded.
 
     Raises before the first step RecipeRefusedError where the machine cannot run the recipe, DevicesMissingError where it has
@@ -60,10 +60,10 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
     machine = device.describe()
     ok, reason = device.can_run(spec.engine, spec.recipe, machine)
     if not ok:
-        raise RecipeRefusedError(f"recipe {spec.recipe} on engine {spec.engine} is refused: {reason}")
+        raise RecipeRefusedError(f"recipe {spec.recipe} cannot run on engine {spec.engine} here: {reason}")
     if spec.devices > jax.device_count():
         raise DevicesMissingError(
-            f"devices is {spec.devices}, expected at most {jax.device_count()}: this process sees no more of {machine.device_class}"
+            f"devices is {spec.devices}, expected at most {jax.device_count()}, the number of {machine.device_class} devices here"
         )
     if _least_bytes(spec) > machine.memory_bytes:
         raise _out_of_memory(spec, machine)
@@ -97,7 +97,7 @@ def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
     remat = ", set remat: true" if machine.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
     return OutOfMemoryError(
         f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
-        f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations take at the least "
+        f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations need at least "
         f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
         f"{remat}, or raise gradient_accumulation"
     )

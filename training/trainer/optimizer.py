@@ -1,4 +1,4 @@
-"""AdamW with warm-up and cosine decay, its settings as run-time numbers.
+"""AdamW with warm-up and cosine decay, with settings as run-time arguments.
 
 What it answers: how do gradients move the parameters at step t?
 

@@ -1,4 +1,4 @@
-"""Where a run's time and memory go: compilation, peak memory, and the device's share of computing, communicating and waiting.
+"""Measures a run's time and memory: compilation, peak memory, and the device's shares of computing, communicating and waiting.
 
     compile_seconds       what XLA compiled, or took from its cache, in this process
     peak_memory_bytes     the most that the device held (jax's allocator); on a CPU the most that the process held
@@ -8,7 +8,7 @@
     data_wait_share       the host's time for the tokens over the step time, from what every step says; it overlaps with the device's work
 
 The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without one they are
-NaN. A trace costs time and touches no bit: steps of a traced run report what they report without.
+NaN. A trace costs time but does not change any bit.
 
 The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
 collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was reported last: the device is up to a
@@ -84,7 +84,7 @@ def profiled(steps: Iterable[StepStats], plan: Tracing, report: Report) -> Itera
 
 
 class _Compiled:
-    """What was compiled since it was made."""
+    """Seconds of compilation since its creation."""
 
     def __init__(self) -> None:
         self._seconds = 0.0

@@ -1,13 +1,13 @@
-"""One run: blocks of steps that are started without waiting, and read while the next one runs.
+"""One run: blocks of steps that are started without waiting, and read while the next block runs.
 
-What it answers: in which blocks do the steps of this run pass, and what does each of them tell?
+What it answers: in which blocks are the steps of this run computed, and what does each step report?
 
-    start block n + 1  |  read block n, tell its steps, save the state after it where that is due  |  start block n + 2 ...
+    start block n + 1  |  read block n, report its steps, save the state after it if due  |  start block n + 2 ...
 
-A block ends where the arithmetic switches, held-out loss is due or a checkpoint is, and begins where the layers are watched;
-otherwise it lasts as long as a page wants to wait for news. Its length does not touch a bit.
+A block ends at a switch of the arithmetic and where held-out loss or a checkpoint is due, and begins at a watched step;
+otherwise its length follows the update period of the pages. The length does not affect any bit.
 
-The assumption that can fail: that a step takes about as long as the one before; only the rhythm of the yields hangs on it.
+The assumption that can fail: a step takes about as long as the previous one; only the timing of the yields depends on it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from training.trainer.data import Corpus, batches, validation_batches
 from training.trainer.model import Decoder, decoder, initial_parameters
 from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
-_BLOCK_SECONDS = 0.4  # a live page wants news twice a second
+_BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
 _JOINT_STEPS = 8  # in a block that several processes train: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
@@ -48,7 +48,9 @@ class DivergedError(Exception):
 
     def __init__(self, step: int) -> None:
         self.step = step
-        super().__init__(f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or take it as the result")
+        super().__init__(
+            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
+        )
 
 
 def rounding_salt(seed: int, replicate: int) -> int:

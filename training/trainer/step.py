@@ -1,6 +1,6 @@
 """The compiled program: a block of training steps, and the loss on held-out tokens.
 
-What it answers: what do these steps make of this state, and what is there to say about each?
+What it answers: what is the state after these steps, and what does each step report?
 
     per step:  gradient = mean over the pieces of the batch, and over the devices that share it
                state    = AdamW(state, gradient);   scales = delayed scaling's after the largest amax of all pieces
@@ -35,7 +35,7 @@ _WHOLE, _SPLIT = P(), P(_AXIS)  # type: ignore[no-untyped-call]
 
 
 class State(NamedTuple):
-    """What a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
+    """The state that a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
 
     parameters: Any
     moments: Any
@@ -111,7 +111,7 @@ class Sharing(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
 def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, BlockOutput]:
-    """The state after the block's steps and what there is to say about them."""
+    """The state after the block's steps and what they report."""
     capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
 
     def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:

@@ -1,4 +1,4 @@
-"""The demonstration: one real job, submitted over REST like any other, followed to its verdicts."""
+"""The demo: one real job, submitted over REST like any other, followed to its verdicts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rich.console import Console
 
 from parity.cli import watching
 from parity.client.rest import Client, ClientError
-from parity.report import text
+from parity.report.headline import MARKS, answer
 from server.settings import CHECKOUT
 
 _JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
 
 
 def run(url: str, progress: Console, check: Callable[[], None], job_file: Path = _JOB_FILE) -> bool:
-    """Submit the job, show its progress, print its verdicts; True when every candidate has one, whatever it says.
+    """Submit the job, show its progress, and print one line per candidate and the address; True if every candidate has a verdict.
 
-    `check` is called about once a second and raises when a part of the stack has ended.
+    `check` is called about once per second and raises if a part of the stack has ended.
     """
     began = time.monotonic()
     content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
@@ -30,7 +30,7 @@ def run(url: str, progress: Console, check: Callable[[], None], job_file: Path =
         try:
             job = client.submit(content["job"], content["criteria"])
         except ClientError as error:
-            progress.print(f"{job_file.name} was refused: {error}", markup=False, highlight=False)
+            progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)
             return False
         progress.print(f"submitted {job_file.name} as job {job['id']}: {client.page(job['id'])}", highlight=False)
         document = watching.follow(client, job["id"], progress, check=check)
@@ -38,7 +38,10 @@ def run(url: str, progress: Console, check: Callable[[], None], job_file: Path =
             progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", markup=False, highlight=False)
             return False
         out.print()
-        out.print(text.render_text(document["verdicts"]))
-        out.print("A model of this size can't predict an 8 B run: recipes differ more as models and horizons grow.")
+        for verdict in document["verdicts"]:
+            out.print(f"{MARKS[verdict['verdict']]} {answer(verdict)}", markup=False, highlight=False)
+        out.print()
+        out.print("A model of this size cannot predict an 8 B run, because recipes differ more as models and training length grow.")
+        out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}", highlight=False)
         out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}", highlight=False)
     return True

@@ -1,4 +1,4 @@
-"""Processes that belong to this one: started with a log, watched, and gone when this one is gone."""
+"""Child processes of the stack: started with a log, watched, and ended with this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRACE_SECONDS = 10.0
 
 
 class StartError(Exception):
-    """A part of the stack did not come up; the message says which, why, and what to do."""
+    """A part of the stack did not start, or ended; the message has the part, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Part:
     log: Path
 
     def ended(self) -> str | None:
-        """A sentence when the process has ended, with the last lines of its log; None while it runs."""
+        """A sentence with the last lines of the log if the process has ended; None while it runs."""
         status = self.process.poll()
         if status is None:
             return None
@@ -38,7 +38,7 @@ class Part:
         return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(lines)
 
     def stop(self) -> None:
-        """Ask the process to end, and make it after ten seconds."""
+        """Stop the process; kill it after ten seconds."""
         with suppress(ProcessLookupError):
             self.process.terminate()
         try:
@@ -49,7 +49,7 @@ class Part:
 
 
 def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Part:
-    """Start a part in a session of its own, so that Ctrl-C in the terminal reaches this process alone."""
+    """Start a part in its own session, so that Ctrl-C in the terminal reaches only this process."""
     with log.open("ab") as stream:
         process = subprocess.Popen(
             ends_with_parent(command, signal.SIGTERM),
@@ -64,7 +64,7 @@ def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str
 
 
 def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
-    """Wait until a part is ready; StartError when it ended or took too long."""
+    """Wait until a part is ready; StartError if it ended or took too long."""
     deadline = time.monotonic() + seconds
     while not ready():
         ended = part.ended()

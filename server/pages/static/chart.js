@@ -1,4 +1,4 @@
-// A chart that a reader moves: drag, wheel, fingers and keys change the view of all charts, and the cursors of all point at the same step.
+// An interactive chart: drag, wheel, touch and keys change the view of all charts, and all cursors point at the same step.
 import { NO_LIBRARY, fillNumbers, save, savePng, uPlot } from "./chart_parts.js";
 import { followFingers } from "./fingers.js";
 import { view } from "./view.js";
@@ -32,11 +32,11 @@ export class Chart {
     charts.add(this);
   }
 
-  /** The server's answer, or null if a later request has started meanwhile. */
+  /** The server's response, or null if a later request has started meanwhile. */
   async fetchLatest(address) {
     const turn = ++this.turn;
     const answer = await fetch(address);
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
     const content = await answer.json();
     return turn === this.turn ? content : null;
   }
@@ -70,7 +70,7 @@ export class Chart {
     this.plot = null;
   }
 
-  /** Say to those who can't see it what the canvas shows. */
+  /** Describe the canvas for screen readers. */
   describe(text) {
     const canvas = this.holder.querySelector("canvas");
     canvas.setAttribute("role", "img");
@@ -117,7 +117,7 @@ export class Chart {
     return null;
   }
 
-  /** A wheel with Ctrl (or a pinch on a touchpad, which browsers tell as that) zooms; without it, the page scrolls. */
+  /** A wheel with Ctrl (or a pinch on a touchpad, which browsers report as that) zooms; without it, the page scrolls. */
   wheel(event) {
     if (!this.plot || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
@@ -125,7 +125,7 @@ export class Chart {
     view.zoom(this.shareOf(Math.max(0, Math.min(1, (event.clientX - box.left) / box.width))), ZOOM_OF_A_PIXEL ** event.deltaY);
   }
 
-  /** Where a share of the plot's width lies between the ends of the view. */
+  /** The position in the view at a share of the plot's width. */
   shareOf(width) {
     return width;
   }
@@ -142,19 +142,19 @@ export class Chart {
     event.preventDefault();
   }
 
-  /** The cursor to the next place that has a value, from the end where it was nowhere. */
+  /** Move the cursor to the next place with a value; without a cursor, begin at the end. */
   move(side) {
     const x = this.plot.data[0];
     const { min, max } = this.plot.scales.x;
     const at = this.plot.cursor.left >= 0 ? this.plot.cursor.idx : null;
     this.follows = false;
     let next = at == null ? (side > 0 ? x.findIndex((value) => value >= min) : x.findLastIndex((value) => value <= max)) : at + side;
-    // On an axis of time, rows of several runs may stand at one place.
+    // On a time axis, rows of several runs may share a place.
     while (at != null && x[next] === x[at]) next += side;
     if (x[next] >= min && x[next] <= max) this.plot.setCursor({ left: this.plot.valToPos(x[next], "x"), top: 10 });
   }
 
-  /** This chart's cursor moved to a step (null: it left); those of the others go along. One that went along itself stays put with new data. */
+  /** This chart's cursor moved to a step (null: it left); those of the other charts follow. One that followed stays in place with new data. */
   lead(step) {
     if (leading || this.follows) return;
     leading = true;
@@ -174,7 +174,7 @@ export class Chart {
     return view.logx ? Math.max(1, step) : step;
   }
 
-  /** What the x scale shows, in steps. */
+  /** The range of the x scale, in steps. */
   stepRange() {
     return view.shown.map((step) => this.xOf(step));
   }
@@ -184,7 +184,7 @@ export class Chart {
     if (rows) fillNumbers(this.figure.querySelector("table"), ...rows);
   }
 
-  /** The numbers that are drawn, to all their digits. */
+  /** The drawn numbers, with all digits. */
   saveCsv() {
     const columns = this.columns();
     if (!columns) return;

@@ -1,4 +1,4 @@
-// What charts are made of: the chart library, colours, axes, the way numbers are written, tables, and what can be saved.
+// Parts of the charts: the chart library, colours, axes, number formats, tables and downloads.
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
@@ -7,7 +7,7 @@ export const finite = (value) => (typeof value === "number" ? value : null);
 export const bound = (value) => (typeof value === "number" ? signed(value) : String(value));
 
 let library;
-/** The chart library, once; the page reports a missing one. */
+/** The chart library, loaded once; the page reports if it is missing. */
 export function uPlot() {
   library ??= import("/static/vendor/uplot/uPlot.esm.js").then((module) => module.default);
   return library;
@@ -36,7 +36,7 @@ export function elapsed(seconds) {
   return `${Number((seconds / 3600).toFixed(2))} h`;
 }
 
-/** Round positions between two values, about as many as are wanted; none where they are one value, to which no step leads. */
+/** Round positions between two values, about `count` of them; none if the values are equal. */
 export function ticks(low, high, wanted) {
   if (!(high > low)) return [];
   const rough = (high - low) / Math.max(1, wanted);
@@ -47,7 +47,7 @@ export function ticks(low, high, wanted) {
   return positions;
 }
 
-/** Positions 1, 2 and 5 times the powers of ten between two values above 0; powers alone where there are many. */
+/** Positions 1, 2 and 5 times the powers of ten between two values above 0; only the powers if there are many. */
 function logTicks(low, high) {
   const decades = Math.log10(high / low);
   const positions = [];
@@ -57,7 +57,7 @@ function logTicks(low, high) {
   return positions.filter((at) => at >= low && at <= high);
 }
 
-/** The range of a logarithmic axis of values, with some room; none where nothing is drawn, or nothing above zero. */
+/** The range of a logarithmic axis of values, with some room; none if no value above zero is drawn. */
 export const logRange = (_plot, low, high) => (low === null ? [null, null] : [low / 1.03, high * 1.03]);
 
 const FEW_TICKS = 4;
@@ -76,7 +76,7 @@ const PIXELS_A_TICK = 90;
 export function stepAxis(axis, view, tokensAStep, { seconds = false } = {}) {
   const inTokens = view.x === "tokens" && !seconds;
   const [unit, words] = seconds ? [1, elapsed] : inTokens ? [tokensAStep, tokens] : [1, (step) => whole(Math.round(step))];
-  const own = { ...axis, label: seconds ? "time of training" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, values: (_, at) => at.map((x) => words(x * unit)) };
+  const own = { ...axis, label: seconds ? "training time" : inTokens ? "tokens" : "step", labelSize: 20, size: 34, values: (_, at) => at.map((x) => words(x * unit)) };
   if (!inTokens && !view.logx) return own;
   const places = (plot, low, high) => (view.logx ? logTicks(low * unit, high * unit) : ticks(low * unit, high * unit, plot.width / PIXELS_A_TICK));
   return { ...own, splits: (plot, _axis, low, high) => places(plot, low, high).map((at) => at / unit), filter: (_, splits) => splits };

@@ -1,10 +1,10 @@
-// The controls above the charts: they write the view, and show what it is.
+// The controls above the charts: they change the view and show it.
 import { whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
 /**
- * Bind the controls of the job page; `window_` gives the steps that the verdict reads, once a chart knows them. Returns a function that
- * describes what is shown again, and leaves the fields alone: somebody may be typing in them while a run trains.
+ * Bind the controls of the job page; `window_` returns the steps that the verdict reads, once a chart has them. Returns a function that
+ * updates the description only, not the fields, in which a reader may be typing.
  */
 export function bindControls(window_) {
   const range = document.getElementById("range");
@@ -39,7 +39,7 @@ export function bindControls(window_) {
     const note = document.getElementById("exploratory");
     const steps = window_();
     note.textContent = view.zoomed
-      ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. The verdict does not change with it${steps ? `; it reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
+      ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. This does not change the verdict${steps ? `, which reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
       : "";
   };
   const show = () => {

@@ -1,10 +1,10 @@
-// Fingers on a chart: one that moves sideways chooses a range, as a mouse does; two zoom and move it. One that moves up or down scrolls the
-// page: `touch-action: pan-y` in parity.css leaves that to the browser, which then takes the finger back (pointercancel).
+// Touch on a chart: one finger sideways selects a range, as a mouse does; two fingers zoom and pan. One finger up or down scrolls the
+// page: `touch-action: pan-y` in parity.css leaves that to the browser, which then cancels the pointer.
 import { view } from "./view.js";
 
 const SIDEWAYS_PIXELS = 10;
 
-/** Let fingers move a chart, from now on. */
+/** Bind touch events to a chart. */
 export function followFingers(chart) {
   const { holder } = chart;
   const fingers = new Map(); // id -> where it began and where it is, in pixels from the left end of the plot
@@ -36,13 +36,13 @@ export function followFingers(chart) {
     if (chart.plot && done && !held && isChoosing(finger)) choose(finger, true);
     else chooseNothing();
     fingers.delete(event.pointerId);
-    if (held) fingers.clear(); // the finger that is left chooses nothing
+    if (held) fingers.clear(); // the remaining finger selects nothing
     held = null;
   };
 
   holder.addEventListener("pointerdown", (event) => {
     if (event.pointerType !== "touch" || !chart.plot || fingers.size === 2) return;
-    // The plot may be made anew under a finger, the holder stays.
+    // The plot may be created again under a finger; its holder stays.
     holder.setPointerCapture(event.pointerId);
     const at = placeOf(event);
     fingers.set(event.pointerId, { began: at, now: at });

@@ -20,7 +20,7 @@ export class GapChart extends Chart {
     return ["from", "to", "logx"].some((name) => changes.includes(name));
   }
 
-  /** Ask the server for the gap as it stands and draw it; `status` is the job's. */
+  /** Load the current gap and draw it; `status` is the job's. */
   async load(status) {
     this.status = status;
     const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
@@ -36,10 +36,10 @@ export class GapChart extends Chart {
     if (!gap) return;
     if (!gap.first_step.length) {
       this.note.textContent = view.zoomed
-        ? "No gap here: the arms have no step in common in this range."
+        ? "No gap: the arms have no common step in this range."
         : ["queued", "running"].includes(this.status)
-          ? "No gap yet: it begins when a baseline run and a candidate run have a step in common."
-          : "No gap: the job ended before a baseline run and a candidate run had a step in common.";
+          ? "No gap yet. It begins with the first common step of a baseline run and a candidate run."
+          : "No gap: the job ended before a baseline run and a candidate run had a common step.";
       this.plot?.setData([[], [], [], []]);
       if (this.plot) this.describe("Gap chart without a value");
       this.fillTable();
@@ -50,7 +50,7 @@ export class GapChart extends Chart {
     if (!(await this.show(data, null, () => this.options()))) return;
     const last = data[1].findLastIndex((value) => value !== null);
     this.describe(last < 0 ? "Gap chart without a finite value" : `Gap chart; last bin ${signed(data[1][last])} nats at step ${whole(gap.last_step[last])}`);
-    this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}${view.x === "time" ? " The gap compares equal steps, so its x axis stays the step." : ""}`;
+    this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}${view.x === "time" ? " The x axis shows steps, because the gap compares equal steps." : ""}`;
   }
 
   clippedNote() {
@@ -58,8 +58,8 @@ export class GapChart extends Chart {
     const out = this.gap.mean.filter((value) => value < low || value > high).length;
     const bad = this.gap.nonfinite_count;
     const [own, base] = [this.gap.spikes_candidate, this.gap.spikes_baseline].map((steps) => steps.length);
-    const spikes = own + base ? ` Spikes of the whole run: ${whole(own)} of the candidate, triangles above; ${whole(base)} of the baseline, below.` : "";
-    const outside = out ? ` ${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale: triangles at the edge.` : "";
+    const spikes = own + base ? ` Spikes in the whole run (triangles): ${whole(own)} of the candidate (top), ${whole(base)} of the baseline (bottom).` : "";
+    const outside = out ? ` ${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale (triangles at the edge).` : "";
     return spikes + outside + (bad ? ` ${bad === 1 ? "1 step is" : `${whole(bad)} steps are`} NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
   }
 

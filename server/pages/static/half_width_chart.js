@@ -1,4 +1,4 @@
-// When can it be decided? Half the interval against the steps, beside how far the gap is from the margin.
+// When can it be decided? Half the interval over the steps, and the distance from the gap to the margin.
 import { Chart } from "./chart.js";
 import { axisColours, css, level, lineOf, signed, stepAxis, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
@@ -22,7 +22,7 @@ export class HalfWidthChart extends Chart {
     return false;
   }
 
-  /** Ask the server, while a run trains not at every step of it; `status` is the job's. */
+  /** Load the half-widths, but not at every step of a training run; `status` is the job's. */
   async load(status) {
     if (status === this.status && performance.now() - this.loadedAt < PERIOD_MS) return;
     [this.status, this.loadedAt] = [status, performance.now()];
@@ -55,8 +55,8 @@ export class HalfWidthChart extends Chart {
     this.describe(`Half the interval against the steps. ${widths.sentence}`);
     const few = widths.baseline_runs[looks - 1] !== widths.baseline_runs[0] || widths.candidate_runs[looks - 1] !== widths.candidate_runs[0];
     this.note.textContent =
-      `Showing ${whole(looks)} looks, each as if the plan had ended there; the last fifth of what was trained counts.` +
-      `${few ? " Where a line jumps, the number of runs changes." : ""}${ahead.length ? " Dashed: what is still to come." : ""}${view.x === "time" ? " The x axis stays the step." : ""}`;
+      `Showing ${whole(looks)} looks, each as if the plan had ended there, over the last fifth of the trained steps.` +
+      `${few ? " Where a line jumps, the number of runs changes." : ""}${ahead.length ? " Dashed: forecast." : ""}${view.x === "time" ? " The x axis shows steps." : ""}`;
   }
 
   /** From zero to above the margin and the later half-widths; the first looks may lie above. */
@@ -123,6 +123,6 @@ export class HalfWidthChart extends Chart {
     const rows = widths.step.map((step, i) => [
       whole(step), widths.half_width[i].toFixed(4), widths.run_half_width[i].toFixed(4), widths.distance[i]?.toFixed(4) ?? "–", `${widths.candidate_runs[i]} and ${widths.baseline_runs[i]}`,
     ]);
-    return [["After step", "Half-width, nats", "Of it run noise", "Gap to margin", "Runs"], rows];
+    return [["After step", "Half-width, nats", "From run noise", "Gap to margin", "Runs"], rows];
   }
 }

@@ -6,13 +6,13 @@ import { view } from "./view.js";
 const VIRIDIS = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"].map((hex) => hex.match(/../g).map((part) => parseInt(part, 16)));
 const NAMES = {
   amax: ["largest magnitude", ""],
-  underflow_share: ["share of the values that become zero", ""],
-  saturation_share: ["share of the values beyond the largest of their scale", ""],
+  underflow_share: ["share of values that become zero", ""],
+  saturation_share: ["share of values beyond the largest of their scale", ""],
   snr_db: ["signal to quantization noise", "dB"],
   scale_octaves_10: ["block scales below the largest, 10 % quantile", "octaves"],
   scale_octaves_50: ["block scales below the largest, median", "octaves"],
   scale_octaves_90: ["block scales below the largest, 90 % quantile", "octaves"],
-  zero_scale_share: ["share of the blocks whose scale is zero", ""],
+  zero_scale_share: ["share of blocks with scale zero", ""],
   nonfinite: ["values that are NaN or infinite", ""],
   grad_norm: ["gradient norm of the layer", ""],
 };
@@ -53,7 +53,7 @@ export class HeatMap {
     return ["from", "to", "heat"].some((name) => changes.includes(name));
   }
 
-  /** Ask the server again; while a run trains, not at every step of it. */
+  /** Load the table again, but not at every step of a training run. */
   async load() {
     const chosen = JSON.stringify([view.heat, view.from, view.to, this.article.dataset.status]);
     if (chosen === this.chosen && performance.now() - this.drawnAt < PERIOD_MS) return;
@@ -75,7 +75,7 @@ export class HeatMap {
     for (const [name, value] of Object.entries({ ...more, from: view.from, to: view.to })) if (value != null && value !== "") query.set(name, value);
     const answer = await fetch(`/api/v1/runs/${run}/layers?${query}`);
     if (answer.status === 422) return null;
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
     return answer.json();
   }
 
@@ -96,12 +96,12 @@ export class HeatMap {
     const hasAny = table !== null && table.first_step.length > 0;
     for (const part of [this.canvas, this.scale]) part.hidden = !hasAny || table.low === null;
     if (!hasAny) {
-      this.note.textContent = table === null ? this.figure.dataset.empty : "Nothing was watched in this range of steps.";
+      this.note.textContent = table === null ? this.figure.dataset.empty : "No statistics were recorded in this range of steps.";
       return;
     }
     const [meaning, unit] = NAMES[statistic] ?? [statistic, ""];
     if (table.low === null) {
-      this.note.textContent = "No finite value here: this operand is not quantized in this arm (bf16 keeps it), or nothing was lost at all.";
+      this.note.textContent = "No finite value: this operand stays in bf16 in this arm, or quantization lost nothing.";
       return;
     }
     this.note.textContent =

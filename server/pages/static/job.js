@@ -30,7 +30,7 @@ const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [
 const mounted = new Set();
 const describeView = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
-// The server says something at least every 15 s; a stream that is silent for longer is dead, whatever the browser thinks of it.
+// The server sends something at least every 15 s; a stream that is silent for longer is dead, even if the browser shows it as open.
 const SILENT_MS = 40_000;
 const WATCH_MS = 5000;
 
@@ -58,13 +58,13 @@ async function update() {
   busy = false;
 }
 
-/** Do what needs the server; when it does not answer, say so and try everything again later. */
+/** Run an update; if the server does not respond, report it and retry everything later. */
 async function attempt(work) {
   try {
     await work();
     sayState();
   } catch (error) {
-    say(`${trouble(error)}; what is shown may be old.`, true);
+    say(`${trouble(error)}; this page may be out of date.`, true);
     setTimeout(update, RETRY_MS);
   }
 }
@@ -79,7 +79,7 @@ function say(text, lost = false) {
   connection.classList.toggle("lost", lost);
 }
 
-/** What a reader must know of the connection: live, lost, or (for a job that has ended) nothing. */
+/** The state of the connection for the reader: live, lost, or nothing if the job has ended. */
 function sayState() {
   if (source === null) say("");
   else if (source.readyState === EventSource.OPEN) say("live");
@@ -95,9 +95,9 @@ function follow() {
   });
   source.addEventListener("error", () => {
     if (!connection.classList.contains("lost")) {
-      say(`connection lost; this is how it stood at ${clock(heardAt)}. The runs go on, and this page connects again by itself`, true);
+      say(`connection lost; the page shows the state at ${clock(heardAt)}. The runs continue, and this page reconnects automatically`, true);
     }
-    // The browser tries again after a lost connection, but gives up for good after an HTTP error: the page is fetched for its reason.
+    // The browser reconnects after a lost connection, but not after an HTTP error; then the page is fetched for the reason.
     if (source?.readyState === EventSource.CLOSED) {
       retry = setTimeout(follow, RETRY_MS);
       update();
@@ -117,23 +117,23 @@ function follow() {
   }
 }
 
-/** A laptop that slept, or a proxy that forgot us, leaves a stream that never ends: say how old the page is, and begin anew. */
+/** After sleep of a laptop, or behind a proxy, a stream may never end: report the age of the page, and reconnect. */
 function watch() {
   if (source === null || document.hidden || Date.now() - heardAt < SILENT_MS) return;
-  say(`nothing heard since ${clock(heardAt)}; what is shown is of that time, and is being loaded again`, true);
+  say(`no data since ${clock(heardAt)}; reloading`, true);
   heardAt = Date.now();
   follow();
   update();
 }
 
-/** Browsers keep six connections to a server for all tabs together: a page that nobody sees gives its own back, and takes it up again. */
+/** Browsers share six connections to a server among all tabs, so a hidden page closes its own and reconnects when visible. */
 function giveWay() {
   if (source === null) return;
   clearTimeout(retry);
   if (document.hidden) {
     source.close();
   } else {
-    say(`this is how it stood at ${clock(heardAt)}; connecting again`);
+    say(`state at ${clock(heardAt)}; reconnecting`);
     follow();
     update();
   }
@@ -154,7 +154,7 @@ const seen = new IntersectionObserver(
 );
 for (const figure of charts.keys()) seen.observe(figure);
 
-// A turning wheel changes the view many times a second: what is there is drawn at once, and loaded again when the wheel rests.
+// A wheel changes the view many times per second: existing data is drawn at once, and new data is loaded when the wheel rests.
 const SETTLED_MS = 150;
 let changedAt = -Infinity;
 let settling;

@@ -1,4 +1,4 @@
-// The end of what a run's trainer printed, loaded while it is open.
+// The last log lines of a run's trainer, loaded while the view is open.
 import { element } from "./chart_parts.js";
 
 const PERIOD_MS = 5000;
@@ -6,11 +6,11 @@ const AT_END_PIXELS = 4;
 const share = (value) => `${(100 * value).toFixed(0)} %`;
 const MEASURED = {
   compile_seconds: (value) => `compiled ${value.toFixed(1)} s`,
-  peak_memory_bytes: (value) => `held at most ${(value / 2 ** 30).toFixed(2)} GiB`,
-  compute_share: (value) => `of the traced time computed ${share(value)}`,
-  communication_share: (value) => `communicated ${share(value)}`,
-  idle_share: (value) => `idle ${share(value)}`,
-  data_wait_share: (value) => `waited for data ${share(value)}`,
+  peak_memory_bytes: (value) => `peak memory ${(value / 2 ** 30).toFixed(2)} GiB`,
+  compute_share: (value) => `${share(value)} of the traced time computing`,
+  communication_share: (value) => `${share(value)} communicating`,
+  idle_share: (value) => `${share(value)} idle`,
+  data_wait_share: (value) => `${share(value)} waiting for data`,
 };
 
 export class LogView {
@@ -24,7 +24,7 @@ export class LogView {
     this.select.addEventListener("change", this.open);
   }
 
-  /** Say why there is no log; one of this run that is there stays. */
+  /** Show why there is no log; a log of this run that is already shown stays. */
   refuse(why) {
     if (this.run === this.select.value && this.content) return;
     this.content = null;
@@ -45,7 +45,7 @@ export class LogView {
     const [answer, profile] = await Promise.all([fetch(`/api/v1/runs/${run}/log`), fetch(`/api/v1/runs/${run}/steps?kind=profile`)]);
     if (run !== this.select.value) return;
     if (!answer.ok) {
-      this.refuse(`The server answered ${answer.status}`);
+      this.refuse(`The server returned ${answer.status}`);
       return;
     }
     const { attempts } = await answer.json();
@@ -57,7 +57,7 @@ export class LogView {
     [this.run, this.content] = [run, content];
   }
 
-  /** Show these; the logs stand at their ends, but where the reader of the same run has gone up to read, he stays (`keep`). */
+  /** Show these parts; logs are scrolled to their ends, unless the reader of the same run has scrolled up (`keep`). */
   fill(parts, keep) {
     const before = [...this.logs.querySelectorAll("pre")];
     const places = before.map((text) => (keep && text.scrollHeight - text.scrollTop - text.clientHeight > AT_END_PIXELS ? text.scrollTop : null));
@@ -72,7 +72,7 @@ export class LogView {
     const heading = [element("h3", `Attempt ${attempt}, ${state}${worker ? `, on ${worker}` : ""}`)];
     if (artifacts.length) heading.push(files(run, attempt, artifacts));
     if (missing) return [...heading, element("p", `Its log is ${missing}.`, "note")];
-    if (!lines.length) return [...heading, element("p", "It printed nothing.", "note")];
+    if (!lines.length) return [...heading, element("p", "The log is empty.", "note")];
     const text = element("pre", lines.join("\n"), "log");
     text.tabIndex = 0;
     text.setAttribute("role", "region");
@@ -81,7 +81,7 @@ export class LogView {
   }
 }
 
-/** The files that an attempt left, each to be had. */
+/** Links to the files of an attempt. */
 function files(run, attempt, names) {
   const list = element("p", "Files: ", "note");
   names.forEach((name, position) => {
@@ -91,7 +91,7 @@ function files(run, attempt, names) {
   return list;
 }
 
-/** What the run measured of itself, its newest row in words, with all of it to be had. */
+/** The newest row of the run's profile as text, with a link to all rows. */
 function measured(run, profile) {
   if (!profile?.steps.length) return [];
   const words = Object.entries(MEASURED).flatMap(([name, say]) => {

@@ -1,17 +1,17 @@
-// Pages without a stream of their own: the server's own rendering is fetched again and its live parts are put in place.
+// Live update of pages without an event stream: the page is fetched again and its live parts are replaced.
 
 class SessionEndedError extends Error {}
 
-/** What a reader must know of an error, as the begin of a sentence. */
+/** An error as the beginning of a sentence. */
 export const trouble = (error) =>
   error instanceof SessionEndedError ? "Your session has ended: reload this page to log in again" : `The server does not answer (${error.message})`;
 
 /** Fetch this page again and replace every element that carries `data-live` by its newer self; resolves to the new document. */
 export async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  // The login is no newer self of this page, though it answers with 200.
+  // The login page also returns 200, but is not a newer version of this page.
   if (answer.redirected && new URL(answer.url).pathname === "/login") throw new SessionEndedError();
-  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const newer = fresh.querySelector(`[data-live="${part.dataset.live}"]`);
@@ -22,7 +22,7 @@ export async function refresh() {
   return fresh;
 }
 
-/** What the reader has unfolded stays so, and is no difference. */
+/** Unfolded details stay unfolded and do not count as a difference. */
 function keepOpen(part, newer) {
   const folded = newer.querySelectorAll("details");
   part.querySelectorAll("details").forEach((details, at) => folded[at]?.toggleAttribute("open", details.open));
@@ -45,7 +45,7 @@ const PERIOD_MS = 5000;
 const stale = document.getElementById("stale");
 let seenAt = new Date();
 
-/** Refresh; where the server does not answer, say how old the page is. */
+/** Refresh; if the server does not respond, show how old the page is. */
 async function attempt() {
   if (document.visibilityState !== "visible") return;
   try {
@@ -53,7 +53,7 @@ async function attempt() {
     seenAt = new Date();
     stale.textContent = "";
   } catch (error) {
-    stale.textContent = `${trouble(error)}; this is how it stood at ${seenAt.toLocaleTimeString()}. The page retries by itself.`;
+    stale.textContent = `${trouble(error)}; the page shows the state at ${seenAt.toLocaleTimeString()} and retries automatically.`;
   }
 }
 

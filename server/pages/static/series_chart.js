@@ -1,4 +1,4 @@
-// One recorded column of all arms over each other: mean with the range of a bucket, on the same bucket edges.
+// One recorded column of all arms in one chart: mean and range of each bucket, on the same bucket edges.
 import { Chart } from "./chart.js";
 import { axisColours, css, elapsed, element, faint, finite, lineOf, logAxis, logRange, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
@@ -6,7 +6,7 @@ import { view } from "./view.js";
 const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
-const FEW_POINTS = 100; // so few are drawn as points too
+const FEW_POINTS = 100; // up to this many are also drawn as points
 const FORMATS = [["csv", "CSV"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
@@ -26,7 +26,7 @@ export class SeriesChart extends Chart {
     return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
   }
 
-  /** What is evaluated every so many steps is not smoothed. */
+  /** Columns that are evaluated every n-th step are not smoothed. */
   get half() {
     return this.kind === "train" ? view.half : 0;
   }
@@ -39,7 +39,7 @@ export class SeriesChart extends Chart {
     return `/api/v1/jobs/${this.jobId}/overlay?${query}`;
   }
 
-  /** Ask the server for the curves and draw them. */
+  /** Load the curves and draw them. */
   async load() {
     const overlay = await this.fetchLatest(this.address());
     if (!overlay) return;
@@ -52,7 +52,7 @@ export class SeriesChart extends Chart {
     if (!this.overlay.arms.length) {
       this.clear();
       this.fillTable();
-      this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has recorded this here." : this.figure.dataset.empty;
+      this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has data in this range." : this.figure.dataset.empty;
       return;
     }
     this.arrange();
@@ -92,16 +92,16 @@ export class SeriesChart extends Chart {
 
   summary() {
     const { steps_in_range: steps, first_step: first } = this.overlay;
-    const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps, each as it was recorded.`
-      : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps: mean and range of each; zoom in to see every step.`;
+    const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps.`
+      : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each); zoom in to see every step.`;
     const missing = [...this.positions.keys()].filter((name) => !this.arms.some((one) => one.arm === name));
     const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [
       shown,
-      this.half > 0 ? `Smoothed with a half-life of ${whole(this.half)} steps, the record faint behind it.` : "",
+      this.half > 0 ? `Smoothed (half-life ${whole(this.half)} steps); raw values in the background.` : "",
       bad.length ? `Not finite (hollow triangles): ${bad.join("; ")}.` : "",
       missing.length ? `Not recorded for this seed and replicate: ${missing.join(", ")}.` : "",
-      view.x === "time" && !this.byTime ? "Time is not known for every run: x is the step." : "",
+      view.x === "time" && !this.byTime ? "The x axis shows steps, because the time is not recorded for every run." : "",
     ].filter(Boolean).join(" ");
   }
 
@@ -178,7 +178,7 @@ export class SeriesChart extends Chart {
       const own = value(entry);
       const reference = base && entry !== base ? value(base) : null;
       const isMissing = entry.at >= 0 && this.data[entry.one.column + 2][entry.at] === undefined;
-      const text = isMissing ? "not recorded here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
+      const text = isMissing ? "no data here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
       const item = element("div", ` ${entry.one.arm} ${text}`);
       const key = document.createElement("span");
       key.className = `swatch arm-${Math.min(4, entry.one.position)}`;

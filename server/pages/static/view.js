@@ -1,4 +1,4 @@
-// What the reader chose to look at. All of it stands in the address, so that a copied link shows the same.
+// The reader's view. All of it is in the URL, so that a copied link shows the same.
 
 const WHOLE = /^\d{1,15}$/;
 const LEAST_STEPS = 2;
@@ -16,7 +16,7 @@ class View {
     this.log = query.get("log") === "1";
     this.logx = query.get("logx") === "1";
     this.planned = Number(document.querySelector("[data-steps]").dataset.steps);
-    // A hundredth of the run: enough to see one line past the other, and the record stays behind it.
+    // A hundredth of the run: enough to tell lines apart, with the raw values in the background.
     this.usualHalf = Math.round(this.planned / 100);
     this.half = number("half") ?? this.usualHalf;
     this.pair = /^-?\d+\.\d+$/.test(query.get("pair") ?? "") ? query.get("pair") : null;
@@ -35,10 +35,10 @@ class View {
     return [this.from ?? 0, this.to ?? this.planned];
   }
 
-  /** Change some of it: write it to the address, and pass the names of the changes to the listeners. */
+  /** Change parts of the view: write them to the URL, and pass their names to the listeners. */
   set(changes) {
     Object.assign(this, changes);
-    // A turning wheel changes it many times a second, and browsers limit how often the address may change.
+    // A wheel changes it many times per second, and browsers limit how often the URL may change.
     clearTimeout(this.writing);
     if (performance.now() - this.writtenAt > ADDRESS_MS) this.write();
     else this.writing = setTimeout(() => this.write(), ADDRESS_MS);

@@ -62,7 +62,7 @@ def with_loss(run: Curve, loss: np.ndarray, **changes: Any) -> Curve:
     return curve_from_arrays(run.steps, loss, **values)
 
 
-def kept(run: Curve, keep: object, **changes: Any) -> Curve:
+def kept(run: Curve, keep: Any, **changes: Any) -> Curve:
     """Some points of the run."""
     values = {"rounding": run.rounding, "seed": run.seed, "label": run.label} | changes
     return curve_from_arrays(run.steps[keep], run.loss[keep], **values)

@@ -23,8 +23,8 @@ def nearest(*arms: str) -> tuple[str, ...]:
 def test_a_rounding_that_is_not_stated_counts_as_stochastic(files: dict[str, str], run: Run) -> None:
     """Neither a name nor nothing gives the smaller noise; the first advice is the option that states the rounding."""
     common = ("compare", f"a={files['fp8']}", f"no_sr={files['mxfp8']}", "--planned-steps", "1500", "--json")
-    for stated, unstated in (((), "a and no_sr"), (("--recipe", "a=nvfp4"), "no_sr"), (("--recipe", "no_sr=nvfp4_no_sr"), "a and no_sr")):
-        code, out, _ = run(*common, *stated)
+    for recipes, unstated in (((), "a and no_sr"), (("--recipe", "a=nvfp4"), "no_sr"), (("--recipe", "no_sr=nvfp4_no_sr"), "a and no_sr")):
+        code, out, _ = run(*common, *recipes)
         (entry,) = json.loads(out)["verdicts"]
         assert code == 3
         assert entry["tau"]["candidate"]["rel"] == pytest.approx(0.003, rel=0.05)

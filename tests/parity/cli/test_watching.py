@@ -1,5 +1,7 @@
 """Watching a job: who asked too often waits as long as the server says, and not beyond the time that the caller has."""
 
+import time
+
 import pytest
 
 from parity.cli import watching
@@ -10,8 +12,8 @@ from parity.client.rest import ClientError
 def slept(monkeypatch):
     """The pauses that would have been made; they pass at once, on a clock of their own."""
     made = []
-    monkeypatch.setattr(watching.time, "monotonic", lambda: sum(made))
-    monkeypatch.setattr(watching.time, "sleep", made.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(made))
+    monkeypatch.setattr(time, "sleep", made.append)
     return made
 
 

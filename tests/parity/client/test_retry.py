@@ -1,6 +1,7 @@
 """Trying again: what passes, how long a pause is, and who ends the tries."""
 
 import math
+import time
 
 import pytest
 
@@ -32,7 +33,7 @@ class _Server:
 def pauses(monkeypatch):
     """The pauses that would have been made; they pass at once, on a clock of their own."""
     made = []
-    monkeypatch.setattr(retry.time, "monotonic", lambda: sum(made))
+    monkeypatch.setattr(time, "monotonic", lambda: sum(made))
     return made
 
 

@@ -11,7 +11,8 @@ from parity.judging.criteria import PROFILES, Amount, Criteria, CriteriaError, c
 )
 def test_margins(text: object, value: float, unit: str) -> None:
     amount = parse_margin(text)
-    assert (amount.value, amount.unit) == (pytest.approx(value), unit)
+    assert amount.value == pytest.approx(value)
+    assert amount.unit == unit
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 percent", "-1%", "0", "nan", "inf%", True, None, [], "1e", "1%%", 0.0, -0.1, float("nan")])

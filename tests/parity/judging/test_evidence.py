@@ -4,13 +4,12 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays
-from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, compare_documents, verify
 from parity.version import JUDGE_VERSION
 
@@ -222,6 +221,6 @@ def test_a_stored_verdict_keeps_the_judge_that_gave_it(case: Case, tmp_path: Pat
     """A server makes the bundle long after the verdict, perhaps with a newer judge."""
     stored = [document | {"engine_version": "0.0.9"} for document in case.documents()]
     path = tmp_path / "out.zip"
-    path.write_bytes(bundle_bytes(case, cast(list[VerdictDocument], stored)))
+    path.write_bytes(bundle_bytes(case, stored))
     verification = verify(str(path))
     assert (verification.made_by, verification.differences) == ("0.0.9", ())

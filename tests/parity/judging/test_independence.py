@@ -54,7 +54,7 @@ def test_the_reason_is_named(reruns: tuple[Curve, ...]) -> None:
     (entry,) = independent_runs([run, late])[1]
     assert (entry.label, entry.relation) == ("late", "late")
     assert dependence(run, run) == ("equal", "equal at every step")
-    assert (dependence(run, curve_from_arrays(run.steps, np.append(run.loss[:900], other.loss[900:]))) or ("", ""))[0] == "fork"
+    assert (dependence(run, curve_from_arrays(run.steps, np.append(run.loss[:300], other.loss[300:]))) or ("", ""))[0] == "fork"
 
 
 def test_curves_without_noise_at_two_levels_are_not_one() -> None:

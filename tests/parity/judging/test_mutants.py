@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,11 +38,11 @@ def with_loss(run: Curve, loss: np.ndarray) -> Curve:
     return curve_from_arrays(run.steps, loss)
 
 
-def kept(run: Curve, keep: object) -> Curve:
+def kept(run: Curve, keep: Any) -> Curve:
     return curve_from_arrays(run.steps[keep], run.loss[keep])
 
 
-def nan_at(run: Curve, where: object) -> Curve:
+def nan_at(run: Curve, where: Any) -> Curve:
     loss = run.loss.copy()
     loss[where] = np.nan
     return with_loss(run, loss)

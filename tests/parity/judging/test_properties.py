@@ -63,7 +63,8 @@ def test_swapped_arms_swap_the_sign(make_run: MakeRun, gap: float, seed: int) ->
 @given(gaps, run_seeds, st.sampled_from([2, 10, 1000]))
 def test_steps_in_another_unit_give_the_same_interval(make_run: MakeRun, gap: float, seed: int, factor: int) -> None:
     base, cand = make_run(1500), make_run(1500, seed=seed, gap=gap)
-    scaled = judged(*(curve_from_arrays(run.steps * factor, run.loss) for run in (base, cand)), planned=1500 * factor)
+    base_scaled, cand_scaled = (curve_from_arrays(run.steps * factor, run.loss) for run in (base, cand))
+    scaled = judged(base_scaled, cand_scaled, planned=1500 * factor)
     assert scaled.gap == judged(base, cand).gap
 
 

@@ -22,7 +22,7 @@ def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, dict]:
     base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
 
     def document(cand: list[Curve], **options: object) -> dict:
-        return judge_pair(base, cand, baseline_name="FP8", layer_policy="mlp_only", **options).document()
+        return dict(judge_pair(base, cand, baseline_name="FP8", layer_policy="mlp_only", **options).document())
 
     return {
         "pass": document([make_run(seed=2), make_run(seed=3)]),
@@ -143,7 +143,8 @@ def test_the_answer_is_one_line_with_gap_interval_margin_and_what_decided(docume
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_nothing_is_said_twice_and_the_answers_come_first(form: str, documents: dict[str, dict]) -> None:
     cases = [{**document, "candidate": {**document["candidate"], "name": name}} for name, document in documents.items()]
-    rendered = {"text": _as_text, "markdown": render_markdown, "html": _as_page}[form](cases)
+    forms: dict[str, Callable[..., str]] = {"text": _as_text, "markdown": render_markdown, "html": _as_page}
+    rendered = forms[form](cases)
     whole = " ".join(html.unescape(rendered).split())
     sentences = {reason["sentence"] for document in cases for reason in document["reasons"]}
     sentences |= {sentence for document in cases for sentence in document["advice"]["sentences"]}
@@ -154,9 +155,9 @@ def test_nothing_is_said_twice_and_the_answers_come_first(form: str, documents: 
 
 
 def _as_text(cases: list[dict]) -> str:
-    console = Console(width=80, file=io.StringIO())
-    console.print(render_text(cases))
-    return console.file.getvalue()
+    written = io.StringIO()
+    Console(width=80, file=written).print(render_text(cases))
+    return written.getvalue()
 
 
 def _as_page(cases: list[dict]) -> str:

@@ -64,7 +64,7 @@ def test_any_order_batching_and_repetition_give_the_same_curve(database, run, de
 def test_other_numbers_for_a_recorded_step_are_refused_and_nothing_is_written(database, run):
     _merge(database, run, 1, [0, 1, 2], [1.0, 2.0, np.nan])
     for values in ([9.0, 7.0], [np.nan, 7.0]):
-        with pytest.raises(DifferentError, match="step 1 is recorded already with another loss"):
+        with pytest.raises(DifferentError, match="step 1 is already recorded with another loss"):
             _merge(database, run, 1, [1, 3], values)
     with pytest.raises(DifferentError, match="step 5"):
         _merge(database, run, 1, [5, 5], [1.0, 2.0])

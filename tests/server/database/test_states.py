@@ -16,7 +16,7 @@ def test_every_named_state_has_its_moves():
 
 
 def test_an_illegal_move_is_refused_by_name(database):
-    with database.write() as session, pytest.raises(ValueError, match="move finished -> running is not legal"):
+    with database.write() as session, pytest.raises(ValueError, match="move finished -> running is not allowed"):
         move_run(session, "r", ("finished",), "running")
 
 

@@ -68,7 +68,7 @@ def test_a_version_says_what_it_is_and_never_changes(api, promoted, database):
     assert (entry["who"], entry["kind"], entry["reason"]) == ("this machine", "promoted", REASON["reason"])
     assert job_id in entry["detail"]
     again = api.post(URL, json={"name": "fp8", "job": job_id, **REASON})
-    assert (again.status_code, "these runs are fp8 version 1 already" in again.text) == (409, True)
+    assert (again.status_code, "already are fp8 version 1" in again.text) == (409, True)
     _, _, second = promoted(days=30)
     assert (second["version"], second["expired"]) == (2, False)
     kept = api.get(f"{URL}/fp8/versions/1").json()
@@ -106,20 +106,20 @@ def test_what_can_not_be_promoted_or_named_is_refused(api, judged):
         ({"reason": " "}, 422, "reason"),
         ({"days": 0}, 422, "days"),
         ({"arm": "bf16"}, 404, "has no arm 'bf16', expected one of fp8_current, nvfp4"),
-        ({"job": "j000000000000-0000000000"}, 404, "there is no job"),
+        ({"job": "j000000000000-0000000000"}, 404, "does not exist"),
         ({"versoin": 1}, 422, "versoin"),
     ):
         answer = api.post(URL, json={"name": "fp8", "job": job_id, **REASON, **body})
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
     for choice, words in (
-        ({"version": 1, "name": None}, "expected a baseline.name beside it"),
-        ({"reuse": False}, "leave one out"),
+        ({"version": 1, "name": None}, "without baseline.name"),
+        ({"reuse": False}, "leave one of the two out"),
         ({"name": "no such name"}, "name"),
         ({"version": 0}, "version"),
         ({"verison": 1}, "verison"),
     ):
         assert words in json.dumps(_submitted(api, request, status=422, **choice))
-    assert "there is no baseline 'fp8'" in _submitted(api, request, status=404)["detail"]
+    assert "baseline 'fp8' does not exist" in _submitted(api, request, status=404)["detail"]
 
 
 def test_only_sound_runs_are_promoted(api, database, recorded):
@@ -127,10 +127,10 @@ def test_only_sound_runs_are_promoted(api, database, recorded):
         "has recorded 1400 of its 1500 steps": recorded({"nvfp4": 0.0}, done=1400),
         "is running, not finished": recorded({"nvfp4": 0.0}, done=1400, state="running"),
         "ended with DIVERGED": recorded({"nvfp4": 0.0}),
-        "no finite number": recorded({"nvfp4": 0.0}),
+        "non-finite": recorded({"nvfp4": 0.0}),
     }
     with database.write() as session:
-        diverged, spiked = (session.get_one(Job, broken[why]).runs[0] for why in ("ended with DIVERGED", "no finite number"))
+        diverged, spiked = (session.get_one(Job, broken[why]).runs[0] for why in ("ended with DIVERGED", "non-finite"))
         diverged.code = "DIVERGED"
         steps, columns = store.read(session, spiked.id, "train")
         columns["lm_loss"][700] = np.nan
@@ -199,11 +199,11 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
     assert (attached["runs"], attached["controls"], attached["noise"]["measured_df"]) == (2, 2, 3)
     assert [entry["kind"] for entry in attached["audit"]] == ["promoted", "control"]
     nothing = api.post(controls, json={"runs_of": "r000000000000-0000000000", "reason": "?"})
-    assert (nothing.status_code, "there is no run or job" in nothing.text) == (409, True)
+    assert (nothing.status_code, "r000000000000-0000000000" in nothing.text) == (409, True)
     copies, _ = judged({"nvfp4": 0.0}, verdict=False)
-    assert "has the curve of one that belongs to it" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
+    assert "reuses the curve" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
     again = api.post(controls, json={"runs_of": reruns, "reason": "again"})
-    assert (again.status_code, "belongs to it already" in again.text) == (409, True)
+    assert (again.status_code, "already belongs to the baseline" in again.text) == (409, True)
     request["job"]["baseline"]["replicates"] = request["job"]["candidates"][0]["replicates"] = 1
     job = _submitted(api, request)
     assert job["baseline"]["controls"] == 3  # the version's other member too
@@ -250,14 +250,14 @@ def test_another_specification_or_trainer_is_refused_before_anything_is_queued(a
         ({"baseline": {"recipe": "bf16", "replicates": 2}}, "recipe is bf16 in this job, fp8_current there"),
         (
             {"baseline": {"recipe": "fp8_current", "replicates": 3}},
-            "has replicates 0, 1, and this job's baseline asks for replicate 2: set baseline.replicates lower",
+            "has replicates 0, 1, but this job's baseline needs replicate 2",
         ),
     ):
         refused = _submitted(api, {**request, "job": {**job, **change}}, status=409)
         assert words in refused["detail"], refused
     _submitted(api, request)  # no worker is known: it waits, and the candidate's worker is asked when it begins
     register(**{"version.jax": "0.12"})
-    assert "version.jax is 0.12 on w, was 0.10.2; promote one anew" in _submitted(api, request, status=409)["detail"]
+    assert "version.jax is 0.12 on w, was 0.10.2; promote a new version" in _submitted(api, request, status=409)["detail"]
     assert api.get(f"{URL}/fp8").json()["workers"] == ["the trainer changed: version.jax is 0.12 on w, was 0.10.2"]
     assert len(api.get("/api/v1/jobs").json()["items"]) == 2
 
@@ -268,13 +268,13 @@ def test_an_expired_version_is_not_named_any_more(api, promoted, register, datab
     ended = api.post(f"{URL}/fp8/versions/1:expire", json={"reason": "wrong data"}).json()
     assert (ended["expired"], [entry["kind"] for entry in ended["audit"]]) == (True, ["promoted", "expired"])
     assert api.post(f"{URL}/fp8/versions/1:expire", json={"reason": "again"}).json()["audit"] == ended["audit"]
-    assert "fp8 version 1 has expired on 20" in _submitted(api, request, status=409)["detail"]
-    assert "there is no baseline 'fp8 version 7'" in _submitted(api, request, status=404, version=7)["detail"]
+    assert "fp8 version 1 expired on 20" in _submitted(api, request, status=409)["detail"]
+    assert "baseline 'fp8 version 7' does not exist" in _submitted(api, request, status=404, version=7)["detail"]
     promoted(days=30)
     assert _submitted(api, request)["baseline"]["version"] == 2
     with database.write() as session:
         session.scalars(select(Baseline).where(Baseline.version == 2)).one().expires_at -= 31 * 86_400
-    assert "fp8 version 2 has expired" in _submitted(api, request, status=409)["detail"]
+    assert "fp8 version 2 expired" in _submitted(api, request, status=409)["detail"]
 
 
 @both

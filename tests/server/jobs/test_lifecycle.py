@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select
@@ -20,7 +21,7 @@ WORKER = Worker(id="w-one", name="one", device={"device_class": "cpu:test", "thr
 RUN_EDGES = [(start, end) for start, ends in RUN_MOVES.items() for end in sorted(ends)]
 JOB_EDGES = [(start, end) for start, ends in JOB_MOVES.items() for end in sorted(ends)]
 # the verb of each edge
-RUN_VERBS = {
+RUN_VERBS: dict[tuple[str, str], Callable[..., object]] = {
     ("queued", "running"): lambda session, run: lifecycle.claim(session, run, WORKER, 5.0),
     ("awaiting_data", "running"): lambda session, run: lifecycle.attach(session, run, {"version.torch": "2.9"}, "f", "key", 5.0),
     ("running", "finished"): lambda session, run: lifecycle.finish(session, run, code="DIVERGED", message="why"),

@@ -68,7 +68,7 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, 
     assert droppable(kept, database) == []
     with database.read() as session:
         message = session.get_one(Run, failed_id).message
-        assert message.startswith("out of memory; its curve was dropped on 20")
+        assert message.startswith("out of memory; its curve was deleted on 20")
 
 
 def test_a_job_without_a_verdict_keeps_its_baseline_only(database, kept, recorded):

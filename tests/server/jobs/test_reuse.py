@@ -42,10 +42,10 @@ def test_a_concluded_job_answers_the_same_question(api, trained, register):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"revision": "b7c1"}, "nobody asked this before"),
+        ({"revision": "b7c1"}, "no earlier job"),
         ({"max_age_days": 0}, "days old"),
-        ({"fresh": True}, "afresh"),
-        ({"criteria": {"margin": "2%"}}, "nobody asked"),
+        ({"fresh": True}, "fresh training"),
+        ({"criteria": {"margin": "2%"}}, "no earlier job"),
     ],
 )
 def test_another_question_is_trained_once(api, trained, register, more, reason):
@@ -67,7 +67,7 @@ def test_another_question_is_trained_once(api, trained, register, more, reason):
         ({"version.jax": "0.12"}, "version.jax is 0.12"),
         ({"env.NVTE_X": "1"}, "env.NVTE_X is 1 on w, was not stated"),
         ({"env.JAX_PLATFORMS": None}, "env.JAX_PLATFORMS is not stated"),
-        (dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")), "does not say what it trains with"),
+        (dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")), "has not registered its library versions"),
     ],
 )
 def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, changes, reason):
@@ -80,7 +80,7 @@ def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register,
 
 def test_without_a_live_worker_the_last_one_says_what_trains(api, trained, register):
     first = _gate(api, trained[1])
-    assert "no worker is known" in first["reason"]
+    assert "no registered worker" in first["reason"]
     api.post(f"/api/v1/jobs/{first['job']['id']}:cancel")
     register(age=9999, code_sha256="old")
     register(age=9999)

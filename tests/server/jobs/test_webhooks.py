@@ -147,7 +147,7 @@ def test_a_sender_that_was_overtaken_says_nothing(database, register):
         ("https://hooks.example/#x", True, "fragment"),
         ("https://hooks.example/\n", True, "not allowed"),
         ("https://bücher.example/", True, "not allowed"),
-        ("https://[::1/", True, "not one"),
+        ("https://[::1/", True, "not valid"),
         ("http://localhost:9/", False, "PARITY_WEBHOOKS_TO_PRIVATE_ADDRESSES"),
         ("http://localhost:9/", True, None),
         ("http://[::1]:9/", True, None),

@@ -43,16 +43,20 @@ def _can(**recipes):
 @pytest.mark.parametrize(
     ("device", "more", "sentence"),
     [
-        (None, {}, "Waiting for a worker that trains on processors: none is registered. Start one"),
-        ({}, {"capability": "sm90"}, "Waiting for a worker that trains on processors: none is registered. Start one"),
+        (None, {}, "Waiting for a worker that trains on CPUs: none is registered. Start one"),
+        ({}, {"capability": "sm90"}, "Waiting for a worker that trains on CPUs: none is registered. Start one"),
         (
             {},
             {"bound": "cpu:other"},
-            "Waiting for a worker that trains on processors of device class cpu:other, on which its first run began: none is registered.",
+            "Waiting for a worker that trains on CPUs of device class cpu:other, on which its first run began: none is registered.",
         ),
-        (_can(fp8_current="", nvfp4="too old a processor"), {}, "Waiting for another worker: w-one can't run it (too old a processor)."),
-        (_can(fp8_current=""), {}, "Waiting for another worker: w-one can't run it (it is of a version that does not know recipe nvfp4"),
-        (None, {"engine": "external"}, "Waiting for the data of 2 of 2 runs, the first of them r"),
+        (
+            _can(fp8_current="", nvfp4="too old a processor"),
+            {},
+            "Waiting for another worker: w-one cannot run this job (too old a processor).",
+        ),
+        (_can(fp8_current=""), {}, "Waiting for another worker: w-one cannot run this job (its version does not support recipe nvfp4"),
+        (None, {"engine": "external"}, "Waiting for data of 2 of 2 runs (the first is r"),
     ],
 )
 def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, device, more, sentence):
@@ -63,9 +67,9 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
 
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
-    assert waiting(device) == ("Waiting for a free slot on a worker that trains on processors.", True)
+    assert waiting(device) == ("Waiting for a free slot on a worker that trains on CPUs.", True)
     waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
-    assert waits_for.endswith("processors of device class cpu:other, on which its first run began.")
+    assert waits_for.endswith("CPUs of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
@@ -78,7 +82,7 @@ def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, 
         session.get_one(Job, training).submitted_by = token_id
         job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
         session.flush()
-        assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: it may train 4 at once, and 4 train."
-        assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on processors: none is registered")
+        assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: 4 are training, and its limit is 4."
+        assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on CPUs: none is registered")
         session.get_one(Job, training).runs[0].state = "finished"
         assert why_waiting(job, 1, []).startswith("Waiting for a free slot")

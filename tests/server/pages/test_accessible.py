@@ -8,7 +8,7 @@ from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.conclude import decide, write_outcome
-from server.readiness import CHECKOUT
+from server.settings import CHECKOUT
 from server.web import auth
 
 AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
@@ -55,7 +55,7 @@ def _walk(page: Page) -> list[str]:
 
 
 def test_every_page(page: Page, job_id):
-    faults = []
+    faults: list[tuple[object, ...]] = []
     for path in (
         "/jobs",
         f"/jobs/{job_id}",

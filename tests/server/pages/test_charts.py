@@ -42,7 +42,7 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     assert abs(last - 600) < 5
     expect(page.locator(f"{LOSS} .note")).to_contain_text(f"of {last - first + 1} steps")
     expect(page.locator("figure[data-candidate] .note")).to_contain_text(f"of {last - first + 1} common steps")
-    expect(page.locator("#exploratory")).to_contain_text("The verdict does not change with it; it reads steps 1,200 to 1,499")
+    expect(page.locator("#exploratory")).to_contain_text("the verdict, which reads steps 1,200 to 1,499")
     for kind in ("/overlay?", "/gap?"):
         assert any(kind in url and f"from={first}&to={last}" in url for url in requests)
     page.locator(f"{LOSS} .u-over").dblclick()
@@ -58,7 +58,7 @@ def test_the_address_says_what_is_shown(page: Page, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0}, steps=600)
     page.goto(f"/jobs/{job_id}?from=100&to=199&x=time&log=1&half=30&pair=0.1&hide=mxfp8")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 100 of 100 steps")
-    expect(page.locator(f"{LOSS} .note")).to_contain_text("half-life of 30 steps")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("half-life 30 steps")
     expect(page.get_by_label("x axis")).to_have_value("time")
     expect(page.get_by_label("log y")).to_be_checked()
     expect(page.locator("select[name=pair]")).to_have_value("0.1")
@@ -156,7 +156,7 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     page.get_by_label("x axis").select_option("tokens")
     with page.expect_response(lambda answer: "seconds=true" in answer.url):
         page.get_by_label("x axis").select_option("time")
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("stays the step")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("x axis shows steps")
     page.wait_for_timeout(500)  # every chart is drawn anew, and a plot that is replaced under a drag selects something else
     _drag(page, "figure[data-candidate]", 0.5, 0.9)
     expect(page.locator("#exploratory")).to_contain_text("Exploratory")
@@ -199,7 +199,7 @@ def test_when_it_can_be_decided_is_said_drawn_and_had(page: Page, judged, record
     assert csv.value.path().read_text().splitlines()[0].startswith("step,gap,half_width")
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=600, state='running')}")
     expect(page.locator(f"{chart} .says")).to_contain_text("the verdict waits for the planned end")
-    expect(page.locator(f"{chart} .note")).to_contain_text("Dashed: what is still to come")
+    expect(page.locator(f"{chart} .note")).to_contain_text("Dashed: forecast")
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
     expect(page.locator(f"{chart} .says")).to_contain_text("Not known yet")
 
@@ -216,7 +216,7 @@ def test_nan_and_long_runs_are_said(page: Page, database, recorded):
     expect(page.locator(f"{LOSS} .note")).to_contain_text("fp8_current 2, first 49,998")
     expect(page.locator("figure[data-column=grad_norm]")).to_be_attached()
     page.goto(f"/jobs/{job_id}?from=40000&to=49999")
-    expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10,000 of 10,000 steps, each as it was recorded")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10,000 of 10,000 steps")
 
 
 def test_what_is_shown_can_be_had(page: Page, recorded):
@@ -264,7 +264,7 @@ def test_validation_losses_have_a_chart_where_they_are_taken(page: Page, databas
             store.append(session, arm.runs[0].id, "validation", 1, np.arange(49, 300, 50), {"loss": np.full(6, loss)})
     page.goto(f"/jobs/{job_id}")
     chart.scroll_into_view_if_needed()
-    expect(chart.locator(".note")).to_have_text("Showing 6 of 6 steps, each as it was recorded.")
+    expect(chart.locator(".note")).to_have_text("Showing 6 of 6 steps.")
     chart.locator(".u-over").hover(position={"x": 300, "y": 80})
     expect(chart.locator(".tip")).to_contain_text("nvfp4 1.62500 (+0.1250)")
     chart.locator("summary").click()
@@ -340,7 +340,7 @@ def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, dat
     assert drawn > 300
     plot = page.locator(f"{LOSS} .u-over")
     plot.hover(position={"x": plot.bounding_box()["width"] * 305 / 600, "y": 80})
-    expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 not recorded here")
+    expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 no data here")
     plot.hover(position={"x": plot.bounding_box()["width"] * 300 / 600, "y": 80})
     expect(page.locator(f"{LOSS} .tip")).to_contain_text("nvfp4 no finite value")
 
@@ -365,6 +365,6 @@ def test_where_nothing_is_shown_no_number_stays(page: Page, recorded):
     page.get_by_label("from step").fill("1000")
     page.get_by_label("to", exact=True).fill("2000")
     page.get_by_role("button", name="Show").click()
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap here")
+    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap: ")
     expect(rows).to_have_count(0)
     expect(page.locator("figure[data-candidate] canvas")).to_have_attribute("aria-label", "Gap chart without a value")

@@ -43,7 +43,7 @@ def _ink(page: Page, selector: str) -> int:
 
 def test_an_empty_list_says_what_to_do(page: Page):
     page.goto("/")
-    expect(page.get_by_text("No job yet.")).to_be_visible()
+    expect(page.get_by_text("No jobs yet.")).to_be_visible()
     _fits(page)
 
 
@@ -115,7 +115,7 @@ def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, dat
         run.epoch = 2
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".hopeless")).to_contain_text("Early stop: hopeless after")
-    expect(page.locator(".hopeless")).to_contain_text("the runs go on")
+    expect(page.locator(".hopeless")).to_contain_text("the runs continue")
     expect(page.locator(".attempts li")).to_have_count(2)
     expect(page.locator(".attempts li").first).to_contain_text("crashed")
     _fits(page)
@@ -136,12 +136,12 @@ def test_the_log_of_a_run_is_there_when_it_is_opened(page: Page, settings, datab
         file.touch()
     path.write_text("compiled in 3 s\n<b>done</b>\n")
     page.goto(f"/jobs/{job_id}")
-    page.get_by_text("Logs and profiles of the trainers").click()
+    page.get_by_text("Logs and profiles").click()
     expect(page.locator("pre.log")).to_have_text("compiled in 3 s\n<b>done</b>\n".rstrip())
     expect(page.locator(".logs")).to_contain_text("Profile: compiled 3.3 s. As CSV")
     expect(page.locator(".logs")).to_contain_text("plugins/trace.json")
     page.locator(".log-view select").select_option(label="nvfp4, replicate 1")
-    expect(page.locator(".logs")).to_contain_text("This run has not begun.")
+    expect(page.locator(".logs")).to_contain_text("This run has not started.")
 
 
 def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
@@ -156,11 +156,11 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
     checks = page.get_by_role("region", name="Checks of nvfp4")
-    expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advises")
+    expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advisory")
     expect(checks.get_by_role("row", name="loss decides")).to_contain_text("against a margin of 0.0140")
     expect(page.locator("[data-live=speed]")).to_contain_text("not compared: engine emulated")
     expect(page.locator("[data-live=differences]")).to_contain_text("Confounded.")
-    expect(page.get_by_role("region", name="What differs").get_by_role("row", name="device_class")).to_contain_text("other")
+    expect(page.get_by_role("region", name="Differences").get_by_role("row", name="device_class")).to_contain_text("other")
     page.locator("figure[data-heat]").scroll_into_view_if_needed()
     expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
     assert _ink(page, "canvas.heat") > 20
@@ -174,7 +174,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     assert (lines[0], len(lines)) == ("first_step,last_step,0.up,1.up,2.up", 31)
     assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
     page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("nothing by layer")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("No statistics by layer")
     expect(page.locator("figure[data-heat] tbody tr")).to_have_count(0)
     _fits(page)
     page.goto(f"/jobs/{job_id}?heat-run=gone")

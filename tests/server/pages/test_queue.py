@@ -51,7 +51,7 @@ def test_the_order_is_that_of_the_claims(database, recorded):
 
 def test_the_page_says_who_trains_what_and_what_waits(page: Page, database, recorded):
     page.goto("/workers")
-    expect(page.get_by_text("Nothing trains and nothing waits.")).to_be_visible()
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()
     worker = _worker(database)
     _change(database, recorded({"nvfp4": 0.0}, done=750, state="running"), "pair", worker_id=worker, steps_per_second=10.0)
     _change(database, recorded({"nvfp4": 0.0}, done=0, state="queued"), "later")
@@ -61,11 +61,11 @@ def test_the_page_says_who_trains_what_and_what_waits(page: Page, database, reco
     row = page.get_by_role("region", name="Workers").get_by_role("row", name="box")
     expect(row).to_contain_text("pair, fp8_current 0")
     expect(row).to_contain_text("emulated/nvfp4")
-    row.get_by_text("Why not the others").click()
+    row.get_by_text("Why not other recipes").click()
     expect(row).to_contain_text("maxtext/nvfp4: needs the package maxtext")
     waiting = page.get_by_role("region", name="Queue")
     expect(waiting.get_by_role("row", name="pair")).to_contain_text("1 min 15 s")
-    expect(waiting.get_by_role("row", name="later")).to_contain_text("Waiting for a free slot on a worker that trains on processors.")
+    expect(waiting.get_by_role("row", name="later")).to_contain_text("Waiting for a free slot on a worker that trains on CPUs.")
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

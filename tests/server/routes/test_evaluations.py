@@ -103,7 +103,7 @@ def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
     answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%"}})
     assert answer.status_code == 422
-    assert "nothing to judge" in answer.json()["detail"]
+    assert "without a finished run" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

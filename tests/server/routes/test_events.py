@@ -146,7 +146,7 @@ def test_nothing_is_missed_however_much_was_written_before_the_first_look(databa
 
     async def followed():
         numbers = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in broadcast.follow(job, 0):
                 if not numbers:
                     with database.write() as session:

@@ -145,4 +145,4 @@ def test_half_widths_while_it_trains_forecast_the_rest(api, database, recorded):
     empty = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}/half-widths").json()
     assert (empty["step"], "Not known yet" in empty["sentence"]) == ([], True)
     assert api.post(f"/api/v1/jobs/{job}:cancel").status_code == 200
-    assert api.get(url).json()["sentence"].startswith("Never: the job ended")
+    assert api.get(url).json()["sentence"].startswith("No look was possible")

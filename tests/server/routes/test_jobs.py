@@ -55,8 +55,8 @@ def test_submit_survives_a_broker_that_is_away(settings, database, request_body)
         ({"job": {"data": {"batch_size": 1, "sequence_length": 8}}}, "/job", "data.batch_size x data.sequence_length is 8"),
         ({"job": {"baseline": {"recipe": "fp3"}}}, "/job/baseline/recipe", "fp8_current"),
         ({"job": {"candidates": []}}, "/job/candidates", "at least one candidate"),
-        ({"job": {"candidates": [{"recipe": "fp8_current"}]}}, "/job/candidates/name", "name of its own"),
-        ({"job": {"data": {"source": "text"}}}, "/job/data/path", "name a file or folder"),
+        ({"job": {"candidates": [{"recipe": "fp8_current"}]}}, "/job/candidates/name", "different name"),
+        ({"job": {"data": {"source": "text"}}}, "/job/data/path", "give a file or folder"),
         (
             {"job": {"engine": "maxtext", "layer_policy": "mlp_only", "data": {"source": "grain", "path": "/d"}}},
             "/job/recipe",

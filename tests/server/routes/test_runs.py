@@ -58,7 +58,7 @@ def _age(database, run, seconds):
 def test_a_job_that_the_user_trains_is_judged(api, database):
     job = _submit(api)
     assert {run["state"] for arm in job["arms"] for run in arm["runs"]} == {"awaiting_data"}
-    assert "Waiting for the data of 4 of 4 runs" in job["waiting"]
+    assert "Waiting for data of 4 of 4 runs" in job["waiting"]
     generator = np.random.default_rng(0)
     batch = generator.normal(0, 0.1, STEPS)
     for arm in job["arms"]:

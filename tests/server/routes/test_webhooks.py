@@ -1,6 +1,7 @@
 """Webhooks over the whole application, for admins alone; the secret is told once."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from server.database.tables import Webhook, WebhookDelivery
 from server.jobs import webhooks
 from server.web import auth
 
-ASKED = {"url": "https://hooks.example/in/T0K3N", "events": ["verdict.given", "job.ended"]}
+ASKED: dict[str, Any] = {"url": "https://hooks.example/in/T0K3N", "events": ["verdict.given", "job.ended"]}
 
 
 @pytest.fixture
@@ -79,8 +80,14 @@ def test_only_an_admin_may(api, headers, database):
 
 
 def test_what_is_refused(api, headers, database):
-    changes = [{"events": []}, {"events": ["job.started"]}, {"url": "http://hooks.example"}, {"url": 7}, {"secret": "mine"}]
-    for change in [*changes, {"url": "https://127.0.0.1/"}]:
+    changes: list[dict[str, Any]] = [
+        {"events": []},
+        {"events": ["job.started"]},
+        {"url": "http://hooks.example"},
+        {"url": 7},
+        {"secret": "mine"},
+    ]
+    for change in (*changes, {"url": "https://127.0.0.1/"}):
         answer = api.post("/api/v1/webhooks", json=ASKED | change, headers=headers["admin"])
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["pointer"].startswith(f"/{next(iter(change))}")

@@ -90,7 +90,7 @@ def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on
         answer = client.get("/api/v1/jobs")
     assert answer.status_code == status
     if status == 403:
-        assert f"it was reached at {reached}" in answer.json()["detail"]
+        assert f"arrived at {reached}, expected a loopback address" in answer.json()["detail"]
 
 
 def test_405_names_the_methods_of_the_address(api):

@@ -8,6 +8,7 @@ import stat
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ class _Anything(type):
 
 def _compiled_part(compute_capability):
     """What stands for TE's compiled extension: version numbers, a GPU, and enumerations; it computes nothing."""
-    module = types.ModuleType("transformer_engine_jax")
+    module: Any = types.ModuleType("transformer_engine_jax")
     numbers = {"get_cuda_version": 13000, "get_cublasLt_version": 130100, "get_num_compute_streams": 1}
     for name, value in numbers.items():
         setattr(module, name, lambda value=value: value)

@@ -74,8 +74,8 @@ def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
         ("crashes:0", "MAXTEXT_CRASHED", "before its first step: ValueError: the recipe asks for what is not there; the last", False),
         ("crashes:40", "MAXTEXT_CRASHED", "status 1 after step 39 of 85", True),
         ("memory:40", "OUT_OF_MEMORY", "ran out of memory after step 39.*reduce data.batch_size", False),
-        ("killed:40", "MAXTEXT_CRASHED", "killed by signal 9 .*when memory runs out", True),
-        ("ends:40", "MAXTEXT_ENDED_EARLY", "status 0 after step 39 of 85; is its data at an end", False),
+        ("killed:40", "MAXTEXT_CRASHED", "killed by signal 9 .*if memory ran out", True),
+        ("ends:40", "MAXTEXT_ENDED_EARLY", "status 0 after step 39 of 85; did its data end", False),
         ("garbage:40", "METRICS_GARBAGE", "not a record", False),
         ("contradicts:40", "METRICS_GARBAGE", "step 40 has lm_loss 1.5", False),
         ("loses:40", "METRICS_GAP", "lost 3 steps that were trained: 40-42", False),
@@ -222,7 +222,7 @@ def test_other_data_has_another_digest(spec, tmp_path):
         ({}, "MAXTEXT_NOT_INSTALLED", "PARITY_MAXTEXT_PYTHON is not set on this worker"),
         ({"PARITY_MAXTEXT_PYTHON": "/no/python"}, "MAXTEXT_NOT_INSTALLED", "expected a Python that starts: .*No such file"),
         ({"PARITY_MAXTEXT_PYTHON": "/bin/false"}, "MAXTEXT_NOT_INSTALLED", "'/bin/false', expected .* starts: it ended with status 1$"),
-        ({"PARITY_MAXTEXT_PYTHON": "/bin/echo"}, "MAXTEXT_NOT_INSTALLED", "'/bin/echo', expected .* starts: it did not tell"),
+        ({"PARITY_MAXTEXT_PYTHON": "/bin/echo"}, "MAXTEXT_NOT_INSTALLED", "'/bin/echo', expected .* starts: it did not list"),
     ],
 )
 def test_a_worker_without_maxtext_says_so(spec, environment, code, message):

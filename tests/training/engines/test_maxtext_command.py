@@ -122,7 +122,7 @@ def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
 
 def test_an_option_outside_the_list_is_refused():
     with pytest.raises(TypeError, match="enable_dropout"):
-        MaxTextOptions(enable_dropout=True)
+        MaxTextOptions(enable_dropout=True)  # type: ignore[call-arg]
 
 
 def test_a_job_on_processors_waits_for_a_worker_with_processors(job):

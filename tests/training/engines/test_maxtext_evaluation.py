@@ -14,7 +14,7 @@ BATCHES = Path(__file__).parents[2] / "data" / "maxtext_eval_truncates.jsonl"
 def test_the_summary_is_the_record_that_is_no_batch(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"eval/avg_loss": 9.0, "step": 0.0}\n{"learning/loss": 1.0, "step": 81.0}\n')
-    with pytest.raises(EvaluationFailedError, match=r"no summary of an evaluation into .*metrics\.jsonl; has maxtext\.eval_path a whole"):
+    with pytest.raises(EvaluationFailedError, match=r"no summary of an evaluation into .*metrics\.jsonl; does maxtext\.eval_path have"):
         summary(metrics)
     with metrics.open("a") as file:
         file.write('{"eval/avg_loss": NaN, "eval/total_loss": NaN, "step": 81.0}\n')

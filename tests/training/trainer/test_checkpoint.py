@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,11 @@ for step in train(replace(SPEC, recipe=recipe), corpus(), checkpointing=plan):
     print(step.step, step.loss.hex(), step.param_norm.hex(), flush=True)
     time.sleep(float(pause))
 """
-STATE = {"w": jnp.arange(4096, dtype=jnp.float32), "moments": (jnp.int32(7), jnp.full((3, 5), jnp.nan)), "none": jnp.zeros((2, 0))}
+STATE: dict[str, Any] = {
+    "w": jnp.arange(4096, dtype=jnp.float32),
+    "moments": (jnp.int32(7), jnp.full((3, 5), jnp.nan)),
+    "none": jnp.zeros((2, 0)),
+}
 IDENTITY = {"recipe": "nvfp4", "threads": "1"}
 
 

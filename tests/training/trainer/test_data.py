@@ -151,7 +151,7 @@ def test_a_token_array_that_is_none_is_refused(tmp_path):
     for name, message in (
         ("negative.npy", "of at least 0, found -1"),
         ("odd.bin", "little-endian uint16"),
-        ("tokenizer.json", "there is no tokenizer here"),
+        ("tokenizer.json", "no tokenizer"),
         ("float.npy", "found float64"),
         ("square.npy", r"of shape \(20, 20\)"),
         ("text.npy", "expected a NumPy"),

@@ -1,9 +1,10 @@
 """Whole runs of a tiny model: repeatability, pairing, replicates, divergence, cancelling, the manifest."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import jax
 import numpy as np
@@ -152,15 +153,21 @@ def test_pieces_of_a_batch_are_a_batch():
     assert 0 < first.layers[gate][0][0] <= expected.layers[gate][0][0]
 
 
+def _programs() -> int:
+    block: Any = step.block
+    return block._cache_size()
+
+
 def test_seeds_salts_and_schedules_share_one_program(steps):
-    before = step.block._cache_size()
+    before = _programs()
     list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
-    assert step.block._cache_size() == before
+    assert _programs() == before
 
 
 def test_a_run_is_cancelled_by_not_pulling():
     steps = train(SPEC, CORPUS)
     next(steps)
+    assert isinstance(steps, Generator)
     steps.close()
     with pytest.raises(StopIteration):
         next(steps)

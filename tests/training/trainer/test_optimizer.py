@@ -40,8 +40,8 @@ def test_three_steps_equal_the_plain_formula():
             direction = m[name] / (1 - 0.9 ** (step + 1)) / (np.sqrt(v[name] / (1 - 0.95 ** (step + 1))) + 1e-8)
             plain[name] = plain[name] - rate * (direction + (0.2 * plain[name] if name == "matrix" else 0))
         parameters, state = update.parameters, update.state
-        for name, value in plain.items():
-            np.testing.assert_allclose(np.asarray(parameters[name]), value, rtol=2e-5, atol=1e-6)
+        for name, moved_to in plain.items():
+            np.testing.assert_allclose(np.asarray(parameters[name]), moved_to, rtol=2e-5, atol=1e-6)
         moved = np.sqrt(sum(np.sum((plain[name] - before[name]) ** 2) for name in plain))
         size = np.sqrt(sum(np.sum(plain[name] ** 2) for name in plain))
         expected = (rate, norm, min(norm, 0.5), size, moved)

@@ -132,13 +132,13 @@ def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
     refused = _parity("submit", str(job_file), port=port)
     assert refused.returncode == 2
     assert "stepz" in refused.stderr
-    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="no job 'j-none'"):
+    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ClientError, match="job 'j-none' does not exist"):
         client.job("j-none")
 
 
 def test_a_second_stack_on_the_same_folder_is_refused(stack):
     state, _ = stack
-    assert "running on" in _refused("demo", state, _free_port())
+    assert "already uses" in _refused("demo", state, _free_port())
 
 
 def test_a_taken_port_is_refused(stack, tmp_path):

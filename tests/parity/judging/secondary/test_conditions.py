@@ -11,7 +11,7 @@ START = 1.7e9
 
 def run(begin: float = 0.0, end: float = 1000.0, tokens: float | None = None, **context: str) -> Curve:
     """A run that trained from one moment to another, seconds after the start."""
-    columns = {"unix_seconds": START + np.linspace(begin, end, 500)}
+    columns: dict[str, np.ndarray] = {"unix_seconds": START + np.linspace(begin, end, 500)}
     if tokens is not None:
         columns["tokens"] = tokens * np.arange(500)
     return curve_from_arrays(np.arange(500), np.ones(500), columns=columns, context={"device_class": "h100", **context})

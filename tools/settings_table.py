@@ -1,0 +1,27 @@
+"""The table of settings in docs/operations.md, made from `server.settings.Settings`: `python -m tools.settings_table` writes it."""
+
+from pathlib import Path
+
+from server.settings import CHECKOUT, Settings
+from tools.reason_table import DOCS, rewritten
+
+PAGE = DOCS / "operations.md"
+MARKS = ("<!-- settings: written by tools/settings_table.py -->", "<!-- end of settings -->")
+
+
+def settings_table() -> str:
+    """One row per setting: its environment variable, its default and its meaning."""
+    rows = (f"| `PARITY_{name.upper()}` | {_value(field.default)} | {field.description} |" for name, field in Settings.model_fields.items())
+    return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def _value(default: object) -> str:
+    if default in (None, "", ()):
+        return ""
+    if isinstance(default, Path):
+        return f"`{default.relative_to(CHECKOUT)}` in the checkout"
+    return f"`{str(default).lower() if isinstance(default, bool) else format(default, 'g') if isinstance(default, float) else default}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), settings_table(), MARKS), encoding="utf-8")
