@@ -93,8 +93,8 @@ def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
         return None, "No downstream accuracy of both arms was given."
     worst = min(tasks, key=lambda task: (WORST_FIRST.index(task.state), task.lo_points + task.margin_points))
     others = len(tasks) - 1
-    beside = f"; worst of {len(tasks)} tasks" if others else ""
-    return worst.state, f"Accuracy: {worst.sentence}{beside}."
+    scope = f"; worst of {len(tasks)} tasks" if others else ""
+    return worst.state, f"Accuracy: {worst.sentence}{scope}."
 
 
 def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
@@ -118,7 +118,7 @@ def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
     if speedup is None:
         return None, f"The net speed-up cannot be computed: {_why_no_speedup(advisory)}."
     state: State = PASS if speedup.lo > 1.0 else FAIL if speedup.hi < 1.0 else INCONCLUSIVE
-    words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "can't be told from 1"}[state]
+    words = {PASS: "is a gain", FAIL: "is a loss", INCONCLUSIVE: "is not distinguishable from 1"}[state]
     return state, f"The net speed-up {speedup.value:.3f} x ({speedup.lo:.3f} to {speedup.hi:.3f}) {words}."
 
 

@@ -5,7 +5,7 @@ rise_k     mean gap of the last k points minus the mean gap of the window's firs
 noise_k    sqrt(Omega / k), Omega = n SE^2 of those three quarters: for correlated noise more than the truth, so on the safe side
 limit_k    t(df, 1 - 0.01 / (2 m)) noise_k for m tails: all tails and both directions share one budget of 1 % false alarms
 differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k, M);
-           or the mean gap of the last tenth or twentieth of the window (at least 16 points) is M or more
+           or the mean gap of the last tenth or twentieth of the window (at least 16 points) is M or more, though the window's is not
 above      rise > limit for the last quarter or the last half, and the lower end of the interval of its *median* is above the margin
 
 A spike returns; what has not returned when the run ends can't be told from a divergence, so it is never masked and blocks a pass.
@@ -69,14 +69,14 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
         gap=float(means[most]),
         rise=float(rises[most]),
         limit=float(limits[most]),
-        differs=bool(reaches.any()) or any(float(gap[-points:].mean()) >= margin for points in _last_parts(n)),
+        differs=bool(reaches.any()) or (interval.mean < margin and _ends_high(gap, margin)),
         above=any(_ends_above(gap, n - n // parts, interval, margin, confidence, level, quantum) for parts in LATE_PARTS),
     )
 
 
-def _last_parts(n: int) -> list[int]:
-    """How many points the last tenth and twentieth of n have, at least 16 each: no noise limit there, so that a slow swing counts."""
-    return sorted({max(MIN_POINTS, n // parts) for parts in (10, 20)})
+def _ends_high(gap: FloatArray, margin: float) -> bool:
+    """Whether the last tenth or twentieth, at least 16 points, is on average at the margin: no noise limit, so that a slow swing counts."""
+    return any(float(gap[-max(MIN_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20))
 
 
 def _ends_above(gap: FloatArray, start: int, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> bool:

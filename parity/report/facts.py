@@ -130,8 +130,8 @@ def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
 
 
 def _speed_facts(document: VerdictDocument, speed: ThroughputDocument) -> list[tuple[str, str]]:
-    step_speed = f"{_ratio_words(speed['ratio']['value'], speed['ratio'])} as fast a step ({speed['candidate_step_seconds']:.3g} s a step)"
-    facts = [("speed", step_speed)]
+    ratio = _ratio_words(speed["ratio"]["value"], speed["ratio"])
+    facts = [("speed", f"step speed {ratio} of the baseline's, {speed['candidate_step_seconds']:.3g} s per step")]
     for (baseline, candidate), unit in ((speed["tokens_per_second"], "tokens/s/device"), (speed["tflops"], "TFLOP/s/device")):
         if baseline is not None and candidate is not None:
             facts.append((unit, f"{baseline_name(document)} {_rate(baseline)}, {candidate_name(document)} {_rate(candidate)}"))

@@ -44,7 +44,7 @@ def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[s
         if arm not in (baseline, *candidates):
             raise EvaluationError(f"an evaluation was given for {arm!r}; the arms are {', '.join((baseline, *candidates))}")
     if baseline in candidates:
-        raise EvaluationError(f"baseline and candidate are both named {baseline!r}; expected different names beside evaluations")
+        raise EvaluationError(f"baseline and candidate are both named {baseline!r}; expected different names where evaluations are given")
     if baseline not in evaluations or len(evaluations) < 2:
         given = ", ".join(evaluations)
         raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")

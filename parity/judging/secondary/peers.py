@@ -31,11 +31,12 @@ def compare_peers(names: tuple[str, str], first: Sequence[Curve], second: Sequen
     measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
     speed = None if isinstance(measured, NotComparable) else measured
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
-    faster = f", {speed.ratio.value:.3f} x as fast a step ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
+    faster = f", step speed {speed.ratio.value:.3f} x ({speed.ratio.lo:.3f} to {speed.ratio.hi:.3f})" if speed else ""
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return Peer(name=names[0], gap=None, lo=None, hi=None, speed=speed.ratio if speed else None, sentence=f"{sentence}.")
     lo, hi = m.statistics.interval.bounds(criteria.confidence)
-    word = "differs by" if lo > 0.0 or hi < 0.0 else "can't be told apart: gap"
-    sentence = f"{names[1]} against {names[0]} {word} {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}){faster}."
+    words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
+    gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)})"
+    sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return Peer(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=speed.ratio if speed else None, sentence=sentence)

@@ -3,8 +3,8 @@
 f(t) = E + A t^-p, least squares with Huber weights on log-spaced bins
 tax = s - 1 for the s with  mean over the window of f(t/s) - f(t) = gap
 
-Can fail: at a constant learning rate only is this the number of tokens to buy; under a decaying schedule it is an iso-loss shift under
-this schedule. The linear shortcut gap / (-dL/dln t) reads 33 % where the truth is 36 %. Checked on synthetic laws only (A11).
+Can fail: only at a constant learning rate is this the number of extra tokens needed; under a decaying schedule it is an equal-loss
+shift under this schedule. The linear shortcut gap / (-dL/dln t) reads 33 % where the truth is 36 %. Checked on synthetic laws only (A11).
 Source: neural scaling laws (Kaplan et al. 2020; Hoffmann et al. 2022) for the form.
 """
 
@@ -22,9 +22,9 @@ LOG_POWERS = (math.log(0.02), math.log(3.0))
 HUBER, REWEIGHTINGS = 2.0, 3
 MAX_SHIFT = 32.0
 MIN_POINTS, MAX_WINDOW_POINTS = 100, 1000
-CAVEAT_CONSTANT = "tokens to buy at this learning rate"
-CAVEAT_SCHEDULE = "an iso-loss shift under this schedule: the learning rate changes, so it is no number of tokens to buy"
-CAVEAT_UNKNOWN = "an iso-loss shift under this schedule; a number of tokens to buy only if the learning rate, not recorded, is constant"
+CAVEAT_CONSTANT = "extra tokens needed at this learning rate"
+CAVEAT_SCHEDULE = "equal-loss shift; the learning rate changes, so do not read it as extra tokens needed"
+CAVEAT_UNKNOWN = "equal-loss shift; extra tokens needed only if the learning rate, which was not recorded, is constant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ def test_later_candidates_are_compared_with_earlier_ones(make_run: MakeRun, one_
     (peer,) = verdicts[1].peers
     assert peer.gap == pytest.approx(0.020, abs=0.002)
     assert peer.speed.value == pytest.approx(1.1, rel=0.01)
-    assert "differs by +0.0" in peer.sentence
-    assert "can't be told apart" in verdicts[2].peers[0].sentence
+    assert " differ: gap +0.0" in peer.sentence
+    assert "are indistinguishable" in verdicts[2].peers[0].sentence
     assert peer.sentence in render_markdown([verdict.document() for verdict in verdicts])
 
 

@@ -36,7 +36,7 @@ def test_an_exact_law_gives_the_exact_tax() -> None:
     assert tax.estimate == pytest.approx(0.25, abs=1e-6)
     assert tax.lo == pytest.approx(0.0, abs=1e-6)
     assert tax.hi > 0.5
-    assert "iso-loss shift" in tax.caveat
+    assert "equal-loss shift" in tax.caveat
 
 
 def test_a_gap_that_no_shift_explains_is_unbounded() -> None:
