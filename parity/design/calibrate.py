@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from scipy.special import chdtri
 
-from parity.judging.alignment import align
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import Curve, FloatArray
+from parity.judging.inputs.alignment import align
 from parity.judging.interval import t_quantile
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import Aligned, align
 from parity.judging.arms import Arms, Controls, make_arms, usable_controls
-from parity.judging.context import differing_context, same_data_recorded
 from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, Curve
-from parity.judging.independence import resemblance, shared_start
-from parity.judging.mismatch import Mismatch, find_mismatch
-from parity.judging.pairing import worst_correlation
-from parity.judging.resolution import Resolution, resolution
+from parity.judging.inputs.alignment import Aligned, align
+from parity.judging.inputs.context import differing_context, same_data_recorded
+from parity.judging.inputs.independence import resemblance, shared_start
+from parity.judging.inputs.mismatch import Mismatch, find_mismatch
+from parity.judging.inputs.pairing import worst_correlation
+from parity.judging.inputs.resolution import Resolution, resolution
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from parity.judging.decision import FAIL, GATE, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
+from parity.judging.inputs.mismatch import BITS
+from parity.judging.inputs.pairing import OTHER_ORDER, SAME_ORDER
+from parity.judging.inputs.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
-from parity.judging.mismatch import BITS
-from parity.judging.pairing import OTHER_ORDER, SAME_ORDER
-from parity.judging.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.schedule.learning_rate import differing_rates
 from parity.judging.schedule.outside_plan import MAX_BEYOND, beyond_plan
 from parity.judging.spikes import MAX_MASKED_SHARE, diverged_late

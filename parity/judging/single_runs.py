@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import Aligned
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import t_quantile
 from parity.judging.window import Window
 from parity.judging.window_statistics import WindowStatistics

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from parity.judging.decision import Reason, ReasonCode, Rule
-from parity.judging.independence import Relation
+from parity.judging.inputs.independence import Relation
+from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
-from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
-from parity.judging.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.schedule.learning_rate import cut_schedule, recorded_rates
 from parity.judging.schedule.outside_plan import beyond_plan, late_start
 from parity.judging.window_statistics import MIN_MEASURED_DF

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import Aligned
 from parity.judging.arms import Arms, Controls
 from parity.judging.criteria import Criteria
 from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise

@@ -10,8 +10,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
-from parity.judging.context import HOST
 from parity.judging.document_types import REUSED
+from parity.judging.inputs.context import HOST
 from parity.judging.secondary.conditions import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
 from server.curves import wall_clock

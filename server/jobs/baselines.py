@@ -17,7 +17,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.independence import dependence
+from parity.judging.inputs.independence import dependence
 from server.curves import loading
 from server.database import tables
 from server.database.locks import hold_lock

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.context import confounding_keys
+from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
@@ -125,7 +125,7 @@ def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) 
 
 
 def confounding(baseline: Mapping[str, str], other: Mapping[str, str], may_differ: Sequence[str] = ()) -> list[Difference]:
-    """The differences that would confound a gap, by the judge's rule (`parity.judging.context`)."""
+    """The differences that would confound a gap, by the judge's rule (`parity.judging.inputs.context`)."""
     keys = confounding_keys([baseline, other], may_differ)
     return [Difference(key=key, baseline=baseline.get(key), other=other.get(key)) for key in keys]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from parity.judging.context import confounding_keys, values_by_key, values_of
+from parity.judging.inputs.context import confounding_keys, values_by_key, values_of
 from server.documents.job import ArmDocument
 
 
@@ -34,7 +34,7 @@ class Comparison:
 
 
 def compare(arms: Sequence[ArmDocument], may_differ: Collection[str]) -> Comparison:
-    """Compare the manifests of all runs by the judge's rule (`parity.judging.context`)."""
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.inputs.context`)."""
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
     values = values_by_key(manifests)

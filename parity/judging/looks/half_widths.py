@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.judging.advice import predicted
-from parity.judging.alignment import Aligned, align
 from parity.judging.arms import Arms, make_arms, usable_controls
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray
+from parity.judging.inputs.alignment import Aligned, align
+from parity.judging.inputs.resolution import SAMPLE, quantum
 from parity.judging.interval import t_quantile
 from parity.judging.margin import determine_margin
-from parity.judging.resolution import SAMPLE, quantum
 from parity.judging.window import COMPLETE_SHARE, Window, decay_phase, make_window, plan_window, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowGap, window_gap
 from parity.wording import count, sentence_decimals, signed

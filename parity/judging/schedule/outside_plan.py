@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import align
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.inputs.alignment import align
 from parity.judging.window import Window
 
 MAX_BEYOND, MAX_LATE = 0.05, 0.05  # of the plan

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.context import HOST, values_of
 from parity.judging.curve import Curve
+from parity.judging.inputs.context import HOST, values_of
 
 UNIX_SECONDS = "unix_seconds"
 DEVICE_CLASS, ENGINE, EMULATED = "device_class", "engine", "emulated"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.inputs.pairing import SAME_ORDER
 from parity.judging.measurements import measure
-from parity.judging.pairing import SAME_ORDER
 from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.throughput import Ratio, throughput
 from parity.judging.window import Window

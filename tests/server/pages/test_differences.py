@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from parity.judging.context import differing_context
+from parity.judging.inputs.context import differing_context
 from server.database.tables import Job
 from server.documents.job import job_document
 from server.jobs.conclude import case_of

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.alignment import Aligned
 from parity.judging.curve import Curve, FloatArray, usable
+from parity.judging.inputs.alignment import Aligned
+from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
 from parity.judging.noise import mad_sd, step_noise
-from parity.judging.pairing import SAME_ORDER, pair_correlation
 
 LAGS = (1, -1, 2, -2)
 SAME_LENGTH = 0.02

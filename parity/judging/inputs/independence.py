@@ -26,11 +26,11 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.alignment import common_steps, positions
 from parity.judging.curve import FORKED_FROM, Curve, FloatArray, usable
+from parity.judging.inputs.alignment import common_steps, positions
+from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
+from parity.judging.inputs.resolution import quantum
 from parity.judging.noise import dot, mad_sd, second_differences, step_noise
-from parity.judging.pairing import SAME_ORDER, pair_correlation
-from parity.judging.resolution import quantum
 from parity.judging.spikes import stretches
 from parity.wording import percent
 

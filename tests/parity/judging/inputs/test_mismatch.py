@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from parity import Curve, curve_from_arrays
-from parity.judging.alignment import align
-from parity.judging.mismatch import Mismatch, find_mismatch
-from parity.judging.pairing import pair_correlation
+from parity.judging.inputs.alignment import align
+from parity.judging.inputs.mismatch import Mismatch, find_mismatch
+from parity.judging.inputs.pairing import pair_correlation
 
 
 def between(base: Curve, cand: Curve, quantum: float = 0.0) -> Mismatch:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from parity import Curve
-from parity.judging.alignment import align
-from parity.judging.pairing import pair_correlation
+from parity.judging.inputs.alignment import align
+from parity.judging.inputs.pairing import pair_correlation
 from parity.readers import read_runs
 
 

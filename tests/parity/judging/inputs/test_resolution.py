@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.resolution import memory_steps, quantum, resolution, smoothing_weight
+from parity.judging.inputs.resolution import memory_steps, quantum, resolution, smoothing_weight
 from parity.judging.window import plan_window
 from parity.readers import read_runs
 

@@ -3,8 +3,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.context import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.inputs.context import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key
 
 CONTEXTS = st.lists(
     st.dictionaries(st.sampled_from(["engine", "env.A", "env.B", "data_digest"]), st.sampled_from("xy")), min_size=1, max_size=4
