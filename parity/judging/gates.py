@@ -12,8 +12,8 @@ from typing import Literal
 
 from parity.judging.criteria import GATES, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, WORST_FIRST, Decision, Reason, State
+from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.margin import Margin
-from parity.judging.reasons import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
