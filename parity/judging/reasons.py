@@ -458,13 +458,14 @@ def _gap_exceeds(m: Measurements) -> str | None:
         code="ENDS_ABOVE_MARGIN",
         check="gap against margin",
         means="the last quarter or half of the window lies above the margin",
-        detail="the interval of its median gap does, after a rise beyond noise",
+        detail="the interval of its median gap does",
     ),
 )
 def _ends_above(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None or m.statistics.end is None or not m.statistics.end.above:
         return None
-    return f"{m.arms.candidate.name} ends above the margin of {_margin(m.statistics)} nats, although its mean over the window is lower."
+    where = f"the last quarter or half of the window is above the margin of {_margin(m.statistics)} nats"
+    return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
 
 
 @decides(

@@ -6,7 +6,7 @@ noise_k    sqrt(Omega / k), Omega = n SE^2 of those three quarters: for correlat
 limit_k    t(df, 1 - 0.01 / (2 m)) noise_k for m tails: all tails and both directions share one budget of 1 % false alarms
 differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k, M);
            or the mean gap of the last tenth or twentieth of the window (at least 16 points) is M or more, though the window's is not
-above      rise > limit for the last quarter or the last half, and the lower end of the interval of its *median* is above the margin
+above      the interval of the *median* gap of the last quarter or the last half, with its own noise, is above the margin
 
 A spike returns; what has not returned when the run ends can't be told from a divergence, so it is never masked and blocks a pass.
 Measured over 9,042 windows that end anywhere in the last 40 % of honest pairs (7 public reruns of a 124 M model, two runs of a 15 B model,
@@ -22,13 +22,14 @@ from scipy.special import stdtrit
 
 from parity.judging.curve import FloatArray
 from parity.judging.interval import Interval, t_quantile
-from parity.judging.noise import mean_se
+from parity.judging.interval import interval as interval_of
+from parity.judging.noise import StandardError, mean_se
 from parity.judging.spikes import NEGLIGIBLE, find_spikes
 
 FALSE_ALARMS = 0.01
 MIN_POINTS = 16  # fewer in the window have no end of their own
 LATE_PARTS = (4, 2)  # of the window: the last quarter and the last half
-MEDIAN_VARIANCE = math.pi / 2.0  # of a median over that of a mean, for normal noise
+MEDIAN_SE = (math.pi / 2.0) ** 0.5  # of a median over that of a mean, for normal noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
         rise=float(rises[most]),
         limit=float(limits[most]),
         differs=bool(reaches.any()) or (interval.mean < margin and _ends_high(gap, margin)),
-        above=any(_ends_above(gap, n - n // parts, interval, margin, confidence, level, quantum) for parts in LATE_PARTS),
+        above=any(_is_above(gap[n - n // parts :], interval, margin, confidence) for parts in LATE_PARTS),
     )
 
 
@@ -79,14 +80,11 @@ def _ends_high(gap: FloatArray, margin: float) -> bool:
     return any(float(gap[-max(MIN_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20))
 
 
-def _ends_above(gap: FloatArray, start: int, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> bool:
-    """Whether more than half of the points from `start` on lie so high that the interval of their median is above the margin."""
-    late = gap[start:]
-    centre, omega, df = _before(gap[:start], level, quantum)
-    middle, variance = float(np.median(late)), MEDIAN_VARIANCE * omega / len(late)
-    half = t_quantile(confidence, interval.run.df) * math.sqrt(interval.run.variance + variance)
-    z = float(stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(LATE_PARTS))))
-    return middle - centre > z * math.sqrt(variance) and middle - half > margin
+def _is_above(late: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
+    """Whether more than half of the late points lie so high that the interval of their median is above the margin."""
+    error = mean_se(late)
+    middle = interval_of(float(np.median(late)), StandardError(value=MEDIAN_SE * error.value, df=error.df), interval.run)
+    return middle.bounds(confidence)[0] > margin
 
 
 def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:
