@@ -40,7 +40,7 @@ def index(
     token: Token = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the fifty newest versions (in a pipe: one per line, tab-separated)."""
+    """List the fifty newest versions; in a pipe, one per line."""
     with Client(server, token) as client:
         versions = client.baselines(name)["items"]
     if as_json:

@@ -211,7 +211,9 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     contexts = _contexts(options.contexts)
     for name in [*options.recipes, *options.roundings, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
         if name not in names:
-            raise UsageError(f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}")
+            raise UsageError(
+                f"no arm is called {name!r}; the arms are {', '.join(names)}{did_you_mean(name, names)}; name an arm with {name}=FILE"
+            )
     grouped = {name: [file] for name, file in files}
     grouped[names[0]] += options.baseline_runs
     for name, file in map(_split_run, options.candidate_runs):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.decision import FAIL, INCONCLUSIVE, Decision
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
 from parity.judging.noise import StandardError
-from parity.judging.reasons import BY_CODE
+from parity.judging.reasons import BY_CODE, MISFITS
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
 from parity.judging.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.wording import count, sentence_decimals
@@ -46,12 +46,13 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
-    state_first = _state_rounding(m) if decision.state == INCONCLUSIVE else ()
+    state_first = _state_rounding(m) if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS else ()
     lo, hi = statistics.interval.bounds(m.criteria.confidence)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.criteria.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
-        return Advice(sentences=(*state_first, *sentences), margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+        ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
+        return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
     return Advice(
         sentences=(*state_first, _straddle_sentence(m, runs, steps)),
@@ -158,7 +159,8 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
     useless = ("TOO_FEW_STEPS",) if "INCOMPLETE" in decision.codes else ()  # a run that goes on to its end has enough steps
     sentences = [step for code in decision.codes if code not in useless and (step := BY_CODE[code].next_step) is not None]
-    if m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
+    about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
+    if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
         half = m.statistics.interval.half_width(m.criteria.confidence)
         sentences.append(_measure_noise(m))

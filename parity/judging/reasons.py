@@ -40,6 +40,7 @@ MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its st
 MAX_LEVEL_NATS = 20.0  # above ln of any vocabulary: a relative margin or run floor would be meaningless
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
+MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED")  # logs that have to be put right before anything else is looked at
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
@@ -61,6 +62,8 @@ def decide(m: Measurements) -> Decision:
     """Apply the table to one comparison's measurements."""
     rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE]
     (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
+    if deciding.code in MISFITS:  # everything else that holds follows from the misfit
+        return Decision(state=state, deciding=deciding, others=())
     vetoes = [reason for other, reason in further if other == INCONCLUSIVE]
     listed = {deciding.code, *(reason.code for reason in vetoes)}
     warnings = [reason for reason in warnings_of(m) if reason.code not in listed]

@@ -5,7 +5,7 @@ rise_k     mean gap of the last k points minus the mean gap of the window's firs
 noise_k    sqrt(Omega / k), Omega = n SE^2 of those three quarters: for correlated noise more than the truth, so on the safe side
 limit_k    t(df, 1 - 0.01 / (2 m)) noise_k for m tails: all tails and both directions share one budget of 1 % false alarms
 differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k, M);
-           or the mean gap of the last tenth or twentieth of the window (at least 16 points) is M or more, though the window's is not
+           or the mean gap of the last tenth or twentieth (at least 16 points) is M or more, though the window's interval is below
 above      the interval of the *median* gap of the last quarter or the last half, with its own noise, is above the margin
 
 A spike returns; what has not returned when the run ends can't be told from a divergence, so it is never masked and blocks a pass.
@@ -70,7 +70,7 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
         gap=float(means[most]),
         rise=float(rises[most]),
         limit=float(limits[most]),
-        differs=bool(reaches.any()) or (interval.mean < margin and _ends_high(gap, margin)),
+        differs=bool(reaches.any()) or (interval.bounds(confidence)[1] < margin and _ends_high(gap, margin)),
         above=any(_is_above(gap[n - n // parts :], interval, margin, confidence) for parts in LATE_PARTS),
     )
 

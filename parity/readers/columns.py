@@ -57,7 +57,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
 TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
 QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
 
-_NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity)(?:[^a-z]|$)")
+_NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity|bits|bpb|bpc|bpt)(?:[^a-z]|$)")
 _NOT_THE_LOSS = frozenset(
     (
         *("val", "valid", "validation", "eval", "evaluation", "test", "scale", "min", "max", "std"),
@@ -119,7 +119,7 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
         if quantity not in columns:
             raise error(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
     if word := _NO_LOSS.search(columns[LOSS].lower()):
-        what = "a perplexity" if word[1].startswith("p") else "an accuracy"
+        what = {"a": "an accuracy", "p": "a perplexity", "b": "a loss in bits"}[word[1][0]]
         raise ReadError(
             f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the cross-entropy in nats per token; "
             "name its column with --column loss=NAME"

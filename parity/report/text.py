@@ -34,10 +34,13 @@ def render_text(documents: Sequence[VerdictDocument], console_width: int = 80) -
 
 def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in SUMMARY:
-        table.add_column(name, justify="left" if name in ("candidate", "verdict") else "right", overflow="fold", no_wrap=width >= 80)
-    for document in documents:
-        table.add_row(*summary_row(document))
+    rows = [summary_row(document) for document in documents]
+    for name, *cells in zip(SUMMARY, *rows, strict=True):
+        whole = max(len(name), *(len(cell) for cell in cells)) if name != "candidate" and width >= 80 else None  # only a name may be folded
+        justify = "left" if name in ("candidate", "verdict") else "right"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=whole is not None, min_width=whole)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

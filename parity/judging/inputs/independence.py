@@ -2,9 +2,9 @@
 
 x, y: losses of two runs of one arm at their common finite steps; d = y - x, without the batch noise that both share
 sigma(z) = 1.4826 MAD(z_t - 2 z_{t+1} + z_{t+2}) / sqrt(6)                            noise that is new at every step
-T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / var(d_b)      1 where d has no memory at all
+T = mean over 8 blocks, from 20 % of the points on, of n_b mean(d_b)^2 / sd(d_b)^2     1 where d has no memory at all
 
-copy      of all points, or of the last fifth, at least 60 % have |d - median d| <= 0.0001 nats (98 %, where both logs are rounded alike),
+copy      of all points, or of the last fifth, at least 60 % have |d - median d| <= 0.0001 nats (99.5 %, where both logs are rounded alike),
           or 90 % have |d - median d| <= half the coarser rounding step
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
 derived   second differences of y that are those of x times a factor, but for a residual below 0.5 % of them: scaled, or changed smoothly
@@ -37,7 +37,7 @@ from parity.wording import percent
 Relation = Literal["equal", "copy", "fork", "late"]
 
 COPY_NATS, COPY_SHARE, COPY_POINTS = 1e-4, 0.6, 8  # real reruns: at most 10 % within 0.0001 nats
-COPY_SHARE_ALIKE = 0.98  # reruns of the 124 M model are equal at 75 % of the steps with 2 decimals, at 97 % with one
+COPY_SHARE_ALIKE = 0.995  # reruns of the 124 M model are equal at 75 % of the steps with 2 decimals, at 97 % with one
 COPY_SHARE_ROUNDED = 0.9  # and within half a step at 70 % of the steps, where one log has 2 decimals
 LAST_SHARE = 0.2
 BLOCKS, BLOCKS_FROM, MIN_BLOCK_POINTS = 8, 0.2, 5
@@ -79,7 +79,7 @@ def resemblance(left: Curve, right: Curve) -> str | None:
         return None if noiseless else f"equal but for {tolerance:.2g} nats or a constant"
     if (points := _longest_equal(x, y, left, right)) >= EQUAL_POINTS:
         return f"equal at {points:,} points in a row"
-    return "the same but for a factor or a smooth change" if _derived(x, y) else _little_noise(x, y)
+    return "the same but for a factor or a smooth change" if _derived(x, y, left, right) else _little_noise(x, y)
 
 
 def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
@@ -89,7 +89,7 @@ def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tup
     for number, run in enumerate(runs, 1):
         label = run.label or f"run {number}"
         doubt = next((doubt for other in kept if (doubt := dependence(other, run)) is not None), None)
-        if doubt is None and kept and _mixed(run, [*kept, *others]):
+        if doubt is None and kept and _mixed(run, [other for other in (*kept, *others) if other.seed == run.seed]):
             doubt = "copy", "a mixture of other runs"
         if doubt is None:
             kept.append(run)
@@ -110,7 +110,7 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     tolerance, share = _likeness(first, second)
     if _is_copy(x, y, tolerance, share):
         return "copy", f"equal but for {tolerance:.2g} nats or a constant"
-    if _derived(x, y):
+    if _derived(x, y, first, second):
         return "copy", "the same but for a factor or a smooth change"
     if (doubt := _filtered(x, y)) is not None:
         return doubt
@@ -140,15 +140,17 @@ def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
     return None
 
 
-def _derived(x: FloatArray, y: FloatArray) -> bool:
+def _derived(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> bool:
+    if _are_coarse(left, right):
+        return False
     a, b = second_differences(x[-LONG:]), second_differences(y[-LONG:])
     noise, power = mad_sd(a), dot(a, a)
-    return noise > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
+    return noise > 0.0 and mad_sd(b) > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
 
 
 def _longest_equal(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> int:
     """The most points in a row at which two logs are equal, beyond the first, which reruns share; 0 where rounding explains it."""
-    if max(_quantum(left), _quantum(right)) > 2 * COPY_NATS:
+    if _are_coarse(left, right):
         return 0
     starts, ends = stretches(x[1:] == y[1:])
     return int((ends - starts).max()) if len(starts) else 0
@@ -200,7 +202,7 @@ def block_memory(difference: FloatArray) -> float | None:
     if len(late) < BLOCKS * MIN_BLOCK_POINTS:
         return None
     blocks = np.array_split(late, BLOCKS)
-    variance = float(np.median([block.var(ddof=1) for block in blocks]))
+    variance = float(np.median([mad_sd(block) for block in blocks])) ** 2  # a few spikes must not hide an offset
     if variance == 0.0:
         return 0.0 if not late.any() else math.inf
     return float(np.mean([len(block) * float(block.mean()) ** 2 for block in blocks])) / variance
@@ -224,6 +226,11 @@ def _likeness(left: Curve, right: Curve) -> tuple[float, float]:
         return COPY_NATS, COPY_SHARE_ALIKE if quanta[0] > COPY_NATS else COPY_SHARE
     half = 0.501 * max(quanta)
     return (half, COPY_SHARE_ROUNDED) if half > COPY_NATS else (COPY_NATS, COPY_SHARE)
+
+
+def _are_coarse(left: Curve, right: Curve) -> bool:
+    """Whether rounding, to 3 decimals or fewer, explains equal points and small residuals."""
+    return max(_quantum(left), _quantum(right)) > 2 * COPY_NATS
 
 
 def _quantum(run: Curve) -> float:

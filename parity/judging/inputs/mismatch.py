@@ -3,8 +3,8 @@
 shifted   batch noise correlates below 0.5 at equal steps and at least 0.5 once one log is moved by 1 or 2 points, or aligned point by point
 scaled    the logs have other strides and as many points (within 2 %), and aligned point by point their batch noise correlates at least
           0.5: the strides' ratio is the steps' unit (tokens or samples per step)
-ratio     candidate / baseline is one number from the first point on (robust spread below 2 %): log 2 or 1 / log 2 for bits against nats,
-          another one more than 20 % from 1 where the logs begin at the start, when both models still have the same loss
+ratio     candidate / baseline over the first 8 points is log 2 or 1 / log 2 (within 2 %: bits against nats), or more than 20 % from 1 in
+          logs that begin at the start, when both models still have the same loss; and its median over the run is within 10 % of that
 rounding  share of the second differences' variance that rounding to q explains: (q^2 / 12) / sigma_step^2
 
 Can fail: a log that is both thinned and shifted has neither name, and stays a mismatch of the data.
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, usable
-from parity.judging.inputs.alignment import Aligned
+from parity.judging.inputs.alignment import Aligned, common_steps
 from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
-from parity.judging.noise import mad_sd, step_noise
+from parity.judging.noise import step_noise
 
 LAGS = (1, -1, 2, -2)
 SAME_LENGTH = 0.02
 COMMON_SHARE = 0.5
-RATIO_SPREAD, RATIO_FROM_ONE, START_SHARE = 0.02, 0.2, 0.05
+RATIO_SPREAD, RATIO_CHANGE, RATIO_FROM_ONE, START_SHARE = 0.02, 0.1, 0.2, 0.05
 BITS = 1.0 / math.log(2.0)
 SAMPLE = 4_096
 ROUNDING_EXPLAINS = 0.5
@@ -52,7 +52,7 @@ def find_mismatch(
     if min(len(base.steps), len(cand.steps)) < 2:
         return Mismatch()
     shift, factor = None, None
-    few = len(aligned.steps) < COMMON_SHARE * min(len(base.steps), len(cand.steps))
+    few = len(common_steps(base.steps, cand.steps)) < COMMON_SHARE * min(len(base.steps), len(cand.steps))
     other_batches = r_pair is not None and r_pair < SAME_ORDER
     if few or (other_batches and base.completeness.stride != cand.completeness.stride):
         shift, factor = _point_by_point(base, cand)
@@ -76,7 +76,7 @@ def _point_by_point(base: Curve, cand: Curve) -> tuple[int | None, float | None]
     if not any(_same_batches(x, y) for x, y in pairs):
         return None, None
     if strides[0] == strides[1]:
-        return int(cand.steps[0]) - int(base.steps[0]), None
+        return (int(cand.steps[0]) - int(base.steps[0])) or None, None
     return None, (strides[1] or 1) / (strides[0] or 1)
 
 
@@ -102,14 +102,13 @@ def _loss_ratio(aligned: Aligned, base: Curve) -> float | None:
     x, y = aligned.baseline[0, sample], aligned.candidate[0, sample]
     if not (x > 0.0).all() or not (y > 0.0).all():
         return None
-    ratios = y / x
-    ratio = float(np.median(ratios))
-    if mad_sd(ratios) > RATIO_SPREAD * ratio or abs(float(np.median(ratios[:8])) / ratio - 1.0) > RATIO_SPREAD:
+    early, ratio = (float(np.median(part)) for part in ((y / x)[:8], y / x))
+    if abs(ratio / early - 1.0) > RATIO_CHANGE:
         return None
-    if any(abs(ratio / unit - 1.0) <= RATIO_SPREAD for unit in (BITS, 1.0 / BITS)):
+    if any(abs(early / unit - 1.0) <= RATIO_SPREAD for unit in (BITS, 1.0 / BITS)):
         return ratio
     from_start = int(base.steps[0]) <= START_SHARE * int(base.steps[-1])
-    return ratio if from_start and not 1.0 - RATIO_FROM_ONE <= ratio <= 1.0 / (1.0 - RATIO_FROM_ONE) else None
+    return ratio if from_start and not 1.0 - RATIO_FROM_ONE <= early <= 1.0 / (1.0 - RATIO_FROM_ONE) else None
 
 
 def _rounding_share(aligned: Aligned, quantum: float) -> float:

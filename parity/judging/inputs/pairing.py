@@ -14,7 +14,7 @@ from parity.judging.curve import FloatArray
 from parity.judging.noise import dot, mad_sd, second_differences
 
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
-CLIP_SDS = 6.0
+CLIP_SDS, BLOCK_CLIP_SDS = 6.0, 1.5  # in a short block a handful of spikes must not outweigh the rest
 BLOCKS, BLOCK_POINTS = 20, 200
 SCALE_SAMPLE = 65_536  # values are enough for a robust scale
 NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no batch noise to correlate
@@ -26,14 +26,14 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
     return _correlation(baseline[half:], candidate[half:])
 
 
-def _correlation(left: FloatArray, right: FloatArray) -> float | None:
+def _correlation(left: FloatArray, right: FloatArray, clip_sds: float = CLIP_SDS) -> float | None:
     if len(left) < 8:
         return None
     a, b = second_differences(left), second_differences(right)
     floor = NOISELESS * max(_size(left), _size(right), 1e-300)
     if _size(a) <= 8 * floor and _size(b) <= 8 * floor:
         return None
-    a, b = _clipped(a), _clipped(b)
+    a, b = _clipped(a, clip_sds), _clipped(b, clip_sds)
     power = dot(a, a) * dot(b, b)
     return dot(a, b) / power**0.5 if power > 0.0 else 0.0
 
@@ -45,7 +45,7 @@ def worst_block(baseline: FloatArray, candidate: FloatArray) -> float | None:
     if count < 2:
         return None
     blocks = zip(np.array_split(baseline[half:], count), np.array_split(candidate[half:], count), strict=True)
-    known = [value for left, right in blocks if (value := _correlation(left, right)) is not None]
+    known = [value for left, right in blocks if (value := _correlation(left, right, BLOCK_CLIP_SDS)) is not None]
     return min(known, default=None)
 
 
@@ -60,8 +60,8 @@ def _size(values: FloatArray) -> float:
     return max(float(values.max()), -float(values.min()))
 
 
-def _clipped(values: FloatArray) -> FloatArray:
-    limit = CLIP_SDS * mad_sd(values[:: 1 + len(values) // SCALE_SAMPLE])
+def _clipped(values: FloatArray, clip_sds: float) -> FloatArray:
+    limit = clip_sds * mad_sd(values[:: 1 + len(values) // SCALE_SAMPLE])
     clipped = np.clip(values, -limit, limit) if limit > 0.0 else values
     centred: FloatArray = clipped - clipped.mean()
     return centred

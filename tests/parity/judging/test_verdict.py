@@ -173,8 +173,8 @@ def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[
 
 
 def test_a_suspiciously_better_candidate_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    base = make_run()
-    verdict = judge_pair(base, changed(base, base.loss * 0.9))
+    cand = make_run(seed=2)
+    verdict = judge_pair(make_run(), changed(cand, cand.loss * 0.9))
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "BETTER_THAN_BASELINE")
 
 
@@ -243,7 +243,7 @@ def test_a_sample_of_a_run_does_not_pass(make_run: MakeRun, judge_pair: JudgePai
     cand, rng = make_run(4000, seed=2), np.random.default_rng(0)
     for keep in (np.sort(rng.choice(4000, 1600, replace=False)), np.append(np.linspace(0, 3998, 1500).astype(int), 3999)):
         verdict = judge_pair(make_run(4000), curve_from_arrays(cand.steps[keep], cand.loss[keep]))
-        assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "DOWNSAMPLED")
+        assert (verdict.verdict, "DOWNSAMPLED" in verdict.codes) == ("inconclusive", True)
 
 
 def test_smoothing_that_reaches_through_the_window_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:

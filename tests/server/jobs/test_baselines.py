@@ -201,7 +201,7 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
     nothing = api.post(controls, json={"runs_of": "r000000000000-0000000000", "reason": "?"})
     assert (nothing.status_code, "r000000000000-0000000000" in nothing.text) == (409, True)
     copies, _ = judged({"nvfp4": 0.0}, verdict=False)
-    assert "reuses the curve" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
+    assert "not an independent rerun" in api.post(controls, json={"runs_of": copies, "reason": "the same"}).text
     again = api.post(controls, json={"runs_of": reruns, "reason": "again"})
     assert (again.status_code, "already belongs to the baseline" in again.text) == (409, True)
     request["job"]["baseline"]["replicates"] = request["job"]["candidates"][0]["replicates"] = 1

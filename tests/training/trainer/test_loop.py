@@ -195,7 +195,7 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
     large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
-    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* at the least [0-9.]+\); reduce .*the model, or raise"):
+    with pytest.raises(OutOfMemoryError, match=r"405,853,388,800 parameters .* at least [0-9.]+\); reduce .*the model, or raise"):
         next(train(large, CORPUS))
     batches = replace(SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16))
     with pytest.raises(OutOfMemoryError, match=r"1,048,576 tokens a step do not fit"):
@@ -223,7 +223,7 @@ def test_what_cannot_run_is_refused_before_the_first_step():
     with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
         next(train(replace(SPEC, engine="transformer_engine", model=replace(SPEC.model)), CORPUS))
     assert raised.value.code == "RECIPE_REFUSED"
-    with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1: this process sees no more of cpu"):
+    with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1"):
         next(train(replace(SPEC, devices=2, data=replace(SPEC.data, batch_size=4)), CORPUS))
     with pytest.raises(VocabularyTooSmallError):
         next(train(replace(SPEC, model=replace(SPEC.model, vocab_size=16)), CORPUS))

@@ -12,12 +12,12 @@ def twin(difference: np.ndarray) -> float:
     """T by loops."""
     late = difference[int(0.2 * len(difference)) :]
     blocks = np.array_split(late, 8)
-    variances = []
+    deviations = []
     for block in blocks:
-        mean = sum(block) / len(block)
-        variances.append(sum((value - mean) ** 2 for value in block) / (len(block) - 1))
-    typical = sorted(variances)[3:5]
-    return float(np.mean([len(block) * (sum(block) / len(block)) ** 2 for block in blocks]) / (sum(typical) / 2))
+        middle = float(np.median(block))
+        deviations.append(1.482602218505602 * float(np.median([abs(value - middle) for value in block])))
+    typical = sum(sorted(deviations)[3:5]) / 2
+    return float(np.mean([len(block) * (sum(block) / len(block)) ** 2 for block in blocks]) / typical**2)
 
 
 @pytest.mark.parametrize("n", [60, 500, 1750])
