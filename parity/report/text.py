@@ -37,8 +37,8 @@ def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     rows = [summary_row(document) for document in documents]
     for name, *cells in zip(SUMMARY, *rows, strict=True):
         whole = max(len(name), *(len(cell) for cell in cells)) if name != "candidate" and width >= 80 else None  # only a name may be folded
-        justify = "left" if name in ("candidate", "verdict") else "right"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=whole is not None, min_width=whole)
+        left = name in ("candidate", "verdict")
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=whole is not None, min_width=whole)
     for row in rows:
         table.add_row(*row)
     return table
