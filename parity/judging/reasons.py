@@ -511,6 +511,22 @@ def _arms_identical(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="START_DIFFERS",
+        check="same ground",
+        means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+        next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
+    ),
+)
+def _start_differs(m: Measurements) -> str | None:
+    if m.mismatch.start is None or m.criteria.pairing == "unpaired":
+        return None
+    side = "above" if m.mismatch.start > 0.0 else "below"
+    return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="END_DIFFERS",
         check="stability",
         means="the last steps depart from the rest of the window, far enough to cross the margin",

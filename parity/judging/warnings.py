@@ -9,6 +9,7 @@ from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
 from parity.judging.schedule.learning_rate import cut_schedule, recorded_rates
 from parity.judging.schedule.outside_plan import beyond_plan, late_start
+from parity.judging.secondary.validation import evaluated_apart
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.wording import count, percent, signed
 
@@ -131,6 +132,20 @@ def _spikes_masked(m: Measurements) -> str | None:
         f"Spikes cover {percent(s.masked_share)} of the window and are left out: {m.arms.candidate.name} {s.candidate}, "
         f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} nats."
     )
+
+
+@warns(
+    ReasonCode(
+        code="VALIDATION_NOT_COMPARED",
+        check=None,
+        means="both arms have validation losses in the window, but at no common step",
+        next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
+    )
+)
+def _validation_not_compared(m: Measurements) -> str | None:
+    if not evaluated_apart(m.arms.baseline.runs, m.arms.candidate.runs, m.window):
+        return None
+    return "The validation losses were not compared: the arms evaluated at different steps."
 
 
 @warns(

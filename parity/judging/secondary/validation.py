@@ -57,6 +57,14 @@ def validation_gap(
     return ValidationGap(mean=mean, lo=mean - half, hi=mean + half, n=len(gap), last_lo=float(gap[-1]) - spread, infinite=infinite)
 
 
+def evaluated_apart(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], window: Window) -> bool:
+    """Whether both arms have validation losses in the window, but at no common step."""
+    if not all(VALIDATION_LOSS in item.columns for item in (*baseline, *candidate)):
+        return False
+    arms = [[set(_evaluations(item, window)[0].tolist()) for item in arm] for arm in (baseline, candidate)]
+    return all(any(arm) for arm in arms) and not set.intersection(*arms[0], *arms[1])
+
+
 def _evaluations(run: Curve, window: Window) -> tuple[IntArray, FloatArray]:
     """Steps and values of the finite validation losses in the window."""
     part = window.part(run.steps)

@@ -127,6 +127,14 @@ def last_validation(runs: Runs) -> Case:
     )
 
 
+def evaluated_apart(runs: Runs) -> Case:
+    """Validation losses 5 margins worse, one step after the baseline's."""
+    cand = validated(runs[1], 5.0)
+    values = np.roll(cand.columns["validation_loss"], 1)
+    moved = curve_from_arrays(cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values})
+    return Case(base=[validated(runs[0], 0.0)], cand=[moved])
+
+
 def odd_rounding(runs: Runs) -> Case:
     """Losses cut down to multiples of 0.05, the candidate 1.3 margins worse before."""
     base, cand = runs[0].loss, raised(runs[1], 0.0, 1.3).loss
@@ -212,6 +220,12 @@ ATTACKS = (
     ),
     Attack(what="the baseline with noise of 0.0003 nats", build=from_baseline(lambda run: noisy(run, 1, 3e-4).loss), codes=SAME),
     Attack(what="a candidate that is a fork, as its record says", build=recorded_fork, codes=("ARMS_SHARE_START",)),
+    Attack(
+        what="6 % worse, all losses divided by 1.05",
+        build=cand_is(lambda run: with_loss(run, raised(run, 0.3, 6.0).loss / 1.05)),
+        codes=("START_DIFFERS",),
+    ),
+    Attack(what="worse validation losses at other steps", build=evaluated_apart, codes=("VALIDATION_NOT_COMPARED",), may_pass=True),
     Attack(what="an infinite validation loss", build=infinite_validation, codes=("VALIDATION_LOSS_WORSE",)),
     Attack(what="the last validation loss 6 margins worse", build=last_validation, codes=("VALIDATION_LOSS_WORSE",)),
     Attack(what="losses cut down to multiples of 0.05", build=odd_rounding, codes=("ROUNDED", *ENDS, "CI_STRADDLES_MARGIN")),
