@@ -511,22 +511,6 @@ def _arms_identical(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
-        code="START_DIFFERS",
-        check="same ground",
-        means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
-        next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
-    ),
-)
-def _start_differs(m: Measurements) -> str | None:
-    if m.mismatch.start is None or m.criteria.pairing == "unpaired":
-        return None
-    side = "above" if m.mismatch.start > 0.0 else "below"
-    return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
-
-
-@decides(
-    INCONCLUSIVE,
-    ReasonCode(
         code="END_DIFFERS",
         check="stability",
         means="the last steps depart from the rest of the window, far enough to cross the margin",
@@ -580,6 +564,22 @@ def _better(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
         return None
     return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
+        code="START_DIFFERS",
+        check="same ground",
+        means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+        next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
+    ),
+)
+def _start_differs(m: Measurements) -> str | None:
+    if m.mismatch.start is None or m.criteria.pairing == "unpaired":
+        return None
+    side = "above" if m.mismatch.start > 0.0 else "below"
+    return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
 
 
 @decides(
