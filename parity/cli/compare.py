@@ -48,7 +48,7 @@ class ReportFiles:
     junit: str | None
 
 
-@app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe fp8=fp8 --recipe nvfp4=nvfp4 --planned-steps 1500")
+@app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500")
 def compare(
     runs: Annotated[
         list[str],

@@ -151,7 +151,7 @@ MISTAKES = [
     ),
     ("compare fp8.csv mxfp8.csv --planned-steps 1e3", 2, "--planned-steps is '1e3'; expected a whole number, at least 1"),
     ("compare fp8.csv mxfp8.csv --planned-steps 0", 2, "--planned-steps is '0'; expected a whole number, at least 1"),
-    ("compare fp8.csv mxfp8.csv --recipe nvfp4=nvfp4", 2, "no arm is called 'nvfp4'; the arms are fp8, mxfp8"),
+    ("compare fp8.csv mxfp8.csv --recipe nvfp4=nvfp4", 2, "no arm is called 'nvfp4'; the arms are fp8, mxfp8; name an arm with nvfp4=FILE"),
     ("compare fp8.csv mxfp8.csv --recipe nvfp4", 2, "--recipe is 'nvfp4'; expected NAME=RECIPE such as nvfp4=nvfp4"),
     ("compare fp8.csv mxfp8.csv --candidate-run mxfp8", 2, "--candidate-run is 'mxfp8'; expected NAME=FILE"),
     ("compare fp8.csv mxfp8.csv --seeds a", 2, "--seeds is 'a'; expected whole numbers such as 0,1,2"),
@@ -299,7 +299,7 @@ MISTAKES = [
     ),
     ("plan --level 2.7 --planned-steps 1000 --margin 1", 2, '--margin is \'1\', without a unit; expected "1%" of the loss or "1 nats"'),
     ("baseline promot fp8 j1", 2, "unknown command 'promot'; did you mean promote?"),
-    ("compare", 2, "BASE CAND [CAND...] is missing; example: `parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1750`"),
+    ("compare", 2, "BASE CAND [CAND...] is missing; example: `parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500`"),
 ]
 
 

@@ -72,5 +72,7 @@ def test_one_finger_up_scrolls_the_page_and_a_tap_reads(page: Page, fingers):
     assert page.evaluate("scrollY") > before + 50
     expect(page.get_by_text("two fingers zoom and move")).to_be_visible()
     expect(page.get_by_text("Ctrl and wheel zoom")).to_be_hidden()
+    # A page that still scrolls takes a tap as "stop", not as a tap.
+    page.wait_for_function("() => new Promise(done => { const y = scrollY; setTimeout(() => done(scrollY === y), 200) })")
     page.locator(PLOT).tap(position={"x": 100, "y": 80})
     expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("step")

@@ -72,7 +72,7 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     page.get_by_role("link", name="Compare the candidates").click()
     expect(page.get_by_role("row", name="mxfp8 ")).to_contain_text("PASS")
     expect(page.get_by_role("row", name="nvfp4 ")).to_contain_text("3.")
-    expect(page.locator("main")).to_contain_text("mxfp8 against nvfp4 differs by")
+    expect(page.locator("main")).to_contain_text("mxfp8 and nvfp4 differ: gap")
 
 
 def test_the_policies_are_those_of_the_judge_and_of_the_docs():
