@@ -22,6 +22,7 @@ MAD_TO_SD = 1.482602218505602
 MAX_PREWHITENING_RHO = 0.97
 FEW_POINTS, FEW_POINTS_DF = 100, 3  # coverage at n = 50 to 80 in docs/decisions/0012
 BLOCK_AVERAGE_ABOVE, BLOCKS = 65_536, 32_768
+SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a robust scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +38,17 @@ def dot(left: FloatArray, right: FloatArray) -> float:
     return float(np.einsum("i,i->", left, right))
 
 
+def median(values: FloatArray) -> float:
+    """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
+    half = len(values) // 2
+    parted = np.partition(values, half)
+    upper = float(parted[half])
+    return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)
+
+
 def mad_sd(values: FloatArray) -> float:
     """Robust standard deviation of (n,) values: 1.4826 x the median absolute deviation; 0.0 for fewer than 2."""
-    return MAD_TO_SD * float(np.median(np.abs(values - np.median(values)))) if len(values) > 1 else 0.0
+    return MAD_TO_SD * median(np.abs(values - median(values))) if len(values) > 1 else 0.0
 
 
 def second_differences(series: FloatArray) -> FloatArray:
@@ -51,7 +60,8 @@ def step_noise(series: FloatArray) -> float:
     """sigma_step of one run's losses (n,) in nats; 0.0 for fewer than 4 points."""
     if len(series) < 4:
         return 0.0
-    return mad_sd(second_differences(series)) / math.sqrt(6.0)
+    stride = 1 + len(series) // SCALE_SAMPLE
+    return mad_sd(second_differences(series)[::stride]) / math.sqrt(6.0)
 
 
 def lag1(series: FloatArray) -> float:

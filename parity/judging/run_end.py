@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 from parity.judging.curve import FloatArray
 from parity.judging.interval import Interval, t_quantile
 from parity.judging.interval import interval as interval_of
-from parity.judging.noise import StandardError, mean_se
+from parity.judging.noise import StandardError, mean_se, median
 from parity.judging.spikes import NEGLIGIBLE, find_spikes
 
 FALSE_ALARMS = 0.01
@@ -83,7 +83,7 @@ def _ends_high(gap: FloatArray, margin: float) -> bool:
 def _is_above(late: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
     """Whether more than half of the late points lie so high that the interval of their median is above the margin."""
     error = mean_se(late)
-    middle = interval_of(float(np.median(late)), StandardError(value=MEDIAN_SE * error.value, df=error.df), interval.run)
+    middle = interval_of(median(late), StandardError(value=MEDIAN_SE * error.value, df=error.df), interval.run)
     return middle.bounds(confidence)[0] > margin
 
 

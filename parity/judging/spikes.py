@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import bdtrc
 
 from parity.judging.curve import BoolArray, FloatArray, IntArray
-from parity.judging.noise import MAD_TO_SD
+from parity.judging.noise import MAD_TO_SD, median
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10
-SCALE_SAMPLE = 65_536  # values, evenly spread, are enough for a median and a robust scale
+SCALE_SAMPLE = 16_384  # values, evenly spread, are enough for a median and a robust scale
 RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100  # at most so many blocks of a whole run, each of at least so many points
 ONE_SIDED_ALPHA = 0.01
 STEPS_KEPT = 200  # of each arm's spikes over the run
@@ -72,10 +72,10 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     if len(gap) == 0:
         return _no_spikes(gap)
     sample = gap[:: 1 + len(gap) // SCALE_SAMPLE]
-    middle = float(np.median(sample))
+    middle = median(sample)
     offset = gap - middle
     size = np.abs(offset)
-    limit = max(THRESHOLD_SDS * MAD_TO_SD * float(np.median(np.abs(sample - middle))), NEGLIGIBLE * abs(level), QUANTA * quantum)
+    limit = max(THRESHOLD_SDS * MAD_TO_SD * median(np.abs(sample - middle)), NEGLIGIBLE * abs(level), QUANTA * quantum)
     far: BoolArray = size > limit
     if not far.any():
         return _no_spikes(gap)
@@ -164,6 +164,6 @@ def diverged_late(gap: FloatArray, margin: float) -> bool:
     """Whether the gap series (n,) ends far above the margin and far above its own first half."""
     if len(gap) < 20:
         return False
-    end = float(np.median(gap[-(len(gap) // 10) :]))
-    first_half = float(np.median(gap[: len(gap) // 2]))
+    end = median(gap[-(len(gap) // 10) :])
+    first_half = median(gap[: len(gap) // 2])
     return end > 3.0 * margin and end > first_half + 2.0 * margin

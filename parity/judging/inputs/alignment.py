@@ -69,12 +69,10 @@ def paired_by_seed(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tup
 def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int | None = None) -> Aligned:
     """Inner join of the finite steps of all runs, up to `last_step` inclusive (the end of the plan)."""
     runs = (*baseline, *candidate)
-    steps = reduce(common_steps, (run.steps for run in runs))
+    steps, losses = common_losses(runs)
     if last_step is not None:
         steps = steps[: int(np.searchsorted(steps, last_step, side="right"))]
-    loss_KT = np.empty((len(runs), len(steps)))
-    for row, run in zip(loss_KT, runs, strict=True):
-        row[:] = run.loss[positions(run.steps, steps)]
+    loss_KT = np.array([loss[: len(steps)] for loss in losses])
     if not all_usable(loss_KT):
         finite: BoolArray = np.logical_and.reduce(np.abs(loss_KT) <= MAX_LOSS, axis=0)
         steps, loss_KT = steps[finite], loss_KT[:, finite]
@@ -87,12 +85,14 @@ def align(baseline: Sequence[Curve], candidate: Sequence[Curve], last_step: int 
     )
 
 
-def positions(steps: IntArray, wanted: IntArray) -> slice | np.ndarray:
-    """Where `wanted` (all present) lies in `steps`; a slice where it is a prefix, which costs nothing."""
-    if len(wanted) <= len(steps) and np.array_equal(steps[: len(wanted)], wanted):
-        return slice(0, len(wanted))
-    places: np.ndarray = np.searchsorted(steps, wanted)
-    return places
+def common_losses(runs: Sequence[Curve]) -> tuple[IntArray, list[FloatArray]]:
+    """The steps (n,) that all runs have, and each run's losses (n,) there: views where all runs have one grid, which costs nothing."""
+    first, *others = (run.steps for run in runs)
+    shortest = min(len(run.steps) for run in runs)
+    if all(np.array_equal(first[:shortest], steps[:shortest]) for steps in others):  # the usual case, one run perhaps behind
+        return first[:shortest], [run.loss[:shortest] for run in runs]
+    steps = reduce(common_steps, others, first)
+    return steps, [run.loss[np.searchsorted(run.steps, steps)] for run in runs]
 
 
 def common_steps(left: IntArray, right: IntArray) -> IntArray:

@@ -26,11 +26,11 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import FORKED_FROM, Curve, FloatArray, usable
-from parity.judging.inputs.alignment import common_steps, positions
+from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.inputs.alignment import common_losses
 from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
 from parity.judging.inputs.resolution import quantum
-from parity.judging.noise import dot, mad_sd, second_differences, step_noise
+from parity.judging.noise import dot, mad_sd, median, second_differences, step_noise
 from parity.judging.spikes import stretches
 from parity.wording import percent
 
@@ -70,16 +70,20 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     """
     if same_series(left, right):
         return "equal at every step"
-    x, y = _common_losses(left, right)
+    _, x, y = _common_losses(left, right)
     if len(x) < COPY_POINTS:
         return None
-    tolerance, share = _likeness(left, right)
+    quanta = _quantum(left), _quantum(right)
+    tolerance, share = _likeness(quanta)
     if _is_copy(x, y, tolerance, share):
-        noiseless = step_noise(x[-SAMPLE:]) <= tolerance < abs(float(np.median(y[-SAMPLE:] - x[-SAMPLE:])))
+        noiseless = step_noise(x[-SAMPLE:]) <= tolerance < abs(median(y[-SAMPLE:] - x[-SAMPLE:]))
         return None if noiseless else f"equal but for {tolerance:.2g} nats or a constant"
-    if (points := _longest_equal(x, y, left, right)) >= EQUAL_POINTS:
-        return f"equal at {points:,} points in a row"
-    return "the same but for a factor or a smooth change" if _derived(x, y, left, right) else _little_noise(x, y)
+    if not _are_coarse(quanta):
+        if (points := _longest_equal(x, y)) >= EQUAL_POINTS:
+            return f"equal at {points:,} points in a row"
+        if _derived(x, y):
+            return "the same but for a factor or a smooth change"
+    return _little_noise(x, y)
 
 
 def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
@@ -104,19 +108,20 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
         return "equal", "equal at every step"
     if FORKED_FROM in second.context:
         return "fork", f"forked from {second.context[FORKED_FROM]}, as its record says"
-    x, y = _common_losses(first, second)
+    _, x, y = _common_losses(first, second)
     if len(x) < COPY_POINTS:
         return None  # too little in common for anything to be judged, which the comparison will say itself
-    tolerance, share = _likeness(first, second)
+    quanta = _quantum(first), _quantum(second)
+    tolerance, share = _likeness(quanta)
     if _is_copy(x, y, tolerance, share):
         return "copy", f"equal but for {tolerance:.2g} nats or a constant"
-    if _derived(x, y, first, second):
+    if not _are_coarse(quanta) and _derived(x, y):
         return "copy", "the same but for a factor or a smooth change"
     if (doubt := _filtered(x, y)) is not None:
         return doubt
     if (until := shared_start(first, second)) is not None:
         return "fork", f"equal to another run up to step {until:,}"
-    if (points := _longest_equal(x, y, first, second)) >= EQUAL_POINTS:
+    if not _are_coarse(quanta) and (points := _longest_equal(x, y)) >= EQUAL_POINTS:
         return "fork", f"equal to another run at {points:,} points in a row"
     return _late(second)
 
@@ -132,7 +137,7 @@ def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
 
 
 def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
-    batch, own, memory = step_noise(x), step_noise(y - x), block_memory(y - x)
+    batch, own, memory = step_noise(x[-LONG:]), step_noise(y[-LONG:] - x[-LONG:]), block_memory(y - x)
     if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
         return f"different by noise of {percent(own / batch)} of the batch noise only, without an offset of its own"
     if memory is not None and memory < NEGATIVE_MEMORY:
@@ -140,30 +145,27 @@ def _little_noise(x: FloatArray, y: FloatArray) -> str | None:
     return None
 
 
-def _derived(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> bool:
-    if _are_coarse(left, right):
-        return False
+def _derived(x: FloatArray, y: FloatArray) -> bool:
     a, b = second_differences(x[-LONG:]), second_differences(y[-LONG:])
     noise, power = mad_sd(a), dot(a, a)
     return noise > 0.0 and mad_sd(b) > 0.0 and mad_sd(b - dot(a, b) / power * a) < DERIVED * noise
 
 
-def _longest_equal(x: FloatArray, y: FloatArray, left: Curve, right: Curve) -> int:
-    """The most points in a row at which two logs are equal, beyond the first, which reruns share; 0 where rounding explains it."""
-    if _are_coarse(left, right):
+def _longest_equal(x: FloatArray, y: FloatArray) -> int:
+    """The most points in a row at which two logs are equal, beyond the first, which reruns share; fewer than 10 count as none."""
+    equal = x[1:] == y[1:]
+    if np.count_nonzero(equal) < EQUAL_POINTS:
         return 0
-    starts, ends = stretches(x[1:] == y[1:])
-    return int((ends - starts).max()) if len(starts) else 0
+    starts, ends = stretches(equal)
+    return int((ends - starts).max())
 
 
 def _mixed(run: Curve, others: Sequence[Curve]) -> bool:
     """Whether a run's noise is a mixture of that of two other runs or more."""
     if len(others) < 2:
         return False
-    steps = common_steps(run.steps, others[0].steps)
-    for other in others[1:]:
-        steps = common_steps(steps, other.steps)
-    rows = np.array([one.loss[positions(one.steps, steps)] for one in (run, *others)])[:, len(steps) // 2 :][:, -LONG:]
+    steps, losses = common_losses((run, *others))
+    rows = np.array([loss[len(steps) // 2 :][-LONG:] for loss in losses])
     rows = rows[:, usable(rows).all(axis=0)]
     if rows.shape[1] < 10 * len(rows):
         return False
@@ -177,7 +179,7 @@ def _mixed(run: Curve, others: Sequence[Curve]) -> bool:
 
 def shared_start(first: Curve, second: Curve) -> int | None:
     """The last step up to which two runs are equal within rounding; None where they part as soon as two runs of their own do."""
-    x, y = _common_losses(first, second)
+    steps, x, y = _common_losses(first, second)
     if len(x) < COPY_POINTS:
         return None
     rounding = max(_quantum(first), _quantum(second), 2.0 * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))))
@@ -186,7 +188,6 @@ def shared_start(first: Curve, second: Curve) -> int | None:
         return None
     apart = np.flatnonzero(np.abs(y - x) > rounding)
     until = int(apart[0]) if len(apart) else len(x)
-    steps = common_steps(first.steps, second.steps)
     return int(steps[min(until, len(steps)) - 1])
 
 
@@ -202,7 +203,7 @@ def block_memory(difference: FloatArray) -> float | None:
     if len(late) < BLOCKS * MIN_BLOCK_POINTS:
         return None
     blocks = np.array_split(late, BLOCKS)
-    variance = float(np.median([mad_sd(block) for block in blocks])) ** 2  # a few spikes must not hide an offset
+    variance = median(np.array([mad_sd(block[-LONG // BLOCKS :]) for block in blocks])) ** 2  # a few spikes must not hide an offset
     if variance == 0.0:
         return 0.0 if not late.any() else math.inf
     return float(np.mean([len(block) * float(block.mean()) ** 2 for block in blocks])) / variance
@@ -216,21 +217,20 @@ def _is_copy(x: FloatArray, y: FloatArray, tolerance: float, share: float) -> bo
 def _share_equal(x: FloatArray, y: FloatArray, tolerance: float) -> float:
     stride = 1 + len(x) // SAMPLE
     sample = y[::stride] - x[::stride]  # evenly spread, and enough for a share
-    return float(np.mean(np.abs(sample - np.median(sample)) <= tolerance))
+    return float(np.mean(np.abs(sample - median(sample)) <= tolerance))
 
 
-def _likeness(left: Curve, right: Curve) -> tuple[float, float]:
+def _likeness(quanta: tuple[float, float]) -> tuple[float, float]:
     """How far the points of two copies may lie apart, nats, and how many of them must not: rounding alike makes honest runs alike too."""
-    quanta = _quantum(left), _quantum(right)
     if quanta[0] == quanta[1]:
         return COPY_NATS, COPY_SHARE_ALIKE if quanta[0] > COPY_NATS else COPY_SHARE
     half = 0.501 * max(quanta)
     return (half, COPY_SHARE_ROUNDED) if half > COPY_NATS else (COPY_NATS, COPY_SHARE)
 
 
-def _are_coarse(left: Curve, right: Curve) -> bool:
+def _are_coarse(quanta: tuple[float, float]) -> bool:
     """Whether rounding, to 3 decimals or fewer, explains equal points and small residuals."""
-    return max(_quantum(left), _quantum(right)) > 2 * COPY_NATS
+    return max(quanta) > 2 * COPY_NATS
 
 
 def _quantum(run: Curve) -> float:
@@ -239,8 +239,10 @@ def _quantum(run: Curve) -> float:
     return quantum(late[usable(late)])
 
 
-def _common_losses(left: Curve, right: Curve) -> tuple[FloatArray, FloatArray]:
-    steps = common_steps(left.steps, right.steps)
-    x, y = (run.loss[positions(run.steps, steps)] for run in (left, right))
+def _common_losses(left: Curve, right: Curve) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Steps (n,) at which both runs have a usable loss, and the losses there."""
+    steps, (x, y) = common_losses((left, right))
+    if all_usable(x) and all_usable(y):
+        return steps, x, y
     finite = usable(x) & usable(y)
-    return (x, y) if finite.all() else (x[finite], y[finite])
+    return steps[finite], x[finite], y[finite]

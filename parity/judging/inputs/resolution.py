@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, completeness_of, usable
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, completeness_of, usable
 from parity.judging.noise import lag1
 from parity.judging.window import Window
 
@@ -29,7 +29,8 @@ MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what ca
 NOISELESS = 1e-6
 WHOLE_SHARE = 0.6
 FEW_VALUES = 0.3  # of the points; a real log with 3 decimals has 0.47, one with 7 digits 0.92
-_QUANTA = tuple(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))  # decimals, and bits of bf16 or fp16
+# Decimals, and bits of bf16 or fp16.
+_QUANTA = np.array(sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True))
 SAMPLE = 10_000  # the last so many points show rounding and smoothing as well as all of them
 
 
@@ -97,18 +98,19 @@ def quantum(loss: FloatArray) -> float:
         return 0.0
     change = np.diff(loss)
     noise = 4.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
-    for candidate in _QUANTA:
-        if candidate < 8.0 * noise:
-            break
-        if _whole(change[:64] / candidate, noise / candidate) and _whole(change / candidate, noise / candidate):  # a few refute most
-            return candidate
+    steps = _QUANTA[8.0 * noise <= _QUANTA]
+    steps = steps[_whole(change[:64, None] / steps, noise / steps)]  # a few changes refute most steps
+    for step in steps:
+        if _whole(change / step, noise / step):
+            return float(step)
     values = np.unique(loss)
     return float(np.median(np.diff(values))) if len(values) < FEW_VALUES * len(loss) else 0.0  # an odd step, as of 0.05 or of 8 bits
 
 
-def _whole(multiples: FloatArray, tolerance: float) -> bool:
-    """Whether most values are whole numbers: a stretch that was moved or bent does not undo the rounding of the others."""
-    return float(np.mean(np.abs(multiples - np.round(multiples)) <= tolerance)) >= WHOLE_SHARE
+def _whole(multiples: FloatArray, tolerance: FloatArray) -> BoolArray:
+    """Whether most values of (n, ...) are whole numbers: a stretch that was moved or bent does not undo the rounding of the others."""
+    whole: BoolArray = np.mean(np.abs(multiples - np.round(multiples)) <= tolerance, axis=0) >= WHOLE_SHARE
+    return whole
 
 
 def smoothing_weight(loss: FloatArray) -> float:

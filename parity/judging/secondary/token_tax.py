@@ -71,12 +71,16 @@ def fit_law(steps: IntArray, loss: FloatArray) -> PowerLaw | None:
 def _least_squares(t: FloatArray, loss: FloatArray, weight: FloatArray) -> PowerLaw:
     """The best floor and scale for each power are linear; the power is found by bounded search."""
 
+    share = weight / weight.sum()
+    mean_loss = float(share @ loss)
+    y = loss - mean_loss
+
     def linear(log_power: float) -> tuple[float, float, float]:
-        u = t ** -np.exp(log_power)
-        mean_u, mean_y = np.average(u, weights=weight), np.average(loss, weights=weight)
-        slope = float(weight @ ((u - mean_u) * (loss - mean_y)) / (weight @ (u - mean_u) ** 2))
-        error = loss - mean_y - slope * (u - mean_u)
-        return float(mean_y - slope * mean_u), slope, float(weight @ error**2)
+        u = t ** -math.exp(log_power)
+        mean_u = float(share @ u)
+        u -= mean_u
+        slope = float(share @ (u * y) / (share @ u**2))
+        return mean_loss - slope * mean_u, slope, float(share @ (y - slope * u) ** 2)
 
     minimum = minimize_scalar(lambda x: linear(x)[2], bounds=LOG_POWERS, method="bounded", options={"xatol": 1e-6})
     floor, scale, _ = linear(float(minimum.x))

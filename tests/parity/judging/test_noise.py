@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from parity.judging.noise import block_average, lag1, mad_sd, mean_se, newey_west_prewhitened, step_noise
+from parity.judging.noise import block_average, lag1, mad_sd, mean_se, median, newey_west_prewhitened, step_noise
 
 finite = st.floats(-100.0, 100.0, allow_nan=False)
 
@@ -171,3 +171,8 @@ def test_the_error_is_not_below_archs_stationary_bootstrap(rho: float) -> None:
         drawn = StationaryBootstrap(block, series, seed=np.random.default_rng(seed)).apply(np.mean, 300)
         ratios.append(mean_se(series).value / float(np.std(drawn)))
     assert 0.95 < np.mean(ratios) < 1.5
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_median_twin(values: list[float]) -> None:
+    assert median(np.array(values)) == float(np.median(values))
