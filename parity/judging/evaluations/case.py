@@ -26,8 +26,10 @@ class EvaluationCase:
     `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share, losses in nats. `paired`: runs of one seed
     share data and initialization. `cluster` is a key of the runs' context whose values are no independent evidence within themselves.
     `at` declares the points to compare (default: the last that all runs reached), `target` a loss in nats whose cost in samples is
-    compared, `tokens_per_step` names points in tokens, `times` holds each run's times. Raises ValueError for an arm without a run, an unknown
-    recipe, a cluster that a run lacks, a point that not every run has, and a target or a number of tokens that is not positive.
+    compared, `tokens_per_step` names points in tokens, `times` holds each run's times.
+
+    Raises ValueError for an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not every run has, and a target,
+    a plan or a number of tokens that is not positive.
     """
 
     baseline: Sequence[Curve]
