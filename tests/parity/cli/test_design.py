@@ -11,6 +11,16 @@ from parity.cli.terminal.exits import EXIT_CODES
 Run = Callable[..., tuple[int, str, str]]
 
 
+def test_the_recipe_of_the_reruns_sets_their_assumed_noise(data: Path, run: Run) -> None:
+    runs = ("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--margin", "0.5%", "--json")
+    passes = {}
+    for recipe in ("bf16", "nvfp4", None):
+        code, out, _ = run(*runs, *(("--recipe", recipe) if recipe else ()))
+        passes[recipe] = json.loads(out)["margins"][0]["pass"]
+        assert code == 0
+    assert passes["bf16"] == 1.0 > passes["nvfp4"] == passes[None]
+
+
 def test_calibrate(data: Path, run: Run) -> None:
     code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--json")
     calibration = json.loads(out)
