@@ -1,0 +1,61 @@
+"""How far a comparison's own runs contradict the family whose run floor it borrows, and what is left of the loan.
+
+p = P(F(d, d0) >= s_own^2 / s0^2)                  s_own: spread of the own runs on d degrees of freedom; no own reruns: p = 1
+weight = min(1, p / 0.05)                          1: the family counts in full; below, the conflict is named
+tau0^2 = weight s0^2 + (1 - weight) wide^2         wide: the largest of the assumed floor, s0 and s_own
+df     = weight d0 + (1 - weight) df_assumed
+
+Continuous in s_own, so no run decides alone whether the family counts. Only noisier runs contradict: quieter ones leave the floor of the
+family, which is then too wide. With a weight of 0 the arm is back at what it has without a family, and never below its own spread, so
+that an arm with a single run does not keep the quiet family that its partner's reruns refute.
+
+Can fail: one run per arm shows no spread, so nothing can contradict the family then. Between p = 0.05 and certainty the own spread is
+counted in the prior and as data; benchmarks/calibration.py (F4) has the coverage. Idea: robust mixture priors (Schmidli et al. 2014).
+"""
+
+import math
+from dataclasses import dataclass
+
+from scipy.special import fdtrc
+
+from parity.judging.floors.model import FamilyFloor
+
+NAMED_BELOW = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Squares of own runs about their means, as multiples of the variance that the lent floor expects, on `df` degrees of freedom."""
+
+    squares: float
+    df: int
+
+    @property
+    def ratio(self) -> float | None:
+        """s_own^2 / s0^2; None without own reruns."""
+        return self.squares / self.df if self.df else None
+
+    def __add__(self, other: "Spread") -> "Spread":
+        return Spread(squares=self.squares + other.squares, df=self.df + other.df)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How the own runs fit the family: p, the family's weight (0 to 1), and the own spread over that of the family; None without reruns."""
+
+    p: float
+    weight: float
+    ratio: float | None
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the family lost weight."""
+        return self.weight < 1.0
+
+
+def agreement(own: Spread, floor: FamilyFloor) -> Agreement:
+    """Compare the spread of the own runs with the family's floor."""
+    if own.ratio is None:
+        return Agreement(p=1.0, weight=1.0, ratio=None)
+    p = float(fdtrc(own.df, floor.df, own.ratio)) if math.isfinite(own.ratio) else 0.0
+    return Agreement(p=p, weight=min(1.0, p / NAMED_BELOW), ratio=math.sqrt(own.ratio))
