@@ -1,4 +1,5 @@
-"""The evidence bundle: series, evaluations, borrowed floors, policy, manifest and verdict in a zip, from which another person recomputes it offline.
+"""The evidence bundle: series, evaluations, groups of reruns that a floor is borrowed from, policy, manifest and verdict in a zip, from
+which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
 bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. A bundle of another
