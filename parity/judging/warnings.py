@@ -84,7 +84,7 @@ def _loans(m: Measurements) -> list[tuple[str, Loan]]:
 @warns(
     ReasonCode(
         code="RUN_NOISE_BORROWED",
-        check="run noise",
+        check=None,
         means="the run noise is that of a named family of reruns",
         detail="it counts as data, unless the comparison's own runs contradict it",
     )
@@ -105,7 +105,7 @@ def _noise_borrowed(m: Measurements) -> str | None:
 @warns(
     ReasonCode(
         code="RUN_NOISE_CONTRADICTED",
-        check="run noise",
+        check=None,
         means="the comparison's own runs differ more than the family whose run noise is borrowed",
         detail="the family then counts less",
         next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
@@ -124,7 +124,7 @@ def _noise_contradicted(m: Measurements) -> str | None:
 @warns(
     ReasonCode(
         code="FAMILY_UNUSED",
-        check="run noise",
+        check=None,
         means="a family of reruns was named, and nothing could be borrowed from it",
         detail="the sentence has the reason; the run noise is what it would be without the family",
         next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
