@@ -26,7 +26,7 @@ TRACK3, RECORDS = "modded-nanogpt-124M/track3", "modded-nanogpt-124M/records"
 ASSUMED = Prior(tau=0.0008, df=4.0, basis="assumed")
 MARGIN = 0.0025
 NO_WITHIN = StandardError(value=0.0, df=12.0)
-FACTORS = (0.5, 1.0, 2.0, 5.0)
+FACTORS = (0.5, 1.0, 2.0, 3.0, 5.0)
 
 
 def groups_of(family: str) -> tuple[RerunGroup, ...]:
@@ -136,7 +136,7 @@ def f4(quick: bool) -> Iterator[Line]:
         lender = Lender(family=family, floor=fit_family(groups_of(family)))
         tau = lender.floor.share
         rng = np.random.default_rng(4)
-        for runs in ((1, 1), (5, 5), (5, 1), (1, 5)):
+        for runs in ((1, 1), (2, 2), (5, 5), (5, 1), (1, 5)):
             for factor in FACTORS:
                 hits = named = 0
                 for _ in range(count):

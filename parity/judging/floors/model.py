@@ -9,6 +9,7 @@ Before that each e_g is drawn in to median -+ 2.5 sqrt(v' + t_g), v' from the me
 must not set the family's floor. Those groups are named as outliers. s is a share of the loss.
 
 Can fail: the next group is unlike the recorded ones, whatever their number; hence the bound on d0, which is never the estimate itself.
+Drawing in is not corrected for, so on simulated families the bound lies below the true d0 in 86 to 88 % instead of 97.5 %.
 Sources: Smyth 2004 (moments); DerSimonian and Laird 1986 (weights); Phipson et al. 2016 (robustness, there by other quantiles).
 """
 
