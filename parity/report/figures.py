@@ -15,6 +15,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.looks.gap_chart import BinnedGap, binned_gap
+from parity.judging.run_floor import Prior
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
 from parity.wording import percent, signed
@@ -50,7 +51,7 @@ def draw_figure(
         matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError:
         raise FigureError(f"{path}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
-    gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps)
+    gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps, priors=_borrowed_priors(document))
     with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
         figure = figure_module.Figure(figsize=PAGE_INCHES)
         heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
@@ -65,6 +66,17 @@ def draw_figure(
             figure.savefig(path, dpi=150, metadata=_fixed_metadata(path))
         except OSError as error:
             raise FigureError(f"{path}: can't be written ({error.strerror})") from None
+
+
+def _borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
+    """The priors of a verdict of which an arm borrowed its run floor, so that the chart's bands and the verdict's interval agree."""
+    floors = document["tau"]
+    if floors is None or not ("borrowed" in floors["baseline"] or "borrowed" in floors["candidate"]):
+        return None
+    first, second = (
+        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"]) for floor in (floors["baseline"], floors["candidate"])
+    )
+    return first, second
 
 
 def _frame(figure: Any, document: VerdictDocument) -> float:
