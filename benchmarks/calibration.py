@@ -1,5 +1,5 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
-and F1 to F5 on run floors that are borrowed from public reruns.
+and F1 to F6 on run floors that are borrowed from public reruns.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -272,6 +272,29 @@ def a13(quick: bool) -> Iterator[Line]:
     yield Line(what="each run listed 8 times, verdicts or intervals changed", value=str(changed), mark="0", ok=changed == 0)
 
 
+def f6(_quick: bool) -> Iterator[Line]:
+    """The public reruns, one against one, with the run floor of a family that is half as noisy as they are."""
+    for family in (borrowed_floors.TRACK3, borrowed_floors.RECORDS):
+        named = {"baseline": family, "candidate": family}
+        for margin in MARGINS:
+            states: Counter[str] = Counter()
+            hits = 0
+            for base, cand in itertools.permutations(public_reruns(), 2):
+                (verdict,) = judge(
+                    [base],
+                    {"candidate": [cand]},
+                    POLICY[margin],
+                    planned_steps=1750,
+                    baseline_name="baseline",
+                    floors=borrowed_floors.public_floors(),
+                    families=named,
+                )
+                states[verdict.verdict] += 1
+                hits += covers(verdict)
+            value = f"{dict(states)}, covers 0 {share(hits / 42)}"
+            yield Line(what=f"public reruns, {family.partition('/')[2]}, {margin}", value=value, mark="no fail", ok=states["fail"] == 0)
+
+
 CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A1": a1,
     "A2": a2,
@@ -284,6 +307,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A12": a12,
     "A13": a13,
     **borrowed_floors.CHECKS,
+    "F6": f6,
 }
 
 

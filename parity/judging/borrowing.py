@@ -32,10 +32,10 @@ class OwnRuns:
 
 
 def borrow(assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float) -> tuple[Prior, Prior]:
-    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends, else as assumed."""
-    lent = tuple(lender.floor if lender else None for lender in lending)
+    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends at that loss, else as assumed."""
+    lent = tuple(lender.floor if lender and lender.floor and lender.floor.is_near(level) else None for lender in lending)
     taus = tuple(floor.share * level if floor else prior.tau for floor, prior in zip(lent, assumed, strict=True))
-    if all(floor is None for floor in lent) or not all(tau**2 > 0.0 for tau in taus):
+    if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
         return assumed
     spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
     if lending[0] == lending[1]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from parity.judging.decision import Reason, ReasonCode, Rule
-from parity.judging.floors.lending import Loan
+from parity.judging.floors.lending import Lender, Loan
 from parity.judging.inputs.independence import Relation
 from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
@@ -133,10 +133,21 @@ def _noise_contradicted(m: Measurements) -> str | None:
 def _family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
     for arm, lender in zip((m.arms.baseline, m.arms.candidate), m.lending, strict=True):
-        if lender is not None and lender.floor is None:
-            unused.setdefault((ascii(lender.family)[1:-1], lender.refused), []).append(arm.name)
+        if lender is not None and (reason := lender.refused or _other_level(m, lender)):
+            unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
     lines = [f"Family {family} was not used for {' and '.join(arms)}: {reason}." for (family, reason), arms in unused.items()]
     return " ".join(lines) or None
+
+
+def _other_level(m: Measurements, lender: Lender) -> str:
+    """Why a family that lends does not lend at this loss, "" where it does."""
+    if lender.floor is None or m.statistics is None or lender in [loan.lender for _, loan in _loans(m)]:
+        return ""
+    low, high = lender.floor.levels
+    return (
+        f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at {m.statistics.baseline.level:.3f}, more than a "
+        "tenth away: another model, other data or another length"
+    )
 
 
 @warns(

@@ -5,7 +5,8 @@ runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs rou
 lends to nobody. Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns that are not used (`UNUSED`).
 
 A row that is not usable makes its whole family unusable, because the row may be the noisy one. Can fail: what is not in the table. Who
-names a family claims that model shape, data, batch, length (within a factor) and engine are like those of its groups.
+names a family claims that model shape, data, batch, length (within a factor) and engine are like those of its groups; only a loss that
+is more than a tenth away from theirs shows that they are not.
 """
 
 import csv

@@ -27,6 +27,7 @@ MIN_GROUPS = 3  # the jackknife needs two after leaving one out
 MAX_DF = 30.0
 MIN_FAMILY_DF = 8
 REACH = 2.5  # standard deviations
+LEVEL_REACH = 0.1  # of the loss; twice the tokens lower it by some 5 %
 _MAD_TO_SD = 1.4826
 _ONE_SIDED = 0.975
 
@@ -35,7 +36,8 @@ _ONE_SIDED = 0.975
 class FamilyFloor:
     """What groups of one family and class of rounding say of a further group: the floor as a share of the loss, worth `df`.
 
-    `estimated_df` is d0 without its bound. `outliers` are the names of the groups that were drawn in.
+    `estimated_df` is d0 without its bound. `outliers` are the names of the groups that were drawn in, `levels` the smallest and the
+    largest mean loss of the groups in nats.
     """
 
     share: float
@@ -44,6 +46,11 @@ class FamilyFloor:
     groups: int
     runs: int
     outliers: tuple[str, ...]
+    levels: tuple[float, float]
+
+    def is_near(self, level: float) -> bool:
+        """Whether a loss is within a tenth of those of the groups: far from them it is another model, other data or another length."""
+        return (1.0 - LEVEL_REACH) * self.levels[0] <= level <= (1.0 + LEVEL_REACH) * self.levels[1]
 
 
 def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
@@ -67,6 +74,7 @@ def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
         estimated_df=estimated,
         groups=len(ordered),
         runs=sum(group.runs for group in ordered),
+        levels=(min(group.mean_loss for group in ordered), max(group.mean_loss for group in ordered)),
         outliers=tuple(sorted(group.group for group, log, value in zip(ordered, logs, kept, strict=True) if log != value)),
     )
 

@@ -41,20 +41,24 @@ def test_a_family_of_a_table_gives_the_run_noise(compare: Run, run: Run, table: 
     assert run("verify", bundle)[0] == 0
 
 
-def test_the_text_says_that_run_noise_is_borrowed(compare: Run) -> None:
-    _, out, _ = compare("--family", TRACK3)
+def test_the_text_says_that_run_noise_is_borrowed(compare: Run, table: Callable[..., str]) -> None:
+    _, out, _ = compare("--family", "tiny", "--floors", table())
     assert "run noise borrowed" in " ".join(out.split())
 
 
-def test_a_family_for_one_arm(compare: Run) -> None:
-    document = json.loads(compare("--family", f"mxfp8={TRACK3}", "--json")[1])["verdicts"][0]
+def test_the_public_table_is_used_for_models_like_its_own_alone(compare: Run) -> None:
+    document = json.loads(compare("--family", TRACK3, "--json")[1])["verdicts"][0]
+    assert "FAMILY_UNUSED" in document["codes"]
+    assert "3.27" in next(reason["sentence"] for reason in document["reasons"] if reason["code"] == "FAMILY_UNUSED")
+
+
+def test_a_family_for_one_arm(compare: Run, table: Callable[..., str]) -> None:
+    document = json.loads(compare("--family", "mxfp8=tiny", "--floors", table(), "--json")[1])["verdicts"][0]
     assert "borrowed" not in document["tau"]["baseline"]
-    assert document["tau"]["candidate"]["borrowed"]["groups"] == 41
+    assert document["tau"]["candidate"]["borrowed"]["groups"] == 5
 
 
-@pytest.mark.parametrize(
-    ("rows", "family"), [(ROWS, "tinny"), ([*ROWS, "tiny,bad,4,1.4,-1,nats,nearest"], "tiny"), (ROWS[:1], "tiny"), ([], TRACK3)]
-)
+@pytest.mark.parametrize(("rows", "family"), [(ROWS, "tinny"), ([*ROWS, "tiny,bad,4,1.4,-1,nats,nearest"], "tiny"), (ROWS[:1], "tiny")])
 def test_a_family_without_use_is_named_and_the_verdict_stands(
     compare: Run, table: Callable[..., str], rows: list[str], family: str
 ) -> None:

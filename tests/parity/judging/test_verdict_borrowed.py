@@ -27,8 +27,8 @@ def floors() -> Floors:
     return table(QUIET)
 
 
-def table(rows: list[tuple[str, int, float]], rounding: str = "nearest") -> Floors:
-    lines = [f"{FAMILY},{group},{runs},2.0,{sd},nats,{rounding},seed,here,MIT" for group, runs, sd in rows]
+def table(rows: list[tuple[str, int, float]], rounding: str = "nearest", level: float = 2.7) -> Floors:
+    lines = [f"{FAMILY},{group},{runs},{level},{sd},nats,{rounding},seed,here,MIT" for group, runs, sd in rows]
     return read_floors("\n".join(["family,group,runs,mean_loss,sd,unit,rounding,varies,source,licence", *lines]))
 
 
@@ -106,6 +106,7 @@ def test_reruns_of_one_arm_warn_about_the_other_arms_loan(make_run: MakeRun, flo
         (lambda: table([("g", 20, 0.001)]), "1 usable groups"),
         (lambda: table([*QUIET, ("bad", 5, -1.0)]), "'-1.0'"),
         (lambda: table([("a", 9, 0.0), ("b", 9, 0.0)]), "bit for bit"),
+        (lambda: table(QUIET, level=3.2), "3.200 nats"),
     ],
 )
 def test_a_family_that_is_not_usable_is_named_and_the_verdict_goes_on(make_run: MakeRun, make: Callable[[], Floors], word: str) -> None:

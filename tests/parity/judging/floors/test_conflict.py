@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from parity.judging.floors.conflict import Spread, agreement
 from parity.judging.floors.model import FamilyFloor
 
-FLOOR = FamilyFloor(share=0.0004, df=15.0, estimated_df=30.0, groups=10, runs=100, outliers=())
+FLOOR = FamilyFloor(share=0.0004, df=15.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(2.0, 2.0))
 
 
 def test_without_reruns_the_family_counts_in_full() -> None:
