@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 # Groups of options.
-ARMS, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Policy", "Further evidence", "Output"
+ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
 EXPERIMENT, NOISE, SERVER, QUEUE = "Experiment", "Noise", "Server", "Queue"
 
 _OPTIONS = "Options"
