@@ -9,6 +9,7 @@ this file.
 import re
 from collections.abc import Callable, Mapping
 
+from parity.judging import evaluation_codes
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, Rule, State
 from parity.judging.gate_codes import GATE_CODES, VALIDATION_LOSS_WORSE
 from parity.judging.inputs.mismatch import BITS
@@ -763,11 +764,12 @@ def _margin(statistics: WindowStatistics) -> str:
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code once, with the state that it decides: rows in their order, gates, the validation veto, then warnings (None)."""
+    """Every reason code once, with the state that it decides: rows in their order, gates, validation, evaluations, then warnings (None)."""
     gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
     rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
     rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
-    rows += [(None, entry) for entry in WARNING_CODES]
+    rows += [(INCONCLUSIVE, entry) for entry in evaluation_codes.DECIDING]
+    rows += [(None, entry) for entry in (*WARNING_CODES, *evaluation_codes.WARNINGS)]
     first: dict[str, tuple[State | None, ReasonCode]] = {}
     for state, entry in rows:
         first.setdefault(entry.code, (state, entry))

@@ -1,1 +1,1 @@
-"""Runs of few evaluations and many runs per arm: the gap between arms at declared points."""
+"""Several runs an arm with few evaluations each: the gap as of a point, over runs and over clusters of runs, in quality and in time."""

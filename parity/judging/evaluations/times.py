@@ -1,14 +1,13 @@
-"""How long a run took: per step, and until it reached the target loss."""
+"""What one run says about its speed: seconds a step, seconds to the target, and the hardware that it ran on."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """The times of one run, named by its arm and its label; None for what is not known.
+    """One run's times; `arm` and `run` are the names of its arm and the label of its curve. None where a time is not on record.
 
-    `step_seconds` is the time per unit of the curve's step axis (an optimizer step or a sample), `seconds_to_target` the time until the run
-    reached the target loss, and `hardware` what it ran on.
+    A step is whatever the table counts in: an optimizer step, a sample, a sequence. All runs of a comparison count in the same.
     """
 
     arm: str

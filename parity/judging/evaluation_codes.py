@@ -1,0 +1,36 @@
+"""The reason codes that only a comparison of evaluations has; all others are the judge's own (`reasons`)."""
+
+from parity.judging.decision import ReasonCode
+
+AS_OF = ReasonCode(
+    code="AS_OF",
+    check="plan and window",
+    means="the gap is known as of a point before the training's end",
+    detail="runs that stop at a target, a stated plan that is not reached, or a loss that still falls",
+    next_step="Train both arms to the planned end and state it with --planned-steps; until then read the gap as of this point.",
+)
+TOO_FEW_RUNS = ReasonCode(
+    code="TOO_FEW_RUNS",
+    check="run noise",
+    means="an arm of evaluations has fewer than two runs of its own, so the spread of its runs is unknown",
+    next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
+)
+RUNS_TRUNCATED = ReasonCode(
+    code="RUNS_TRUNCATED",
+    check=None,
+    means="runs end at different points, so the comparison is made at the last one that all reached",
+)
+CLUSTERS_WIDEN = ReasonCode(
+    code="CLUSTERS_WIDEN",
+    check=None,
+    means="over clusters of runs the interval decides otherwise than over runs",
+    next_step="Run both arms on the same systems, or on more of them.",
+)
+CLUSTERS_UNUSABLE = ReasonCode(
+    code="CLUSTERS_UNUSABLE",
+    check="same ground",
+    means="each arm has one cluster, so what is the cluster's and what the recipe's cannot be told apart",
+    next_step="Run both arms on the same systems, or each on at least two.",
+)
+
+DECIDING, WARNINGS = (AS_OF, TOO_FEW_RUNS, CLUSTERS_UNUSABLE), (RUNS_TRUNCATED, CLUSTERS_WIDEN)

@@ -1,0 +1,107 @@
+"""A comparison of evaluations: several runs an arm, few evaluations each. What it was given, and its documents."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
+from parity.judging.evaluations.document import evaluation_document
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.measured import measure
+from parity.judging.evaluations.rules import Ground, Question, decide
+from parity.judging.evaluations.speed import speeds
+from parity.judging.evaluations.times import RunTimes
+from parity.judging.inputs.context import HOST, values_of
+from parity.judging.margin import determine_margin
+from parity.judging.run_floor import prior_for, run_floor
+from parity.recipes import check_recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationCase:
+    """Everything that a comparison of evaluations was given.
+
+    `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share, losses in nats. `paired`: runs of one seed
+    share data and initialization. `cluster` is a key of the runs' context whose values are no independent evidence within themselves.
+    `at` declares the points to compare (default: the last that all runs reached), `target` a loss in nats whose cost in samples is
+    compared, `tokens_per_step` names points in tokens, `times` holds each run's times.
+
+    Raises ValueError for an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not every run has, and a target,
+    a plan or a number of tokens that is not positive.
+    """
+
+    baseline: Sequence[Curve]
+    candidates: Mapping[str, Sequence[Curve]]
+    criteria: Criteria
+    baseline_name: str
+    paired: bool = False
+    cluster: str | None = None
+    at: tuple[int, ...] = ()
+    target: float | None = None
+    tokens_per_step: float | None = None
+    planned_steps: int | None = None
+    times: Sequence[RunTimes] = ()
+
+    def __post_init__(self) -> None:
+        for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
+            if not runs:
+                raise ValueError(f"{name} has no run; expected at least one")
+            for run in runs:
+                check_recipe(run.recipe, f"recipe of {name}")
+                if self.cluster and not run.context.get(self.cluster):
+                    raise ValueError(f"{run.label or 'a run'} of {name} has no {self.cluster} on record; expected one for every run")
+        for name, value in (("target", self.target), ("tokens_per_step", self.tokens_per_step), ("planned_steps", self.planned_steps)):
+            if value is not None and not 0.0 < value < float("inf"):
+                raise ValueError(f"{name} is {value}; expected a positive number")
+
+    def documents(self) -> list[EvaluationDocument]:
+        """Judge the case: one document a candidate. Raises ValueError where a declared point has no evaluation of every run."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [self._document(name) for name in self.candidates]
+
+    def _document(self, candidate: str) -> EvaluationDocument:
+        arms = self.baseline, self.candidates[candidate]
+        measured = measure(*arms, confidence=self.criteria.confidence, paired=self.paired, cluster=self.cluster, at=self.at)
+        first = self.baseline[0]
+        level = float(measured.baseline.mean()) if measured.points else 0.0
+        prior = prior_for(first.recipe, self.criteria.baseline_run_floor, self.criteria, level, first.rounding)
+        margin = determine_margin(self.criteria, level, run_floor(prior, measured.baseline, [0] * len(measured.baseline)))
+        question = Question(
+            names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
+            criteria=self.criteria,
+            margin=margin,
+            planned_steps=self.planned_steps,
+            cluster=self.cluster,
+            tokens_per_step=self.tokens_per_step,
+        )
+        grounds = _grounds(arms, self.criteria.may_differ)
+        base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))
+        return evaluation_document(
+            measured,
+            question,
+            decide(measured, question, grounds),
+            arm_names=(self.baseline_name, candidate),
+            grounds=grounds,
+            target=self.target,
+            speeds=speeds(base_times, cand_times, self.criteria.confidence),
+        )
+
+
+def _names(*arms: tuple[str, str | None]) -> tuple[str, str]:
+    """What reports call the two arms: their recipes where both state one and these differ, else their names."""
+    (base, base_recipe), (cand, cand_recipe) = arms
+    return (base_recipe, cand_recipe) if base_recipe and cand_recipe and base_recipe != cand_recipe else (base, cand)
+
+
+def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence[str]) -> tuple[Ground, ...]:
+    """What is on record of both arms and may explain a gap: every key on which not all runs agree, but for those that may differ."""
+    contexts = [[run.context for run in arm] for arm in arms]
+    keys = sorted({key for arm in contexts for context in arm for key in context} - {HOST, *may_differ})
+    grounds = []
+    for key in keys:
+        values = [tuple(sorted(values_of(arm, key))) for arm in contexts]
+        if all(values) and len(set(values[0]) | set(values[1])) > 1:
+            grounds.append(Ground(key=key, baseline=values[0], candidate=values[1]))
+    return tuple(grounds)

@@ -1,0 +1,142 @@
+"""A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again."""
+
+from collections.abc import Sequence
+
+from parity.canonical_json import json_value
+from parity.judging.curve import Curve, FloatArray
+from parity.judging.decision import Decision
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.measured import MIN_RUNS, Measured
+from parity.judging.evaluations.rules import Ground, Question, judged
+from parity.judging.evaluations.speed import HardwareSpeed
+from parity.judging.evaluations.target import Reached, arm_time, samples_to, token_tax
+from parity.judging.evaluations.welch import Estimate, spread
+from parity.judging.reasons import BY_CODE
+from parity.judging.run_floor import prior_for
+from parity.version import JUDGE_VERSION
+
+EVALUATION_SCHEMA = "parity.evaluations/1"
+
+
+def evaluation_document(
+    m: Measured,
+    question: Question,
+    decision: Decision,
+    *,
+    arm_names: tuple[str, str],
+    grounds: Sequence[Ground],
+    target: float | None,
+    speeds: Sequence[HardwareSpeed],
+) -> EvaluationDocument:
+    """The document of one comparison, keys sorted, safe for JSON."""
+    reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
+    arms = [
+        _arm(arm_names[number], runs, values, reached[number] if reached else None, question)
+        for number, (runs, values) in enumerate(zip(m.runs, (m.baseline, m.candidate), strict=True))
+    ]
+    document: EvaluationDocument = json_value(
+        {
+            "schema": EVALUATION_SCHEMA,
+            "engine_version": JUDGE_VERSION,
+            "verdict": decision.state,
+            "codes": decision.codes,
+            "reasons": [decision.deciding, *decision.others],
+            "advice": {"sentences": _advice(decision)},
+            "profile": question.criteria.profile_name,
+            "criteria": question.criteria.document(),
+            "margin": question.margin,
+            "baseline": arms[0],
+            "candidate": arms[1],
+            "as_of": _as_of(m, question),
+            "gap": _gap(m, question),
+            "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
+            "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
+            "target": _target(reached, target, question),
+            "speed": speeds,
+            "planned_steps": question.planned_steps,
+        }
+    )
+    return document
+
+
+def _advice(decision: Decision) -> list[str]:
+    """What to do about each reason that has a remedy, the deciding one first."""
+    steps = (BY_CODE[code].next_step for code in decision.codes)
+    return list(dict.fromkeys(step for step in steps if step))
+
+
+def _arm(name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, question: Question) -> dict[str, object]:
+    mean = float(values.mean()) if len(values) else float("nan")
+    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS else None
+    prior = prior_for(runs[0].recipe, None, question.criteria, mean, runs[0].rounding)
+    described = []
+    for number, run in enumerate(runs):
+        to_target = reached[number] if reached else None
+        described.append(
+            {
+                "label": run.label,
+                "cluster": run.context.get(question.cluster) if question.cluster else None,
+                "last_step": run.steps[-1] if len(run.steps) else 0,
+                "loss": values[number],
+                "samples_to_target": to_target.samples if to_target else None,
+                "beyond": to_target.beyond if to_target else None,
+                "sha256": run.digest(),
+            }
+        )
+    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between else {}
+    return {
+        "name": name,
+        "recipe": runs[0].recipe,
+        "mean": mean,
+        "spread": {"sd": between.sd, "lo": between.lo, "hi": between.hi, **share} if between else None,
+        "runs": described,
+    }
+
+
+def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
+    if not m.points:
+        return None
+    last = m.points[-1]
+    return {
+        "points": m.points,
+        "words": question.point(last),
+        "tokens": last * question.tokens_per_step if question.tokens_per_step else None,
+    }
+
+
+def _gap(m: Measured, question: Question) -> dict[str, object]:
+    over = m.over_clusters
+    clusters = None
+    if over is not None and question.cluster:
+        counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
+        clusters = {**_interval(over.estimate, m, question), **counted}
+    return {
+        "confidence": question.criteria.confidence,
+        "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
+        "over_clusters": clusters,
+        "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
+        "pairs": m.pairs,
+    }
+
+
+def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, float]:
+    lo, hi = gap.bounds(question.criteria.confidence)
+    return {"mean": gap.mean, "rel": gap.mean / float(m.baseline.mean()), "lo": lo, "hi": hi, "se": gap.se, "df": gap.df}
+
+
+def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question) -> dict[str, object] | None:
+    if reached is None:
+        return None
+    times = [arm_time(arm) for arm in reached]
+    tax = token_tax(times[0], times[1], question.criteria.confidence) if times[0] and times[1] else None
+    return {
+        "nats": target,
+        "baseline_samples": tax.geometric[0] if tax else None,
+        "candidate_samples": tax.geometric[1] if tax else None,
+        "reached": [sum(run.beyond is None for run in arm) for arm in reached],
+        "tax": {"estimate": tax.estimate, "lo": tax.lo, "hi": tax.hi} if tax else None,
+    }
+
+
+def _fields(item: object) -> dict[str, object]:
+    return {name: getattr(item, name) for name in item.__slots__}  # type: ignore[attr-defined]

@@ -1,0 +1,126 @@
+"""The JSON form of a comparison of evaluations."""
+
+from typing import Any, TypedDict
+
+from parity.judging.decision import State
+from parity.judging.document_types import MarginDocument, ReasonDocument
+
+
+class SpreadDocument(TypedDict):
+    """Standard deviation between an arm's runs at the point compared, nats, its interval, and its share of the loss; None for one run."""
+
+    sd: float
+    lo: float
+    hi: float
+    rel: float
+    assumed_rel: float
+
+
+class EvaluatedRunDocument(TypedDict):
+    """One run: its cluster, its last point, its loss at the points compared, and its samples to the target.
+
+    `beyond` says whether the samples are a bound: the truth lies `above` or `below` them. `sha256` is that of the whole series.
+    """
+
+    label: str
+    cluster: str | None
+    last_step: int
+    loss: float
+    samples_to_target: float | None
+    beyond: str | None
+    sha256: str
+
+
+class EvaluatedArmDocument(TypedDict):
+    """An arm: its name, its recipe, its mean loss at the points compared, the spread of its runs, and the runs that count."""
+
+    name: str
+    recipe: str | None
+    mean: float | None
+    spread: SpreadDocument | None
+    runs: list[EvaluatedRunDocument]
+
+
+class IntervalDocument(TypedDict):
+    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss."""
+
+    mean: float
+    rel: float
+    lo: float
+    hi: float
+    se: float
+    df: float
+
+
+class ClustersDocument(IntervalDocument):
+    """The gap over clusters: their key, how many each arm has, and whether each has both arms."""
+
+    key: str
+    baseline: int
+    candidate: int
+    crossed: bool
+
+
+class EvaluatedGapDocument(TypedDict):
+    """The gap over runs and over clusters, and which of them is `judged`.
+
+    `pairs` is the number of pairs of one seed, None where the arms are unpaired.
+    """
+
+    confidence: float
+    over_runs: IntervalDocument | None
+    over_clusters: ClustersDocument | None
+    judged: IntervalDocument | None
+    pairs: int | None
+
+
+class CurveDocument(TypedDict):
+    """The gap at every common point with limits that hold at all points at once, and the arms' mean losses; nats."""
+
+    steps: list[int]
+    gap: list[float]
+    lo: list[float]
+    hi: list[float]
+    baseline: list[float]
+    candidate: list[float]
+
+
+class TargetDocument(TypedDict):
+    """Samples to the target loss: geometric means of both arms, runs that reached it, and the token tax (0.09 = 9 % more)."""
+
+    nats: float
+    baseline_samples: float | None
+    candidate_samples: float | None
+    reached: list[int]
+    tax: dict[str, float] | None
+
+
+class AsOfDocument(TypedDict):
+    """The points compared, in words, and the tokens at the last of them where their number is known."""
+
+    points: list[int]
+    words: str
+    tokens: float | None
+
+
+class EvaluationDocument(TypedDict):
+    """One comparison of evaluations."""
+
+    schema: str
+    engine_version: str
+    verdict: State
+    codes: list[str]
+    reasons: list[ReasonDocument]
+    advice: dict[str, list[str]]
+    profile: str
+    criteria: dict[str, Any]
+    margin: MarginDocument | None
+    baseline: EvaluatedArmDocument
+    candidate: EvaluatedArmDocument
+    as_of: AsOfDocument | None
+    gap: EvaluatedGapDocument
+    curve: CurveDocument | None
+    grounds: list[dict[str, Any]]
+    target: TargetDocument | None
+    speed: list[dict[str, Any]]
+    planned_steps: int | None

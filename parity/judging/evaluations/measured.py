@@ -1,0 +1,191 @@
+"""What is measured on two arms of several runs with few evaluations each, before anything is decided.
+
+x_k: run k's mean loss over the declared points (by default the last one that every run reached)
+gap = mean of the candidate's x - mean of the baseline's x, over runs (Welch, or paired by seed) and, where asked for, over clusters
+bands: the gap at every common point with Welch's interval at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
+
+The between-run spread is measured on the runs themselves; nothing is assumed. Can fail: runs that are not independent (`clusters`), and
+few runs an arm, whose interval is wide but right for normal spread only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
+from parity.judging.evaluations.welch import Estimate, difference, of_clusters, paired_difference
+from parity.judging.inputs.alignment import common_losses
+from parity.judging.inputs.independence import same_series
+from parity.judging.inputs.resolution import quantum
+from parity.judging.noise import median
+from parity.judging.window import decline_limit
+
+MIN_POINTS, MAX_POINTS, MIN_RUNS = 5, 100, 2
+ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
+LATE_SHARE = 0.2  # of a run, over which its decline says whether the loss still falls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """The gap at each common point (m,) with simultaneous limits (m,), and each arm's mean loss (m,), nats."""
+
+    gap: FloatArray
+    lo: FloatArray
+    hi: FloatArray
+    baseline: FloatArray
+    candidate: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """Two arms of evaluations, measured.
+
+    `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
+    order of `runs`, which leaves out copies (`copies`: labels). `over_runs` is None with fewer than 2 runs in an arm or 2 pairs.
+    """
+
+    steps: IntArray
+    points: tuple[int, ...]
+    runs: tuple[tuple[Curve, ...], tuple[Curve, ...]]
+    copies: tuple[str, ...]
+    arms_alike: str | None
+    invalid: tuple[str | None, str | None]
+    baseline: FloatArray
+    candidate: FloatArray
+    pairs: int | None
+    over_runs: Estimate | None
+    over_clusters: ClusteredGap | None
+    bands: Bands | None
+    decline: float
+    decline_limit: float
+
+
+def has_few_evaluations(arms: Sequence[Sequence[Curve]]) -> bool:
+    """Whether arms are to be judged as evaluations: at most 100 points in each run, and at least two runs in each arm."""
+    return all(len(runs) >= MIN_RUNS and all(len(run.steps) <= MAX_POINTS for run in runs) for runs in arms)
+
+
+def measure(
+    baseline: Sequence[Curve], candidate: Sequence[Curve], *, confidence: float, paired: bool, cluster: str | None, at: Sequence[int]
+) -> Measured:
+    """Measure two arms; `cluster` is a key of the runs' context, `at` the points to compare.
+
+    Raises ValueError where not every run has an evaluation at a point.
+    """
+    kept, copies = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
+    invalid = _first_nonfinite(baseline), _first_nonfinite(candidate)
+    steps, losses = common_losses((*kept[0], *kept[1]))
+    rows = np.array(losses).reshape(len(losses), len(steps))
+    finite = usable(rows).all(axis=0)
+    steps, rows = steps[finite], rows[:, finite]
+    points = _points(steps, at)
+    values = rows[:, np.isin(steps, points)].mean(axis=1) if len(points) else np.full(len(rows), np.nan)
+    arms = rows[: len(kept[0])], rows[len(kept[0]) :]
+    base, cand = values[: len(kept[0])], values[len(kept[0]) :]
+    pairs = _pairs(*kept) if paired else None
+    return Measured(
+        steps=steps,
+        points=points,
+        runs=(kept[0], kept[1]),
+        copies=(*copies[0], *copies[1]),
+        arms_alike=_alike_across(*kept),
+        invalid=invalid,
+        baseline=base,
+        candidate=cand,
+        pairs=None if pairs is None else len(pairs),
+        over_runs=_gap(base, cand, pairs) if len(points) else None,
+        over_clusters=_over_clusters(kept, (base, cand), cluster) if len(points) and cluster else None,
+        bands=_bands(arms, pairs, confidence) if len(steps) else None,
+        decline=_decline(steps, arms[0]),
+        decline_limit=decline_limit(float(arms[0][:, 0].mean()), float(arms[0][:, -1].mean())) if len(steps) else 0.0,
+    )
+
+
+def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:
+    """The points to compare: those declared, else the last common one."""
+    if not at:
+        return (int(steps[-1]),) if len(steps) else ()
+    for point in at:
+        if point not in steps:
+            known = ", ".join(f"{int(step)}" for step in steps[-8:]) or "none"
+            raise ValueError(f"not every run has an evaluation at {point}; the last points that all runs have are {known}")
+    return tuple(sorted(set(at)))
+
+
+def _gap(base: FloatArray, cand: FloatArray, pairs: list[tuple[int, int]] | None) -> Estimate | None:
+    if pairs is not None:
+        return paired_difference(np.array([cand[j] - base[i] for i, j in pairs])) if len(pairs) >= MIN_RUNS else None
+    return difference(base, cand) if min(len(base), len(cand)) >= MIN_RUNS else None
+
+
+def _pairs(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> list[tuple[int, int]]:
+    """Positions of the runs of each seed that both arms have; the first run of a seed stands for it."""
+    first = [{run.seed: index for index, run in reversed(list(enumerate(arm)))} for arm in (baseline, candidate)]
+    return [(first[0][seed], first[1][seed]) for seed in sorted(first[0].keys() & first[1].keys())]
+
+
+def _over_clusters(runs: tuple[tuple[Curve, ...], ...], values: tuple[FloatArray, FloatArray], cluster: str) -> ClusteredGap | None:
+    named = [[run.context.get(cluster, "") for run in arm] for arm in runs]
+    return clustered_gap(of_clusters(values[0], named[0]), of_clusters(values[1], named[1]))
+
+
+def _bands(arms: tuple[FloatArray, FloatArray], pairs: list[tuple[int, int]] | None, confidence: float) -> Bands | None:
+    m = arms[0].shape[1]
+    at_each = [_gap(arms[0][:, i], arms[1][:, i], pairs) for i in range(m)]
+    known = [gap for gap in at_each if gap is not None]
+    if not known:
+        return None
+    limits = np.array([gap.bounds(1.0 - (1.0 - confidence) / m) for gap in known])
+    means = arms[0].mean(axis=0), arms[1].mean(axis=0)
+    return Bands(gap=np.array([gap.mean for gap in known]), lo=limits[:, 0], hi=limits[:, 1], baseline=means[0], candidate=means[1])
+
+
+def _decline(steps: IntArray, loss_KT: FloatArray) -> float:
+    """How much the baseline's mean loss falls over the last fifth of its steps, linear between evaluations; nats."""
+    if len(steps) == 0:
+        return 0.0
+    mean = loss_KT.mean(axis=0)
+    return float(np.interp((1.0 - LATE_SHARE) * steps[-1], steps, mean) - mean[-1])
+
+
+def _first_nonfinite(runs: Sequence[Curve]) -> str | None:
+    """The label of the first run with a loss that is not finite, and where."""
+    for number, run in enumerate(runs, 1):
+        bad = ~usable(run.loss)
+        if bad.any():
+            return f"{run.label or f'run {number}'} at {int(run.steps[int(np.argmax(bad))]):,}"
+    return None
+
+
+def _independent(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
+    """The runs that are no copies of an earlier one, and the labels of the copies."""
+    kept: list[Curve] = []
+    copies = []
+    for number, run in enumerate(runs, 1):
+        if any(_alike(other, run) for other in kept):
+            copies.append(run.label or f"run {number}")
+        else:
+            kept.append(run)
+    return tuple(kept), tuple(copies)
+
+
+def _alike_across(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> str | None:
+    """The labels of two runs, one of each arm, of which one is a copy of the other."""
+    pairs = ((left, right) for right in candidate for left in baseline)
+    return next((f"{right.label or 'a run'} and {left.label or 'a run'}" for left, right in pairs if _alike(left, right)), None)
+
+
+def _alike(left: Curve, right: Curve) -> bool:
+    """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree bit for bit."""
+    if same_series(left, right):
+        return True
+    _, (x, y) = common_losses((left, right))
+    finite = usable(x) & usable(y)
+    gap = (y - x)[finite]
+    if len(gap) < MIN_POINTS:
+        return False
+    if max(quantum(x[finite]), quantum(y[finite])) > ALIKE_NATS:
+        return not gap.any()
+    return float(np.mean(np.abs(gap - median(gap)) <= ALIKE_NATS)) >= ALIKE_SHARE
