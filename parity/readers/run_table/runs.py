@@ -38,7 +38,7 @@ class RunTable:
     """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run.
 
     `step` and `loss` (nats per token) default to the well-known names. Runs of two arms with one value of `seed` share data and
-    initialization. The columns in `keep` become part of each run's context.
+    initialization. The columns in `keep`, such as the cluster of a run, become part of each run's context.
     """
 
     arm: str
@@ -85,14 +85,13 @@ def _check_columns(cells: Cells, layout: RunTable) -> None:
     """Raise ReadError where a column is missing, or is named both for a value and for a name."""
     if not layout.run:
         raise ReadError(f"{cells.source}: no column names the run; expected at least one; the columns are {listed(cells.names)}")
-    for what, names in (("the seed", [layout.seed]), ("the context", layout.keep)):
-        if layout.arm in names:
-            raise ReadError(f"{cells.source}: the column {layout.arm!r} names the arm, so it cannot be {what}; name another column")
-    parts = {"the arm": [layout.arm], "the run": layout.run, "the seed": [layout.seed], "the context": layout.keep}
+    seed = () if layout.seed is None else (layout.seed,)
+    parts = {"the arm": (layout.arm,), "the run": layout.run, "the seed": seed, "the cluster": layout.keep}
     for what, names in parts.items():
         for name in names:
-            if name is not None:
-                cells.require(name, what)
+            cells.require(name, what)
+            if name == layout.arm and what in ("the seed", "the cluster"):
+                raise ReadError(f"{cells.source}: the column {name!r} names the arm, so it cannot name {what}; name another column")
     for what, column in (("the step", layout.step), ("the loss", layout.loss)):
         if column is None:
             continue

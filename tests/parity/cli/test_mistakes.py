@@ -43,7 +43,7 @@ FILES = {
 
 # What is typed, the exit code, and the line after "parity: ".
 MISTAKES = [
-    ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate"),
+    ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
     (
         "compare fp8.csv folder",
