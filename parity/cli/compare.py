@@ -274,7 +274,7 @@ def compare(
                 f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
             )
             judged = judge_evaluations(arms, table, case_criteria, planned_steps)
-            return report_evaluations(judged, files, as_json=as_json, markdown=markdown)
+            return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
         refuse_evaluation_options(arms, table)
     controls = [read_control(file, columns) for file in control or []]
     refuse_mixed_units(arms, controls)

@@ -12,7 +12,7 @@ from parity.canonical_json import canonical_json
 from parity.cli.inputs import Arm, refuse_mixed_units
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import TABLE
-from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.output import UsageError, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
@@ -20,6 +20,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MAX_POINTS, MIN_RUNS
 from parity.judging.evaluations.times import RunTimes
+from parity.judging.evidence import bundle_bytes
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
 from parity.report.text import REPORT_SCHEMA
@@ -206,8 +207,8 @@ def refuse_evaluation_options(arms: Sequence[Arm], options: TableOptions) -> Non
 
 def judge_evaluations(
     arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None
-) -> list[EvaluationDocument]:
-    """Judge arms of few evaluations, baseline first: one document per candidate. Raises UsageError or ReadError."""
+) -> tuple[EvaluationCase, list[EvaluationDocument]]:
+    """Judge arms of few evaluations, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
     if gates := [gate for gate in criteria.gates if gate != LOSS]:
         raise UsageError(f"the policy's gates are {', '.join(gates)}, but these runs have only evaluations; expected the gate {LOSS} alone")
     (name, baseline), candidates = arms[0], dict(arms[1:])
@@ -226,17 +227,22 @@ def judge_evaluations(
             planned_steps=planned_steps,
             times=times,
         )
-        return case.documents()
+        return case, case.documents()
     except ValueError as error:
         field, _, rest = str(error).partition(" ")
         raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in TableOptions.__dataclass_fields__ else str(error)) from None
 
 
-def report_evaluations(documents: Sequence[EvaluationDocument], files: ReportFiles, *, as_json: bool, markdown: bool) -> int:
+def report_evaluations(
+    case: EvaluationCase, documents: Sequence[EvaluationDocument], files: ReportFiles, *, as_json: bool, markdown: bool
+) -> int:
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
-    refuse_given({"--bundle": files.bundle, "--junit": files.junit, "--figure": files.figure}, "is not written for evaluations")
+    refuse_given({"--junit": files.junit}, "is written for training curves only; these runs have few evaluations; use --json")
+    refuse_given({"--figure": files.figure}, "is not written for evaluations")
     if markdown or not as_json:
         raise UsageError("evaluations are printed as JSON only; add --json")
+    if files.bundle:
+        write_file(files.bundle, bundle_bytes(case, documents))
     sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
     return exit_code(documents)
 

@@ -256,7 +256,11 @@ MISTAKES = [
     ("gate job.yaml --json nowhere/x.json", 2, "nowhere/x.json: cannot be written; expected a file name in an existing folder"),
     ("resend nofile", 2, "nofile: no such file or folder; expected a spool, such as the folder parity-spool"),
     ("resend fp8.csv", 2, "fp8.csv: is not a spool of parity.Run; expected a file below the folder parity-spool"),
-    ("import fp8.csv", 2, "--as-run is missing; example: `parity import baseline.csv nvfp4.csv --as-run RUN1 --as-run RUN2`"),
+    (
+        "import fp8.csv",
+        2,
+        "--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs",
+    ),
     ("import fp8.csv --as-run a --as-run b", 2, "1 file but 2 x --as-run; expected one for each file, in the same order"),
     ("baseline show @1", 2, "'@1' is not the name of a baseline; expected NAME or NAME@VERSION such as fp8@1"),
     ("baseline expire fp8 --reason x", 2, "'fp8' has no version; expected NAME@VERSION such as fp8@1"),
