@@ -40,10 +40,12 @@ def test_nested_twin(baseline: Arm, candidate: Arm) -> None:
     other = {name.upper(): own for name, own in candidate.items()}  # no cluster is shared
     gap, expected = gap_of(baseline, other), nested_twin(baseline, other)
     if gap is None or expected is None:
-        assert gap is None and expected is None
+        assert gap is None
+        assert expected is None
         return
     assert (gap.estimate.mean, gap.estimate.se, gap.estimate.df) == pytest.approx(expected, abs=1e-12)
-    assert gap.clusters == (len(baseline), len(other)) and not gap.crossed
+    assert gap.clusters == (len(baseline), len(other))
+    assert not gap.crossed
 
 
 @given(arms, arms)
@@ -63,7 +65,9 @@ def test_crossed_clusters_cancel_what_both_arms_share() -> None:
     candidate = {name: [3.1 + shift, 3.11 + shift] for name, shift in systems.items()}
     crossed = gap_of(baseline, candidate)
     nested = gap_of(baseline, {name.upper(): own for name, own in candidate.items()})
-    assert crossed is not None and nested is not None and crossed.crossed
+    assert crossed is not None
+    assert nested is not None
+    assert crossed.crossed
     assert crossed.estimate.mean == pytest.approx(0.1)
     assert crossed.estimate.se < 0.01 < 0.1 < nested.estimate.se
 
@@ -71,7 +75,8 @@ def test_crossed_clusters_cancel_what_both_arms_share() -> None:
 def test_clusters_that_agree_by_chance_leave_the_error_of_the_runs() -> None:
     arm = {"a": [3.0, 3.2], "b": [3.1, 3.1]}
     gap = gap_of(arm, {"c": [3.3, 3.1], "d": [3.2, 3.2]})
-    assert gap is not None and gap.estimate.se > 0.05
+    assert gap is not None
+    assert gap.estimate.se > 0.05
 
 
 def test_one_cluster_an_arm_says_nothing() -> None:

@@ -18,9 +18,11 @@ def test_ratio_twin() -> None:
     slow, fast = (0.30, 0.31, 0.305), (0.25, 0.26)
     (got,) = speeds(times("b200", *slow), times("b200", *fast), 0.95)
     low, high = stats.ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval(0.95)
-    assert got.step is not None and got.runs == (3, 2)
+    assert got.step is not None
+    assert got.runs == (3, 2)
     assert (got.step.lo, got.step.hi) == pytest.approx((math.exp(low), math.exp(high)))
-    assert got.net is not None and got.net.value == 1.0
+    assert got.net is not None
+    assert got.net.value == 1.0
 
 
 def test_only_equal_hardware_is_compared() -> None:
@@ -33,4 +35,5 @@ def test_only_equal_hardware_is_compared() -> None:
 @pytest.mark.parametrize("missing", [None, math.nan, 0.0, math.inf])
 def test_a_missing_time_gives_no_ratio(missing: float | None) -> None:
     (got,) = speeds(times("b200", 0.3, 0.3), times("b200", 0.2, missing), 0.95)
-    assert got.step is None and got.net is not None
+    assert got.step is None
+    assert got.net is not None

@@ -26,7 +26,8 @@ def run(*losses: float) -> Curve:
 )
 def test_first_crossing(losses: tuple[float, ...], samples: float, beyond: str | None) -> None:
     got = samples_to(run(*losses), 3.3)
-    assert (got.samples, got.beyond) == (pytest.approx(samples), beyond)
+    assert got.samples == pytest.approx(samples)
+    assert got.beyond == beyond
 
 
 def test_without_censoring_it_is_the_plain_mean_of_the_logs() -> None:
@@ -47,7 +48,8 @@ def test_censored_twin() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mean, sd = stats.norm.fit(stats.CensoredData(uncensored=seen, right=np.full(30 - len(seen), limit)))
-    assert arm is not None and arm.reached == len(seen)
+    assert arm is not None
+    assert arm.reached == len(seen)
     assert arm.mean == pytest.approx(mean, abs=1e-4)
     assert sd / math.sqrt(30) < arm.se < 2.0 * sd / math.sqrt(30)
 
@@ -57,7 +59,9 @@ def test_censored_runs_widen_the_error_and_raise_the_mean() -> None:
     late = [Reached(samples=110.0, beyond="above")] * 2
     early = [Reached(samples=100.0, beyond="below")] * 2
     plain, above, below = arm_time(seen), arm_time([*seen, *late]), arm_time([*seen, *early])
-    assert plain and above and below
+    assert plain
+    assert above
+    assert below
     assert below.mean < plain.mean < above.mean
 
 
@@ -75,7 +79,8 @@ def test_tax_of_a_known_shift() -> None:
             arm_time([Reached(samples=value, beyond=None) for value in np.exp(rng.normal(mean, 0.05, 8))])
             for mean in (5.0, 5.0 + math.log(1.09))
         ]
-        assert arms[0] and arms[1]
+        assert arms[0]
+        assert arms[1]
         tax = token_tax(arms[0], arms[1], 0.95)
         covered += tax.lo <= 0.09 <= tax.hi
         assert tax.estimate == pytest.approx(tax.geometric[1] / tax.geometric[0] - 1.0)
@@ -90,7 +95,8 @@ def test_coverage_where_a_third_is_censored() -> None:
         for mean in (5.0, 5.1):
             truth = rng.normal(mean, 0.1, 12)
             arms.append(arm_time([Reached(samples=math.exp(min(x, 5.15)), beyond="above" if x > 5.15 else None) for x in truth]))
-        assert arms[0] and arms[1]
+        assert arms[0]
+        assert arms[1]
         tax = token_tax(arms[0], arms[1], 0.95)
         covered += tax.lo <= math.expm1(0.1) <= tax.hi
     assert covered >= 180
