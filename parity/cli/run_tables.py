@@ -51,7 +51,8 @@ PairBy = Annotated[
     typer.Option(
         metavar="COLUMN",
         rich_help_panel=TABLE,
-        help="Pair runs of two arms that have the same value, because they share data and initialization. [default: unpaired]",
+        help="Pair runs of two arms that have the same value, because they share data and initialization. "
+        "[default: unpaired; curves of more than 100 points: one seed]",
     ),
 ]
 Cluster = Annotated[
@@ -78,7 +79,7 @@ Times = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=TABLE,
-        help="Read the times of the runs: a table with the same arm and run columns, and minutes_to_target, step_seconds, ...",
+        help="Read the times of the runs: a table with the same arm and run columns, and times such as minutes_to_target or step_seconds.",
     ),
 ]
 
@@ -239,6 +240,8 @@ def report_evaluations(
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
     refuse_given({"--junit": files.junit}, "is written for training curves only; these runs have few evaluations; use --json")
     refuse_given({"--figure": files.figure}, "is not written for evaluations")
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; give only one of them")
     if markdown or not as_json:
         raise UsageError("evaluations are printed as JSON only; add --json")
     if files.bundle:
