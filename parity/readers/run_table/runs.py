@@ -16,7 +16,7 @@ from parity.judging.curve import Curve, FloatArray
 from parity.judging.inputs.context import HOST
 from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, listed, other_losses, step_number
 from parity.readers.curves import curve_of
-from parity.readers.long_table import METRIC_NAMES, VALUE_NAMES
+from parity.readers.long_table import METRIC_NAMES, RUN_NAMES, VALUE_NAMES
 from parity.readers.run_table.cells import Cells, read_cells
 from parity.readers.source import ReadError
 from parity.wording import count
@@ -30,6 +30,7 @@ CONDITIONS = (
 """Columns, in lower case, that name what a run ran on: kept as its context where they have one value in the whole run."""
 
 _OPTION = "--{} NAME"
+_NAMES_OF_RUNS = (*RUN_NAMES, "seed")  # with two values in what should be one run, rows of two runs are mixed
 _SHOWN = 6
 
 
@@ -168,6 +169,9 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
         )
     steps = _steps(cells, kept, quantities[STEP])
     _refuse_repeats(cells, run, kept, steps, quantities)
+    for column in cells.names:
+        if column.strip().lower() in _NAMES_OF_RUNS and column not in (layout.arm, *quantities.values()):
+            _only_value(cells, run, column, may_be_empty=True)
     values: dict[str, FloatArray] = {
         STEP: steps,
         LOSS: np.array([cells.number(row, quantities[LOSS]) for row in kept], np.float64),
@@ -235,12 +239,12 @@ def _context(cells: Cells, run: _Run, layout: RunTable) -> dict[str, str]:
     return context
 
 
-def _only_value(cells: Cells, run: _Run, column: str) -> str:
-    """A column's one value in a run; raises ReadError where it is empty or has another value."""
+def _only_value(cells: Cells, run: _Run, column: str, *, may_be_empty: bool = False) -> str:
+    """A column's one value in a run; raises ReadError where a row has another value, or none."""
     first = cells.text(run.rows[0], column)
     for row in run.rows:
         value = cells.text(row, column)
-        if not value:
+        if not value and not may_be_empty:
             raise ReadError(f"{cells.where(row)}: the column {column!r} is empty; expected a value in every row")
         if value != first:
             raise ReadError(

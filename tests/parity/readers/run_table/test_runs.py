@@ -219,6 +219,15 @@ def test_columns_that_do_not_tell_runs_apart(tmp_path: Path) -> None:
         read(tmp_path, table, run=("run",))
 
 
+@pytest.mark.parametrize("column", ["seed", "Run_ID"])
+def test_rows_of_two_runs_at_other_steps_are_not_one_run(column: str, tmp_path: Path) -> None:
+    """Two runs that were evaluated at other steps never repeat one, so their names decide."""
+    table = [{**row, column: row["samples"]} for row in rows() if row["run"] == 0]
+    with pytest.raises(ReadError, match=f"'1000' and '2000' in the column '{column}'; .*add {column} to --run-by"):
+        read(tmp_path, table)
+    assert len(read(tmp_path, table, run=("system", column))["FP8"]) == len(STEPS)
+
+
 def test_a_run_without_any_loss_is_not_dropped(tmp_path: Path) -> None:
     table = [{**row, "eval_loss_nats": "" if row["run"] == 1 and row["precision"] == "FP8" else 3.0} for row in rows()]
     with pytest.raises(ReadError, match="line 5: run fp8/node1/1 of FP8 has no loss"):

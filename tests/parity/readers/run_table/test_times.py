@@ -29,7 +29,8 @@ def test_times_in_their_units(tmp_path: Path) -> None:
 )
 def test_names_of_the_time_per_step(column: str, seconds: float, tmp_path: Path) -> None:
     (times,) = read_run_times(write(tmp_path, f"arm,run,{column}", "a,0,2"), "arm", ("run",))
-    assert (times.step_seconds, times.seconds_to_target, times.hardware) == (pytest.approx(seconds), None, None)
+    assert times.step_seconds == pytest.approx(seconds)
+    assert (times.seconds_to_target, times.hardware) == (None, None)
 
 
 @pytest.mark.parametrize(
