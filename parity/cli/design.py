@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.inputs import PolicyOptions, load_criteria, stated_columns, stated_rounding
+from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -26,11 +26,11 @@ from parity.cli.run_tables import (
     refuse_given,
 )
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, TABLE
+from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
-from parity.judging.criteria import parse_margin
+from parity.judging.criteria import NVFP4, parse_margin
 from parity.readers import read_runs
 from parity.version import JUDGE_VERSION
 from parity.wording import percent
@@ -59,9 +59,16 @@ def calibrate_runs(
         list[str] | None,
         typer.Option(metavar="[FILE:]QUANTITY=NAME", help="Name the column of step or loss; repeatable. [default: well-known names]"),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE", help=f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}."),
+    ] = None,
     rounding: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="State how the gradients were rounded: stochastic or nearest. [default: stochastic is assumed]"),
+        typer.Option(
+            metavar="HOW",
+            help="State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
+        ),
     ] = None,
     arm_by: ArmBy = None,
     run_by: RunBy = None,
@@ -75,7 +82,8 @@ def calibrate_runs(
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
     columns = stated_columns(column)
     columns.refuse_unknown(runs)
-    stated = stated_rounding(rounding, "--rounding")
+    refuse_unknown_recipe(recipe, "--recipe")
+    stated = stated_rounding(rounding, "--rounding", recipe)
     table = TableOptions(arm_by=arm_by, run_by=run_by, step=step, loss=loss)
     if arm_by is None:
         table.refuse_alone()
@@ -85,7 +93,7 @@ def calibrate_runs(
         refuse_given({"--column": column}, NO_COLUMN)
         by_arm = read_table(runs, table)
         reruns = by_arm[chosen_arm(by_arm, "--arm", arm)]
-    curves = [dataclasses.replace(curve, rounding=stated) for curve in reruns]
+    curves = [dataclasses.replace(curve, recipe=recipe, rounding=stated) for curve in reruns]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
@@ -105,10 +113,13 @@ def plan_design(
     baseline_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of baseline runs.")] = 1,
     candidate_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of candidate runs.")] = 1,
     baseline_recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the baseline; sets its assumed run noise.")
+        str | None,
+        typer.Option(
+            metavar="RECIPE", rich_help_panel=NOISE, help=f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}."
+        ),
     ] = None,
     candidate_recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate; sets its assumed run noise.")
+        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate, in the same words.")
     ] = None,
     baseline_rounding: Annotated[
         str | None,
@@ -123,7 +134,10 @@ def plan_design(
         typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=POLICY, help="Set the margin by name. [default without a margin: nvfp4]")
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=POLICY, help=f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]"
+        ),
     ] = None,
     criteria: Annotated[
         str | None, typer.Option(metavar="parity.yaml", rich_help_panel=POLICY, help="Read the policy from this file's `criteria:` part.")
@@ -157,8 +171,8 @@ def plan_design(
             candidate_runs=candidate_runs,
             baseline_recipe=baseline_recipe,
             candidate_recipe=candidate_recipe,
-            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding"),
-            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding"),
+            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding", baseline_recipe),
+            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding", candidate_recipe),
             pair_sd=pair_sd,
             autocorrelation=autocorrelation,
             step_seconds=step_seconds,
