@@ -16,8 +16,16 @@ class SpreadDocument(TypedDict):
     assumed_rel: float
 
 
+class RunTimesDocument(TypedDict):
+    """One run's times: the hardware, seconds a step and seconds to the target; None where not on record."""
+
+    hardware: str | None
+    step_seconds: float | None
+    seconds_to_target: float | None
+
+
 class EvaluatedRunDocument(TypedDict):
-    """One run: its cluster, its last point, its loss at the points compared, and its samples to the target.
+    """One run: its cluster, its last point, its loss at the points compared, its samples to the target, and its times if they are known.
 
     `beyond` says whether the samples are a bound: the truth lies `above` or `below` them. `sha256` is that of the whole series.
     """
@@ -28,6 +36,7 @@ class EvaluatedRunDocument(TypedDict):
     loss: float
     samples_to_target: float | None
     beyond: str | None
+    times: RunTimesDocument | None
     sha256: str
 
 
@@ -42,7 +51,10 @@ class EvaluatedArmDocument(TypedDict):
 
 
 class IntervalDocument(TypedDict):
-    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss."""
+    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss.
+
+    `against_margin` is the reason code of where the interval lies; None without a margin.
+    """
 
     mean: float
     rel: float
@@ -50,6 +62,7 @@ class IntervalDocument(TypedDict):
     hi: float
     se: float
     df: float
+    against_margin: str | None
 
 
 class ClustersDocument(IntervalDocument):

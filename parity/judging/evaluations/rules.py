@@ -178,7 +178,7 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
         if margin is None:
             yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], "The policy's margin cannot be determined from these runs."
         return
-    state, code = _side(gap, margin.nats, question.criteria)
+    state, code = side(gap, margin.nats, question.criteria)
     lo, hi = gap.bounds(question.criteria.confidence)
     where = f" over {question.cluster}s" if question.cluster else ""
     yield (
@@ -187,7 +187,7 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
         f"The gap's interval{where}, {interval_words(lo, hi, 4)} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}.",
     )
     if question.cluster and m.over_runs is not None:
-        _, other_code = _side(m.over_runs, margin.nats, question.criteria)
+        _, other_code = side(m.over_runs, margin.nats, question.criteria)
         if other_code != code:
             lo, hi = m.over_runs.bounds(question.criteria.confidence)
             words = f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other_code]} the margin"
@@ -202,7 +202,8 @@ _LIES = {
 }
 
 
-def _side(gap: Estimate, margin: float, criteria: Criteria) -> tuple[State, str]:
+def side(gap: Estimate, margin: float, criteria: Criteria) -> tuple[State, str]:
+    """The verdict and the reason code that an interval alone gives against a margin in nats."""
     lo, hi = gap.bounds(criteria.confidence)
     if lo > margin:
         return FAIL, "GAP_EXCEEDS_MARGIN"
