@@ -41,19 +41,32 @@ def point_words(document: EvaluationDocument, before: str) -> str:
 
 
 def _gap_words(document: EvaluationDocument) -> str:
+    """The judged gap with its interval; both intervals where they decide otherwise; what there is where none can be judged."""
     judged, intervals = document["gap"]["judged"], _intervals(document)
-    if judged is None:
+    if not intervals:
+        base, cand = document["baseline"]["mean"], document["candidate"]["mean"]
+        if isinstance(base, float) and isinstance(cand, float):
+            return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
         return "no gap measured"
+    mean = signed((judged or intervals[0][0])["mean"], TABLE_DECIMALS)
     if len({interval["against_margin"] for interval, _ in intervals}) == 1:
         words = [f"{_ends(interval)} over {unit}" for interval, unit in intervals[-1:]]
     else:
-        words = []
-        for interval, unit in intervals:
-            mean = signed(interval["mean"], TABLE_DECIMALS)
-            own = "" if mean == signed(judged["mean"], TABLE_DECIMALS) else f"{mean}, "
-            words.append(f"{own}{_ends(interval)} over {unit}: {AGAINST_MARGIN[interval['against_margin']]}")
-    confidence = percent(document["gap"]["confidence"])
-    return f"gap {signed(judged['mean'], TABLE_DECIMALS)} nats ({confidence} CI {'; '.join(words)})"
+        words = [f"{_other_mean(interval, mean)}{_ends(interval)} over {unit}: {_side(interval)}" for interval, unit in intervals]
+    if judged is None:
+        words.append("over clusters unknown")
+    return f"gap {mean} nats ({percent(document['gap']['confidence'])} CI {'; '.join(words)})"
+
+
+def _other_mean(interval: IntervalDocument, mean: str) -> str:
+    """An interval's own mean, where it reads otherwise than `mean`."""
+    own = signed(interval["mean"], TABLE_DECIMALS)
+    return "" if own == mean else f"{own}, "
+
+
+def _side(interval: IntervalDocument) -> str:
+    """Where an interval lies, in words; "no margin" without one."""
+    return AGAINST_MARGIN.get(interval["against_margin"], "no margin")
 
 
 def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str]]:
@@ -81,9 +94,7 @@ def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
     rows: list[Cells] = [("", "value", f"{percent(document['gap']['confidence'])} CI", "over")]
     for interval, unit in _intervals(document):
-        side = interval["against_margin"]
-        where = f"{unit}: {AGAINST_MARGIN[side]}" if side else unit
-        rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), where))
+        rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
     if target := document["target"]:
         rows.append(_tax_row(document, target))
     at = f" to {target['nats']:g}" if target else " to the target"

@@ -20,7 +20,8 @@ WIDTH = 80
 def render_text(document: EvaluationDocument, width: int = WIDTH) -> str:
     """The answer in one line, what was compared, the arms side by side, then reasons and advice; wrapped to `width` columns."""
     parts: list[RenderableType] = [Text(f"{MARKS[document['verdict']]} {answer(document)}"), Text("")]
-    parts += [_table(comparison_rows(document)), Text(""), _table(arm_rows(document)), Text("")]
+    for table in _tables(document):
+        parts += [_table(table), Text("")]
     reasons, advice = reasons_and_advice(document)
     lines = [f"{name}: {value}" for name, value in notes(document)]
     lines += [f"{code}  {sentence}" for code, sentence in reasons]
@@ -31,6 +32,11 @@ def render_text(document: EvaluationDocument, width: int = WIDTH) -> str:
     for part in parts:
         console.print(part)
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+
+
+def _tables(document: EvaluationDocument) -> list[Sequence[Cells]]:
+    """The tables that have a row."""
+    return [rows for rows in (comparison_rows(document), arm_rows(document)) if len(rows) > 1]
 
 
 def _table(rows: Sequence[Cells]) -> Table:
@@ -53,8 +59,7 @@ def render_markdown(document: EvaluationDocument) -> str:
     lines += [f"- next: {escaped(sentence)}" for sentence in advice]
     parts = [
         f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}",
-        markdown_table(comparison_rows(document)),
-        markdown_table(arm_rows(document)),
+        *map(markdown_table, _tables(document)),
         "\n".join([f"<details><summary>{escaped(document['candidate']['name'])}: reasons and numbers</summary>", "", *lines]),
         "</details>",
         f"parity {VERSION}\n",
