@@ -178,8 +178,7 @@ def _row_name(row: Row) -> str:
 def _dots(axes: Any, place: int, row: Row, values: Sequence[float], hollow: Sequence[bool]) -> None:
     """A dot for each value, moved up and down in turn in order of size, so that near ones stay apart."""
     order = sorted(range(len(values)), key=lambda index: values[index])
-    levels = min(DOT_LEVELS, len(values))
-    heights = {index: ROW_SPREAD * (place_in_turn(number, levels) - (levels - 1) / 2) / 2 for number, index in enumerate(order)}
+    heights = dict(zip(order, dot_heights(len(values)), strict=True))
     for empty in (False, True):
         kept = [index for index in range(len(values)) if hollow[index] == empty]
         axes.plot(
@@ -194,9 +193,11 @@ def _dots(axes: Any, place: int, row: Row, values: Sequence[float], hollow: Sequ
         )
 
 
-def place_in_turn(number: int, levels: int) -> int:
-    """The level (0 to `levels` - 1) of the dot with this number in order of size: neighbours are never on neighbouring levels of five."""
-    return (2 * number) % levels if levels % 2 else number % levels
+def dot_heights(number: int) -> list[float]:
+    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours never have the same."""
+    levels = min(DOT_LEVELS, number)
+    stride = 2 if levels == DOT_LEVELS else 1
+    return [ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0 for dot in range(number)]
 
 
 def _mean_mark(axes: Any, place: int, value: float, ends: tuple[float, float] | None) -> None:
