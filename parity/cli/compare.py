@@ -22,10 +22,10 @@ from parity.cli.inputs import (
     stated_roundings,
 )
 from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import ARMS, EVIDENCE, OUTPUT, POLICY
+from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
 from parity.cli.terminal.output import UsageError, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
-from parity.judging.criteria import GATES, NVFP4, PROFILES
+from parity.judging.criteria import GATES, NVFP4
 from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case, bundle_bytes
@@ -74,7 +74,7 @@ def compare(
         typer.Option(
             metavar="NAME=RECIPE",
             rich_help_panel=ARMS,
-            help="State the recipe of an arm, or other:RECIPE for your own; it sets the run noise that is assumed. Repeatable.",
+            help=f"State the recipe of an arm, which sets the run noise that is assumed: {RECIPE_WORDS}. Repeatable.",
         ),
     ] = None,
     rounding: Annotated[
@@ -125,7 +125,7 @@ def compare(
         typer.Option(
             metavar="NAME",
             rich_help_panel=POLICY,
-            help=f"Set the margin by name: {', '.join(PROFILES)}. [default without a margin: {NVFP4}]",
+            help=f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]",
         ),
     ] = None,
     criteria: Annotated[
@@ -193,6 +193,8 @@ def compare(
     """
     if planned_steps is not None and planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
+    if planned_steps is not None and assume_complete:
+        raise UsageError("--planned-steps and --assume-complete exclude each other; give only one of them")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.inputs import PolicyOptions, load_criteria, stated_columns, stated_rounding
+from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY
+from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES
 from parity.cli.terminal.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
-from parity.judging.criteria import parse_margin
+from parity.judging.criteria import NVFP4, parse_margin
 from parity.readers import read_runs
 from parity.version import JUDGE_VERSION
 from parity.wording import percent
@@ -44,17 +44,26 @@ def calibrate_runs(
         list[str] | None,
         typer.Option(metavar="[FILE:]QUANTITY=NAME", help="Name the column of step or loss; repeatable. [default: well-known names]"),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE", help=f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}."),
+    ] = None,
     rounding: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="State how the gradients were rounded: stochastic or nearest. [default: stochastic is assumed]"),
+        typer.Option(
+            metavar="HOW",
+            help="State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
     columns = stated_columns(column)
     columns.refuse_unknown(runs)
-    stated = stated_rounding(rounding, "--rounding")
-    curves = [dataclasses.replace(curve, rounding=stated) for name in runs for curve in read_runs(name, columns=columns.of(name))]
+    refuse_unknown_recipe(recipe, "--recipe")
+    stated = stated_rounding(rounding, "--rounding", recipe)
+    read = [curve for name in runs for curve in read_runs(name, columns=columns.of(name))]
+    curves = [dataclasses.replace(curve, recipe=recipe, rounding=stated) for curve in read]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
@@ -74,10 +83,13 @@ def plan_design(
     baseline_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of baseline runs.")] = 1,
     candidate_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of candidate runs.")] = 1,
     baseline_recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the baseline; sets its assumed run noise.")
+        str | None,
+        typer.Option(
+            metavar="RECIPE", rich_help_panel=NOISE, help=f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}."
+        ),
     ] = None,
     candidate_recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate; sets its assumed run noise.")
+        str | None, typer.Option(metavar="RECIPE", rich_help_panel=NOISE, help="Recipe of the candidate, in the same words.")
     ] = None,
     baseline_rounding: Annotated[
         str | None,
@@ -92,7 +104,10 @@ def plan_design(
         typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=POLICY, help="Set the margin by name. [default without a margin: nvfp4]")
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=POLICY, help=f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]"
+        ),
     ] = None,
     criteria: Annotated[
         str | None, typer.Option(metavar="parity.yaml", rich_help_panel=POLICY, help="Read the policy from this file's `criteria:` part.")
@@ -126,8 +141,8 @@ def plan_design(
             candidate_runs=candidate_runs,
             baseline_recipe=baseline_recipe,
             candidate_recipe=candidate_recipe,
-            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding"),
-            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding"),
+            baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding", baseline_recipe),
+            candidate_rounding=stated_rounding(candidate_rounding, "--candidate-rounding", candidate_recipe),
             pair_sd=pair_sd,
             autocorrelation=autocorrelation,
             step_seconds=step_seconds,

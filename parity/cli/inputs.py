@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve, Rounding
-from parity.readers import read_run, run_name, split_name
+from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
 from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
+from parity.readers.long_table import SHOWN
 from parity.readers.source import STDIN, os_words
 from parity.readers.units import other_unit
 from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RecipeError, check_recipe
@@ -109,7 +111,7 @@ def _refuse_bare_margin(text: str | None) -> None:
     except ValueError:
         bare = False
     if bare:
-        raise UsageError(f'--margin is {text!r}, without a unit; expected "{text}%" of the loss or "{text} nats"')
+        raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
 
 
 def read_yaml(path: str) -> object:
@@ -167,30 +169,34 @@ def stated_recipes(items: Sequence[str] | None) -> dict[str, str]:
     """Recipes by arm; UsageError for a word that is neither known nor `other:NAME`."""
     recipes = pairs(items, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
     for name, recipe in recipes.items():
-        try:
-            check_recipe(recipe, f"--recipe {name}")
-        except RecipeError as error:
-            raise UsageError(str(error)) from None
+        refuse_unknown_recipe(recipe, f"--recipe {name}")
     return recipes
+
+
+def refuse_unknown_recipe(recipe: str | None, option: str) -> None:
+    """Raise UsageError for a word that is neither a known recipe nor `other:NAME`."""
+    try:
+        check_recipe(recipe, option)
+    except RecipeError as error:
+        raise UsageError(str(error)) from None
 
 
 def stated_roundings(items: Sequence[str] | None, recipes: Mapping[str, str]) -> dict[str, Rounding]:
     """How the arms round, by arm; UsageError for another word, and where it contradicts the arm's recipe."""
     roundings: dict[str, Rounding] = {}
     for name, word in pairs(items, "--rounding", "NAME=stochastic or NAME=nearest").items():
-        rounding = stated_rounding(word, f"--rounding {name}")
-        if rounding == "nearest" and recipes.get(name) in ALWAYS_STOCHASTIC:
-            raise UsageError(
-                f"--rounding {name} is nearest, but recipe {recipes[name]} rounds stochastically; "
-                f"expected another recipe, such as --recipe {name}=nvfp4_no_sr or {name}={OTHER}NAME"
-            )
+        rounding = stated_rounding(word, f"--rounding {name}", recipes.get(name))
         if rounding:
             roundings[name] = rounding
     return roundings
 
 
-def stated_rounding(word: str | None, option: str) -> Rounding | None:
-    """What an option states of the rounding; UsageError for any other word."""
+def stated_rounding(word: str | None, option: str, recipe: str | None = None) -> Rounding | None:
+    """What an option states of the rounding; UsageError for any other word, and where it contradicts the recipe."""
+    if word == "nearest" and recipe in ALWAYS_STOCHASTIC:
+        raise UsageError(
+            f"{option} is nearest, but recipe {recipe} rounds stochastically; expected another recipe, such as nvfp4_no_sr or {OTHER}NAME"
+        )
     for known in get_args(Rounding):
         if word == known:
             return cast(Rounding, known)
@@ -202,7 +208,7 @@ def stated_rounding(word: str | None, option: str) -> Rounding | None:
 def read_arms(options: ArmOptions) -> list[Arm]:
     """Arms in order, baseline first; raises UsageError or ReadError."""
     if len(options.runs) < 2:
-        raise UsageError("only one run was given; expected a baseline and at least one candidate")
+        raise UsageError(_only_one_run(options))
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
@@ -223,6 +229,22 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
     options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
+
+
+def _only_one_run(options: ArmOptions) -> str:
+    """The line for a single file: the runs in it, if it holds several, and what to type to compare two of them."""
+    name, file = _optional_name(options.runs[0])
+    try:
+        if file != STDIN:
+            read_run(file, columns=options.columns.of(name or "", *_places(file)))
+    except SeveralRunsError as error:
+        runs = ", ".join(map(run_name, error.names[:SHOWN]))
+        more = f" and {len(error.names) - SHOWN} more" if len(error.names) > SHOWN else ""
+        call = shlex.join(["parity", "compare", *error.names[:2]])
+        return f"{file} holds {count(len(error.names), 'run')}: {runs}{more}; name a baseline and its candidates: `{call}`"
+    except ReadError:
+        pass  # what else may be wrong with the file comes up once there are two
+    return "only one run was given; expected a baseline and at least one candidate"
 
 
 def _refuse_same_file(files: Sequence[str]) -> None:

@@ -40,8 +40,9 @@ def resend(
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped."""
     sent = []
-    refused = 0
+    tried = refused = 0
     for path in _spools(paths):
+        tried += 1
         try:
             with spool.lock(path) as is_left:
                 if not is_left and not (path in map(Path, paths) and spool.is_whole(path)):
@@ -64,6 +65,8 @@ def resend(
             if not as_json:
                 lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
                 print(f"{header['run']} {path} sent as attempt {delivery.epoch}{lost}")
+    if not tried:
+        print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if as_json:
         print_json(sent)
     return EXIT_CODES["infrastructure"] if refused else EXIT_CODES["pass"]
@@ -148,3 +151,10 @@ def _spools(paths: list[str]) -> Iterator[Path]:
             yield path.rename(path.with_suffix(spool.SUFFIX))
         else:
             yield path
+
+
+def _nothing_to_send(folders: list[str]) -> str:
+    """The line for folders without a spool, and how to send those that a server has refused."""
+    left = sorted(path for folder in folders for path in Path(folder).rglob(f"*{spool.REFUSED}"))
+    again = f"; {count(len(left), 'spool')} that the server refused: `parity resend {left[0]}` tries one again" if left else ""
+    return f"{', '.join(folders)}: nothing to send, no spool of parity.Run is waiting{again}"

@@ -25,7 +25,7 @@ _GAP_BINS = 20
 
 
 class WatchTimeoutError(Exception):
-    """The job did not end within the given time."""
+    """The job did not end within the given time, up to which the server answered."""
 
 
 def follow(
@@ -46,13 +46,19 @@ def follow(
 
 
 def _documents(client: Client, job_id: str, timeout_seconds: float | None, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
-    """The job about once a second, the last one ended. Raises WatchTimeoutError where it had not ended in time."""
+    """The job about once a second, the last one ended.
+
+    Raises WatchTimeoutError where it had not ended in time; where no server answered at that time, the last request's error.
+    """
     limit = math.inf if timeout_seconds is None else timeout_seconds
     began = time.monotonic()
+    unanswered: list[Exception] = []  # errors since the last answer
 
     def wait(seconds: float) -> None:
         left = began + limit - time.monotonic()
         if left <= 0.0:
+            if unanswered and not _too_many_requests(unanswered[-1]):
+                raise unanswered[-1]
             raise WatchTimeoutError(f"job {job_id} did not end within {limit:g} s and goes on; follow it with `parity watch {job_id}`")
         time.sleep(min(seconds, left))
         check()
@@ -64,12 +70,18 @@ def _documents(client: Client, job_id: str, timeout_seconds: float | None, check
             pauses=PAUSES,
             is_retryable=is_transient,
             wait=wait,
+            on_error=unanswered.append,
             patience_seconds=_PATIENCE_SECONDS,
         )
+        unanswered.clear()
         yield document
         if document["status"] in ENDED:
             return
         wait(_PERIOD_SECONDS)
+
+
+def _too_many_requests(error: Exception) -> bool:
+    return isinstance(error, ClientError) and error.status == 429
 
 
 def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:

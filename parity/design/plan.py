@@ -2,7 +2,8 @@
 
 gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2, half-width h = t(df) SE with the df that K_A and K_B will give
 pass = P(gap_hat + h < margin), fail = P(gap_hat - h > margin), the rest inconclusive; a design decides where it passes a gap of 0 and
-fails a gap of 2 margins with 80 % probability each, and where its window holds the policy's min_points (one logged point a step)
+fails a gap of 2 margins with 80 % probability each; where the policy forbids a pass whatever the gap (too few points in the window, one
+logged point a step, or assumed noise that it rejects), the chance of a pass is 0
 cheapest = fewest run-steps (K_A + K_B) x steps, then the narrowest interval; a run is never made shorter than planned, because a shorter
 run answers another question, and a longer one shrinks only SE_within
 
@@ -23,7 +24,9 @@ from parity.judging.curve import Rounding
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import determine_margin
 from parity.judging.noise import StandardError
+from parity.judging.reasons import MIN_POINTS_TO_FAIL
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_term
+from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.recipes import check_recipe
 from parity.wording import count
 
@@ -99,7 +102,7 @@ def plan(design: Design, criteria: Criteria) -> Plan:
     margin = _margin(design, criteria)
     gap = _interval(design, criteria)
     half = gap.half_width(criteria.confidence)
-    power = tuple(_power(factor, margin, half, gap.se) for factor in GAPS_IN_MARGINS)
+    power = tuple(_allowed(_power(factor, margin, half, gap.se), design, criteria) for factor in GAPS_IN_MARGINS)
     decides = _decides(design, criteria, margin, gap)
     cheapest = cheapest_design(design, criteria, margin)
     return Plan(
@@ -111,7 +114,7 @@ def plan(design: Design, criteria: Criteria) -> Plan:
         decides=decides,
         gpu_hours=gpu_hours(design),
         cheapest=cheapest,
-        advice=_advice(design, cheapest, criteria, margin, half, decides=decides),
+        advice=_advice(design, cheapest, criteria, power[0], margin, half, decides=decides),
         note=_note(gap),
         within_se=gap.within.value,
         run_se=math.sqrt(gap.run.variance),
@@ -194,26 +197,44 @@ def _power(factor: float, margin: float, half: float, se: float) -> Power:
     return Power(gap=gap, gap_in_margins=factor, pass_chance=passes, inconclusive_chance=max(0.0, 1.0 - passes - fails), fail_chance=fails)
 
 
+def _allowed(power: Power, design: Design, criteria: Criteria) -> Power:
+    """The chances without the verdicts that the policy rules out for this design; what is ruled out becomes inconclusive."""
+    passes = 0.0 if _why_no_pass(design, criteria) else power.pass_chance
+    fails = 0.0 if _points(design, criteria) < min(criteria.min_points, MIN_POINTS_TO_FAIL) else power.fail_chance
+    return dataclasses.replace(power, pass_chance=passes, inconclusive_chance=max(0.0, 1.0 - passes - fails), fail_chance=fails)
+
+
+def _why_no_pass(design: Design, criteria: Criteria) -> str | None:
+    """Why the policy forbids a pass of this design whatever the gap, or None."""
+    points = _points(design, criteria)
+    if points < criteria.min_points:
+        return f"its window holds {points:,} steps and {criteria.min_points:,} are needed"
+    fewest, df = min(design.baseline_runs, design.candidate_runs), design.baseline_runs + design.candidate_runs - 2
+    if criteria.assumed_noise == "reject" and (fewest < 2 or df < MIN_MEASURED_DF):
+        return f"the policy rejects assumed run noise, and to measure it takes 2 runs per arm and {MIN_MEASURED_DF + 2} in all"
+    return None
+
+
 def _decides(design: Design, criteria: Criteria, margin: float, gap: Interval) -> bool:
-    if _points(design, criteria) < criteria.min_points:
-        return False
     half = gap.half_width(criteria.confidence)
-    chances = _power(0.0, margin, half, gap.se).pass_chance, _power(2.0, margin, half, gap.se).fail_chance
-    return min(chances) >= WANTED_POWER
+    equal, twice = (_allowed(_power(factor, margin, half, gap.se), design, criteria) for factor in (0.0, 2.0))
+    return min(equal.pass_chance, twice.fail_chance) >= WANTED_POWER
 
 
-def _advice(design: Design, cheapest: Design | None, criteria: Criteria, margin: float, half: float, *, decides: bool) -> str:
+def _advice(design: Design, cheapest: Design | None, criteria: Criteria, equal: Power, margin: float, half: float, *, decides: bool) -> str:
+    """What the design can do and what would be cheaper or better; `equal` is its power at a gap of 0."""
     if decides:
         verdict = f"This design decides: the interval is {half:.4f} nats wide on each side, the margin {margin:.4f}."
         cheaper = cheapest is not None and _run_steps(cheapest) < _run_steps(design)
         return f"{verdict} A cheaper one decides too: {_words(cheapest)}." if cheaper and cheapest else verdict
-    points = _points(design, criteria)
-    reach = f"passes only below a gap of {margin - half:.4f} nats" if half < margin else "can't pass at all"
-    if points < criteria.min_points:
-        reach = f"can't pass at all: its window holds {points:,} steps and {criteria.min_points:,} are needed"
-    verdict = f"This design {reach} (interval -+{half:.4f}, margin {margin:.4f})."
+    verdict = (
+        f"This design passes a gap of 0 with a chance of only {100 * equal.pass_chance:.0f} %, and {100 * WANTED_POWER:.0f} % are needed "
+        f"(interval -+{half:.4f}, margin {margin:.4f})."
+    )
+    if why := _why_no_pass(design, criteria):
+        verdict = f"This design cannot pass: {why}."
     if cheapest is None:
-        return f"{verdict} No design of up to {MAX_RUNS} runs an arm decides: state a wider margin, or measure and declare the run floors."
+        return f"{verdict} No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
     return f"{verdict} The cheapest that decides: {_words(cheapest)}."
 
 

@@ -156,7 +156,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     if decision.state == FAIL and deciding.next_step is not None:  # a gate failed, not the loss
         return (deciding.next_step,)
     if decision.state == FAIL:
-        return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}))
+        return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
     useless = ("TOO_FEW_STEPS",) if "INCOMPLETE" in decision.codes else ()  # a run that goes on to its end has enough steps
     sentences = [step for code in decision.codes if code not in useless and (step := BY_CODE[code].next_step) is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
@@ -171,18 +171,25 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
 
 
 def _after_fail(m: Measurements, layer_policy: str | None) -> str:
-    """The next experiments in order of cost, without those that the arm has made already."""
-    arm = m.arms.candidate
-    name = f"{arm.recipe or ''} {arm.name}".lower()
-    if "fp4" not in name:
+    """The next experiments in order of cost, without those that the candidate's stated recipe has made already."""
+    recipe = (m.arms.candidate.recipe or "").lower()
+    if "fp4" not in recipe:
         return "Look at the first step where the arms diverge, then rerun with the most sensitive layers (first and last blocks) in bf16."
     steps = ["keep the last blocks in bf16"]
     if layer_policy != "mlp_only":
         steps.append("quantize the MLP layers only (mlp_only)")
     steps.append("switch to bf16 late in the run")
-    if "no_rht" in name:
+    if "no_rht" in recipe:
         steps.append("turn the random Hadamard transform on")
     return f"Try, cheapest first: {', '.join(steps)}."
+
+
+def _state_recipe(m: Measurements) -> tuple[str, ...]:
+    """What is missing for advice that fits the recipe; an arm's name says nothing about it."""
+    arm = m.arms.candidate
+    if arm.recipe is not None:
+        return ()
+    return (f"The recipe of {arm.name} is not on record, so this advice is general: state it (--recipe {arm.name}=RECIPE).",)
 
 
 def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:

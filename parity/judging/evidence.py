@@ -25,9 +25,14 @@ from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.verdict import judge
 from parity.version import JUDGE_VERSION
+
+AnyDocument = VerdictDocument | EvaluationDocument
 
 BUNDLE_SCHEMA = "parity.bundle/1"
 MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
@@ -82,14 +87,14 @@ class Case:
             yield "control", "", self.controls
 
 
-def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
+def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument]) -> bytes:
     """The bundle of a judged case as the bytes of a zip file."""
     files: dict[str, bytes] = {}
     arms = []
     for number, (role, name, runs) in enumerate(case.arms()):
         described = [_store_run(run, f"series/{number:03}-{index:03}", files) for index, run in enumerate(runs)]
         arms.append({"role": role, "name": name, "runs": described})
-    if case.evaluations:
+    if isinstance(case, Case) and case.evaluations:
         files[EVALUATIONS] = canonical_json(case.evaluations).encode()
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
     manifest = {
@@ -97,14 +102,20 @@ def bundle_bytes(case: Case, documents: Sequence[VerdictDocument]) -> bytes:
         "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,  # a stored verdict's judge may be an earlier one
         "criteria": case.criteria.document(),
         "planned_steps": case.planned_steps,
-        "assume_complete": case.assume_complete,
-        "layer_policy": case.layer_policy,
-        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
+        **(_manifest_of(case) if isinstance(case, Case) else manifest_of(case)),
         "arms": arms,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     files[MANIFEST] = canonical_json(manifest).encode()
     return _zipped(files)
+
+
+def _manifest_of(case: Case) -> dict[str, Any]:
+    return {
+        "assume_complete": case.assume_complete,
+        "layer_policy": case.layer_policy,
+        "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +156,7 @@ def verify(path: str) -> Verification:
     if differences:
         return Verification(made_by=made_by, differences=differences)
     try:
-        today = _case(files, manifest).documents()
+        today: Sequence[AnyDocument] = _case(files, manifest).documents()
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError) as error:
         judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
         raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {_short(error)}){judges}") from None
@@ -154,17 +165,17 @@ def verify(path: str) -> Verification:
         wrong = tuple(islice(compare_documents(recorded, json_value(today), "verdicts"), MAX_DIFFERENCES))
     else:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
-    rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(list[VerdictDocument], recorded), today, strict=True))
+    rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(Sequence[AnyDocument], recorded), today, strict=True))
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
 
 
-def case_of(path: str) -> Case:
+def case_of(path: str) -> Case | EvaluationCase:
     """The case in a bundle, without a check of its digests. Raises EvidenceError where the file cannot be read as a bundle."""
     files = _members(path)
     return _case(files, _json(files, MANIFEST, path))
 
 
-def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], made_by: str) -> Iterator[str]:
+def _not_of_another_judge(recorded: object, today: Sequence[AnyDocument], made_by: str) -> Iterator[str]:
     """Why these cannot be another judge's verdicts on the case: another candidate, no verdict, or another judge than the manifest names."""
     if not isinstance(recorded, list) or len(recorded) != len(today):
         yield f"verdicts: expected a list of {len(today)}, one for each candidate of the manifest"
@@ -183,7 +194,7 @@ def _not_of_another_judge(recorded: object, today: Sequence[VerdictDocument], ma
                 yield f"verdicts[{index}].{key}: {shown(value)} in the bundle, expected {choices}"
 
 
-def _rejudged(recorded: VerdictDocument, today: VerdictDocument) -> Rejudged:
+def _rejudged(recorded: AnyDocument, today: AnyDocument) -> Rejudged:
     return Rejudged(candidate=today["candidate"]["name"], recorded=recorded["verdict"], today=today["verdict"], codes=tuple(today["codes"]))
 
 
@@ -235,8 +246,10 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
     }
 
 
-def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case:
+def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | EvaluationCase:
     arms = Arms(manifest["arms"], files, same_judge=manifest.get("engine_version") == JUDGE_VERSION)
+    if manifest.get("kind") == KIND:
+        return evaluation_case(manifest, arms)
     return Case(
         baseline=arms.baseline,
         candidates=arms.candidates,

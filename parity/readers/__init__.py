@@ -10,7 +10,7 @@ from parity.judging.curve import Curve, CurveError, curve_from_arrays
 from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns
 from parity.readers.jsonlines import is_json_list, read_json_lines
 from parity.readers.long_table import SeveralRunsError
-from parity.readers.npz import read_npz, run_names
+from parity.readers.npz import read_npz
 from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.plausible import check_repeats, check_unnamed, check_values
 from parity.readers.source import STDIN, ReadError, read_text
@@ -19,7 +19,7 @@ from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_te
 from parity.readers.train_log import is_train_log, read_train_log
 from parity.readers.units import unit_change
 
-__all__ = ["ReadError", "read_run", "read_runs", "run_name"]
+__all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "run_name"]
 
 NPZ = ".npz"
 _UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
@@ -91,17 +91,14 @@ def _exists(path: str) -> bool:
 
 
 def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[Curve, ...]:
-    """All runs of an archive, or of a table that has several, in their order; the one run of any other file."""
-    path, run = split_name(name)
+    """All runs of an archive, a table or a folder that has several, in their order; the one run of any other file."""
     try:
-        if run is not None or not path.endswith(NPZ):
-            return (read_run(name, columns=columns),)
-        runs = run_names(path)
+        return (read_run(name, columns=columns),)
     except SeveralRunsError as error:
         if name == STDIN:
             raise
-        runs = error.runs
-    return tuple(dataclasses.replace(read_run(f"{name}:{run}", columns=columns), replicate=i) for i, run in enumerate(runs))
+        names = error.names
+    return tuple(dataclasses.replace(read_run(each, columns=columns), replicate=number) for number, each in enumerate(names))
 
 
 def run_name(name: str) -> str:

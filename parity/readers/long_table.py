@@ -17,7 +17,7 @@ from parity.readers.source import ReadError
 METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
 VALUE_NAMES = ("value", "metric_value", "scalar")
 RUN_NAMES = ("run_id", "run_uuid", "run", "run_name", "run id", "run name")
-SHOWN = 12
+SHOWN = 10
 
 Row = tuple[int, Mapping[str, object]]
 """A row with the number of its line."""
@@ -49,11 +49,11 @@ def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) ->
 
 
 class SeveralRunsError(ReadError):
-    """A table of several runs, none of which was named; `runs` lists them."""
+    """A file or folder of several runs, none of which was named; `names` lists what to type for each."""
 
-    def __init__(self, message: str, runs: tuple[str, ...]) -> None:
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
         super().__init__(message)
-        self.runs = runs
+        self.names = names
 
 
 def run_column(names: Sequence[str]) -> str | None:
@@ -66,7 +66,9 @@ def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
     listed = list(dict.fromkeys(runs))
     shown = ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
     if run is None and len(listed) > 1:
-        raise SeveralRunsError(f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}", tuple(listed))
+        raise SeveralRunsError(
+            f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}", tuple(f"{source}:{each}" for each in listed)
+        )
     if run is not None and run not in listed:
         raise ReadError(f"{source}: no run {run!r}; there are {shown}")
     return listed[0] if run is None else run

@@ -9,26 +9,17 @@ import numpy as np
 
 from parity.judging.curve import FloatArray
 from parity.readers.columns import LOSS, STEP, Columns
+from parity.readers.long_table import choose_run
 from parity.readers.source import ReadError
 
 # what numpy and zipfile raise on damaged, encrypted or unknown archives
 _UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, NotImplementedError, RuntimeError, zlib.error)
 
 
-def run_names(path: str) -> tuple[str, ...]:
-    """Names of the runs in an archive, sorted."""
-    return tuple(sorted(_arrays(path)))
-
-
 def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
-    """Columns of one run of the archive, and its name; the only run where none is named."""
+    """Columns of one run of the archive, and its name; the only run where none is named, SeveralRunsError if there are more."""
     runs = _arrays(path)
-    if run is None:
-        if len(runs) != 1:
-            raise ReadError(f"{path} holds {len(runs)} runs; name one as {path}:RUN, of {', '.join(sorted(runs)[:12])}")
-        run = next(iter(runs))
-    if run not in runs:
-        raise ReadError(f"{path}: no run {run!r}; there are {', '.join(sorted(runs)[:12])}")
+    run = choose_run(sorted(runs), run, path)
     columns = runs[run]
     if LOSS not in columns:
         raise ReadError(f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and '{run}/loss'")

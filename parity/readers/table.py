@@ -34,7 +34,7 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
     line += 1 + rest.count("\n", 0, len(rest) - len(body))
     if layout := long_layout(names, wanted, source):
         return read_long(table_rows(body, names, delimiter, line, source), layout, wanted, source, run)
-    body, shown = _rows_of_run(body, delimiter, names, source, run)
+    body, shown = _rows_of_run(body, delimiter, names, wanted, source, run)
     by_quantity = find_columns(shown, wanted, source)
     if not body or body.isspace():
         raise ReadError(f"{source}: a header but no rows; expected one row per training step")
@@ -43,7 +43,9 @@ def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | Non
     return Columns(values=values, names=by_quantity, others=other_losses(shown, by_quantity[LOSS]), notes=notes)
 
 
-def _rows_of_run(body: str, delimiter: str | None, names: list[str], source: str, run: str | None) -> tuple[str, list[str]]:
+def _rows_of_run(
+    body: str, delimiter: str | None, names: list[str], wanted: Mapping[str, str], source: str, run: str | None
+) -> tuple[str, list[str]]:
     """The rows and the columns of one run; other rows become empty lines, so that line numbers stay."""
     column = run_column(names)
     if column is not None:
@@ -54,7 +56,8 @@ def _rows_of_run(body: str, delimiter: str | None, names: list[str], source: str
         return "\n".join(line if name == chosen else "" for name, line in zip(own, lines, strict=True)), names
     runs = dict.fromkeys(name.rpartition(_OF_A_RUN)[0] for name in names if name.rpartition(_OF_A_RUN)[2].lower() in KNOWN_NAMES[LOSS])
     runs.pop("", None)
-    if run is None:
+    has_loss = LOSS in wanted or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
+    if run is None and (len(runs) < 2 or has_loss):
         return body, names
     if not runs:
         raise ReadError(f"{source}: no column names the run, so there is no run {run!r}; expected a column such as run_id")

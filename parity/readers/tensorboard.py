@@ -17,13 +17,13 @@ import numpy as np
 
 from parity.judging.curve import BoolArray, FloatArray
 from parity.readers.columns import LOSS, STEP, Columns, NoLossError, from_series
+from parity.readers.long_table import SHOWN, SeveralRunsError
 from parity.readers.plausible import check_repeats
 from parity.readers.source import ReadError
 from parity.wording import count
 
 EVENT_FILES = "*tfevents*"
 MAX_RECORD = 64 << 20
-SHOWN = 12
 _EVENT_STEP, _EVENT_SUMMARY = 2, 5
 _SUMMARY_VALUE, _VALUE_TAG, _VALUE_SIMPLE, _VALUE_TENSOR = 1, 1, 2, 8
 _TENSOR_DTYPE, _TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES = 1, 4, 5, 6
@@ -39,7 +39,7 @@ def is_tensorboard_file(name: str) -> bool:
 def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     """The run in a folder of event files; of a run that was resumed, a later file replaces everything from its first step on.
 
-    Raises ReadError where the folder has no event file, or files with a training loss in more than one folder: those are several runs.
+    Raises ReadError where the folder has no event file, SeveralRunsError where files with a training loss are in more than one folder.
     """
     by_folder: dict[Path, list[Columns]] = {}
     refusals: list[NoLossError] = []
@@ -55,7 +55,8 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
         raise ReadError(f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a file, or another folder")
     if len(by_folder) > 1:
         folders = ", ".join(str(folder) for folder in sorted(by_folder)[:SHOWN])
-        raise ReadError(f"{path}: contains a training loss in {len(by_folder)} folders ({folders}), so several runs; name one of them")
+        message = f"{path}: contains a training loss in {len(by_folder)} folders ({folders}), so several runs; name one of them"
+        raise SeveralRunsError(message, tuple(str(folder) for folder in sorted(by_folder)))
     ((_, parts),) = by_folder.items()
     steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
     check_repeats(steps, loss, path)

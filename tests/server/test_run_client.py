@@ -113,7 +113,7 @@ def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     steps, columns = _read(database, run)
     assert steps.tolist() == list(range(200))
     assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(200)]
-    assert len(calls) > 6
+    assert len(calls) >= 6  # an attach and an append, each of which fails twice
 
 
 _SCRIPT = """

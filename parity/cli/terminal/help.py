@@ -6,11 +6,19 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from parity.judging.criteria import NOISE_FLOOR, PROFILES
+from parity.recipes import OTHER, RECIPES
+
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 # Groups of options.
 ARMS, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Policy", "Further evidence", "Output"
 EXPERIMENT, NOISE, SERVER, QUEUE = "Experiment", "Noise", "Server", "Queue"
+
+# Lists of words in the help of several options.
+RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
+STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for name, amount in PROFILES.items() if amount is not None)
+ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run noise of the baseline)"
 
 _OPTIONS = "Options"
 _VALUES = {int: "N", float: "NUMBER"}

@@ -56,6 +56,8 @@ def what_is_wrong(error: Any) -> str:
         return f"{_called(error.param)} is {_value(error)!r}; expected {_expected(error.param)}"
     if message.startswith("Got unexpected extra argument"):
         words = message.rpartition("(")[2].rstrip(").")
+        if words in ("nats", "%"):
+            return f'unexpected argument {words!r}; quote an amount that has a blank, such as --margin "0.01 nats"'
         return f"unexpected argument {words!r}; {see}"
     return message
 

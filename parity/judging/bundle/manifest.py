@@ -35,18 +35,18 @@ class Arms:
         self.baseline: list[Curve] = []
         self.candidates: dict[str, list[Curve]] = {}
         self.controls: list[Curve] = []
-        listed = _typed(arms, list, "arms", "a list of arms")
+        listed = typed(arms, list, "arms", "a list of arms")
         self._check_size(listed)
         for number, arm in enumerate(listed):
             where = f"arms[{number}]"
-            role, name = (_typed(arm[key], str, f"{where}.{key}", "text") for key in ("role", "name"))
+            role, name = (typed(arm[key], str, f"{where}.{key}", "text") for key in ("role", "name"))
             runs = [_run(entry, remaining, f"{where}.runs[{index}]", same_judge=same_judge) for index, entry in enumerate(arm["runs"])]
             self._add(role, name, runs, where)
 
     @staticmethod
     def _check_size(arms: list[Any]) -> None:
         for number, arm in enumerate(arms):
-            _typed(_typed(arm, dict, f"arms[{number}]", "an object").get("runs"), list, f"arms[{number}].runs", "a list of runs")
+            typed(typed(arm, dict, f"arms[{number}]", "an object").get("runs"), list, f"arms[{number}].runs", "a list of runs")
         runs = sum(len(arm["runs"]) for arm in arms)
         if runs > MAX_RUNS or len(arms) > MAX_CANDIDATES + 2:
             raise ManifestError(
@@ -76,28 +76,28 @@ def shown(value: object) -> str:
 
 def planned_steps_of(value: object) -> int | None:
     """The manifest's `planned_steps`."""
-    return None if value is None else _typed(value, int, "planned_steps", "a whole number or null")
+    return None if value is None else typed(value, int, "planned_steps", "a whole number or null")
 
 
 def text_or_none(value: object, where: str) -> str | None:
     """A text, or None."""
-    return None if value is None else _typed(value, str, where, "text or null")
+    return None if value is None else typed(value, str, where, "text or null")
 
 
 def truth(value: object, where: str) -> bool:
     """True or false."""
-    return _typed(value, bool, where, "true or false")
+    return typed(value, bool, where, "true or false")
 
 
 def layer_snrs(value: object) -> dict[str, LayerSnr]:
     """SNR (dB) by candidate, then by layer and operand, from lists of [layer, operand, snr]."""
     by_candidate: dict[str, LayerSnr] = {}
-    for candidate, entries in _typed(value, dict, "layer_snr_db", "an object by candidate").items():
+    for candidate, entries in typed(value, dict, "layer_snr_db", "an object by candidate").items():
         where = f"layer_snr_db[{shown(candidate)}]"
         snrs: dict[tuple[str, str], float] = {}
-        for entry in _typed(entries, list, where, "a list of [layer, operand, SNR]"):
-            layer, operand, snr = _typed(entry, list, where, "lists of layer, operand, SNR")
-            snrs[_typed(layer, str, where, "text"), _typed(operand, str, where, "text")] = float(snr)
+        for entry in typed(entries, list, where, "a list of [layer, operand, SNR]"):
+            layer, operand, snr = typed(entry, list, where, "lists of layer, operand, SNR")
+            snrs[typed(layer, str, where, "text"), typed(operand, str, where, "text")] = float(snr)
         by_candidate[candidate] = snrs
     return by_candidate
 
@@ -105,34 +105,34 @@ def layer_snrs(value: object) -> dict[str, LayerSnr]:
 def task_results(value: object) -> dict[str, dict[str, TaskResult]]:
     """Downstream results by arm and task."""
     by_arm = {}
-    for arm, tasks in _typed(value, dict, "evaluations", "an object by arm").items():
+    for arm, tasks in typed(value, dict, "evaluations", "an object by arm").items():
         where = f"evaluations[{shown(arm)}]"
-        by_arm[arm] = {task: _task_result(result, where) for task, result in _typed(tasks, dict, where, "an object by task").items()}
+        by_arm[arm] = {task: _task_result(result, where) for task, result in typed(tasks, dict, where, "an object by task").items()}
     return by_arm
 
 
 def _task_result(value: object, where: str) -> TaskResult:
-    fields = _typed(value, dict, where, "an object with correct, items and by_item")
-    by_item = _typed(fields.get("by_item", {}), dict, f"{where}.by_item", "an object by item")
+    fields = typed(value, dict, where, "an object with correct, items and by_item")
+    by_item = typed(fields.get("by_item", {}), dict, f"{where}.by_item", "an object by item")
     if not all(isinstance(correct, bool) for correct in by_item.values()):
         raise ManifestError(f"{where}.by_item holds other values than true and false; expected those")
-    correct, items = (_typed(fields.get(key), int, f"{where}.{key}", "a whole number") for key in ("correct", "items"))
+    correct, items = (typed(fields.get(key), int, f"{where}.{key}", "a whole number") for key in ("correct", "items"))
     return TaskResult(correct=correct, items=items, by_item=by_item)
 
 
 def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: bool) -> Curve:
     """The curve of one run; takes its array files out of `remaining`."""
-    run = _typed(entry, dict, where, "an object")
+    run = typed(entry, dict, where, "an object")
     columns = {}
-    for column, file in _typed(run["arrays"], dict, f"{where}.arrays", "files by column").items():
+    for column, file in typed(run["arrays"], dict, f"{where}.arrays", "files by column").items():
         if not isinstance(file, str) or file not in remaining:
             raise ManifestError(f"{where}.arrays[{shown(column)}] is {shown(file)}; expected a file of the bundle, named once")
         columns[column] = unpack_array(remaining.pop(file), file)
-    context = _typed(run["context"], dict, f"{where}.context", "texts by key")
-    notes = _typed(run["notes"], list, f"{where}.notes", "a list of texts")
+    context = typed(run["context"], dict, f"{where}.context", "texts by key")
+    notes = typed(run["notes"], list, f"{where}.notes", "a list of texts")
     for value in (*context.values(), *notes):
-        _typed(value, str, where, "texts in context and notes")
-    duplicates = _typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
+        typed(value, str, where, "texts in context and notes")
+    duplicates = typed(run["duplicates"], int, f"{where}.duplicates", "a whole number")
     if duplicates < 0:
         raise ManifestError(f"{where}.duplicates is {duplicates}; expected 0 or more")
     recipe = text_or_none(run["recipe"], f"{where}.recipe")
@@ -141,9 +141,9 @@ def _run(entry: object, remaining: dict[str, bytes], where: str, *, same_judge: 
         columns.pop("steps"),
         columns.pop("loss"),
         columns={name.removeprefix("columns/"): column for name, column in columns.items()},
-        label=_typed(run["label"], str, f"{where}.label", "text"),
-        seed=_typed(run["seed"], int, f"{where}.seed", "a whole number"),
-        replicate=_typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
+        label=typed(run["label"], str, f"{where}.label", "text"),
+        seed=typed(run["seed"], int, f"{where}.seed", "a whole number"),
+        replicate=typed(run["replicate"], int, f"{where}.replicate", "a whole number"),
         recipe=recipe if same_judge else _known_or_other(recipe),
         rounding=rounding,
         context=context,
@@ -161,7 +161,7 @@ def _known_or_other(recipe: str | None) -> str | None:
     return recipe
 
 
-def _typed(value: object, kind: type[_T], where: str, expected: str) -> _T:
+def typed(value: object, kind: type[_T], where: str, expected: str) -> _T:
     """The value if it has that type; `bool` is no `int` here."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ManifestError(f"{where} is {shown(value)}; expected {expected}")

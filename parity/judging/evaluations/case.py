@@ -1,6 +1,6 @@
 """A comparison of evaluations: several runs an arm, few evaluations each. What it was given, and its documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,12 @@ class EvaluationCase:
         for name, value in (("target", self.target), ("tokens_per_step", self.tokens_per_step), ("planned_steps", self.planned_steps)):
             if value is not None and not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}; expected a positive number")
+
+    def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
+        """Role, name and runs of each arm."""
+        yield "baseline", self.baseline_name, self.baseline
+        for name, runs in self.candidates.items():
+            yield "candidate", name, runs
 
     def documents(self) -> list[EvaluationDocument]:
         """Judge the case: one document a candidate. Raises ValueError where a declared point has no evaluation of every run."""

@@ -11,6 +11,16 @@ from parity.cli.terminal.exits import EXIT_CODES
 Run = Callable[..., tuple[int, str, str]]
 
 
+def test_the_recipe_of_the_reruns_sets_their_assumed_noise(data: Path, run: Run) -> None:
+    runs = ("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--margin", "0.5%", "--json")
+    passes = {}
+    for recipe in ("bf16", "nvfp4", None):
+        code, out, _ = run(*runs, *(("--recipe", recipe) if recipe else ()))
+        passes[recipe] = json.loads(out)["margins"][0]["pass"]
+        assert code == 0
+    assert passes["bf16"] == 1.0 > passes["nvfp4"] == passes[None]
+
+
 def test_calibrate(data: Path, run: Run) -> None:
     code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--json")
     calibration = json.loads(out)
@@ -67,7 +77,7 @@ def test_plan(run: Run) -> None:
     )
     code, out, _ = run(*common)
     assert code == EXIT_CODES["inconclusive"]
-    assert "passes only below a gap of 0.0070 nats" in " ".join(out.split())
+    assert "only 72 %" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
     code, out, _ = run(*common, "--candidate-runs", "5", "--baseline-runs", "2", "--json")
     assert (code, json.loads(out)["decides"]) == (0, True)

@@ -12,6 +12,8 @@ import typer
 from parity.cli.application import app
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Group
+from parity.judging.criteria import PROFILES
+from parity.recipes import RECIPES
 from parity.version import VERSION
 
 Run = Callable[..., tuple[int, str, str]]
@@ -37,6 +39,16 @@ def test_the_first_help_names_every_exit_code(run: Run) -> None:
     assert code == 0
     for name, number in EXIT_CODES.items():
         assert f"{number} {name}" in " ".join(out.split())
+
+
+def test_the_help_lists_the_known_recipes_and_what_margin_a_profile_sets(run: Run) -> None:
+    for command in ("compare", "plan", "calibrate"):
+        words = set(re.split(r"[\s,.:]+", run(command, "--help")[1]))
+        assert words.issuperset(RECIPES), command
+    for command in ("compare", "plan"):
+        text = " ".join(run(command, "--help")[1].split())
+        for name, amount in PROFILES.items():
+            assert amount is None or f"{name} ({amount})".replace(" %", "%") in text, (command, name)
 
 
 @pytest.mark.parametrize(("words", "command"), _every_command(), ids=lambda value: " ".join(value) if isinstance(value, list) else "")

@@ -1,4 +1,4 @@
-"""The most likely mistakes on the command line: each gives one line on stderr, exit code 2 (4 for the network), and no traceback.
+"""The most likely mistakes on the command line: each gives one line on stderr, its exit code, and no traceback.
 
 Here the whole line is the contract: what is wrong, its value, what was expected, what to do.
 """
@@ -23,6 +23,8 @@ FILES = {
     "three.csv": "1,2,3\n4,5,6\n",
     "nul.csv": "step,loss\n1\0,2\n",
     "long.csv": "run_id,key,value,step,timestamp\na,loss,2.0,1,9\nb,loss,2.5,1,9\n",
+    "many.csv": "run,step,loss\n" + "".join(f"r{run},{step},2.0\n" for run in range(12) for step in range(3)),
+    "wide.csv": "Step,fp 8 - train/loss,nv - train/loss\n1,2.0,2.5\n2,2.0,2.5\n",
     "mixed.csv": "step,loss\n" + "".join(f"{step},{loss}\n" for step in range(9) for loss in (2.0, 2.5)),
     "ppl.csv": "step,loss\n1,44.0\n2,41.0\n",
     "cell.csv": "step,loss,lr\n1,2.0,fast\n",
@@ -43,6 +45,69 @@ FILES = {
 
 # What is typed, the exit code, and the line after "parity: ".
 MISTAKES = [
+    ("resend folder", 0, "folder: nothing to send, no spool of parity.Run is waiting"),
+    (
+        "resend refused",
+        0,
+        (
+            "refused: nothing to send, no spool of parity.Run is waiting; 1 spool that the server refused: "
+            "`parity resend refused/1.refused` tries one again"
+        ),
+    ),
+    (
+        "compare long.csv",
+        2,
+        "long.csv holds 2 runs: a, b; name a baseline and its candidates: `parity compare long.csv:a long.csv:b`",
+    ),
+    (
+        "compare base=wide.csv",
+        2,
+        "wide.csv holds 2 runs: fp 8, nv; name a baseline and its candidates: `parity compare 'wide.csv:fp 8' wide.csv:nv`",
+    ),
+    (
+        "compare many.csv",
+        2,
+        (
+            "many.csv holds 12 runs: r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more; name a baseline and its candidates: "
+            "`parity compare many.csv:r0 many.csv:r1`"
+        ),
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --planned-steps 1500 --assume-complete",
+        2,
+        "--planned-steps and --assume-complete exclude each other; give only one of them",
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --margin 0.01 nats",
+        2,
+        "--margin is '0.01', without a unit; type --margin 0.01% for a share of the loss, or --margin \"0.01 nats\"",
+    ),
+    (
+        "plan --level 2.7 --planned-steps 1000 --margin 0.01 nats",
+        2,
+        "unexpected argument 'nats'; quote an amount that has a blank, such as --margin \"0.01 nats\"",
+    ),
+    (
+        "calibrate fp8.csv mxfp8.csv --recipe nvpf4",
+        2,
+        (
+            "--recipe is 'nvpf4'; expected one of f32, bf16, fp8, fp8_current, fp8_delayed, mxfp8, nvfp4, nvfp4_no_rht, nvfp4_no_sr, "
+            "nvfp4_1d_weights, mxfp4, mxfp4_rht_sr, or other:NAME for a recipe of your own; did you mean nvfp4?"
+        ),
+    ),
+    (
+        "calibrate fp8.csv mxfp8.csv --recipe nvfp4 --rounding nearest",
+        2,
+        "--rounding is nearest, but recipe nvfp4 rounds stochastically; expected another recipe, such as nvfp4_no_sr or other:NAME",
+    ),
+    (
+        "plan --level 2.7 --planned-steps 10 --baseline-recipe nvfp4 --baseline-rounding nearest",
+        2,
+        (
+            "--baseline-rounding is nearest, but recipe nvfp4 rounds stochastically; "
+            "expected another recipe, such as nvfp4_no_sr or other:NAME"
+        ),
+    ),
     ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate"),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
     (
@@ -136,7 +201,11 @@ MISTAKES = [
         "--column is 'loss'; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME",
     ),
     ("compare fp8.csv mxfp8.csv --margin -1%", 2, '--margin is \'-1%\'; expected a positive amount such as "1.0%" or "0.01 nats"'),
-    ("compare fp8.csv mxfp8.csv --margin 1", 2, '--margin is \'1\', without a unit; expected "1%" of the loss or "1 nats"'),
+    (
+        "compare fp8.csv mxfp8.csv --margin 1",
+        2,
+        "--margin is '1', without a unit; type --margin 1% for a share of the loss, or --margin \"1 nats\"",
+    ),
     (
         'compare fp8.csv mxfp8.csv --margin "1 percent"',
         2,
@@ -297,7 +366,11 @@ MISTAKES = [
         2,
         "the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats",
     ),
-    ("plan --level 2.7 --planned-steps 1000 --margin 1", 2, '--margin is \'1\', without a unit; expected "1%" of the loss or "1 nats"'),
+    (
+        "plan --level 2.7 --planned-steps 1000 --margin 1",
+        2,
+        "--margin is '1', without a unit; type --margin 1% for a share of the loss, or --margin \"1 nats\"",
+    ),
     ("baseline promot fp8 j1", 2, "unknown command 'promot'; did you mean promote?"),
     ("compare", 2, "BASE CAND [CAND...] is missing; example: `parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500`"),
 ]
@@ -308,6 +381,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, files: dict[str, str]) -> P
     """A folder with two good runs and everything that can be wrong."""
     made = tmp_path_factory.mktemp("mistakes")
     (made / "folder").mkdir()
+    (made / "refused").mkdir()
+    (made / "refused" / "1.refused").touch()
     for name in ("fp8", "mxfp8"):
         (made / f"{name}.csv").write_text(Path(files[name]).read_text())
     for name, text in FILES.items():

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from parity.cli import watching
-from parity.client.rest import ClientError
+from parity.client.rest import ClientError, UnreachableError
 
 
 @pytest.fixture
@@ -26,6 +26,30 @@ class _Server:
         if isinstance(answer, Exception):
             raise answer
         return {"status": answer}
+
+
+@pytest.mark.parametrize("error", [UnreachableError("no answer"), ClientError(503, "out of service")])
+@pytest.mark.parametrize("before", [(), ("running", "running")])
+def test_a_server_that_is_away_at_the_end_of_the_time_is_not_a_job_that_goes_on(slept, error, before):
+    with pytest.raises(type(error)) as raised:
+        list(watching._documents(_Server(*before, *[error] * 100), "j", 10.0, lambda: None))
+    assert raised.value is error
+    assert sum(slept) == 10.0
+
+
+def test_a_server_that_stays_away_is_given_up_after_a_minute(slept):
+    with pytest.raises(UnreachableError):
+        list(watching._documents(_Server("running", *[UnreachableError("no answer")] * 100), "j", None, lambda: None))
+    assert 60.0 < sum(slept) < 65.0
+
+
+def test_a_server_that_came_back_and_a_busy_one_were_reached(slept):
+    server = _Server("running", UnreachableError("no answer"), *["running"] * 9)
+    with pytest.raises(watching.WatchTimeoutError):
+        list(watching._documents(server, "j", 5.0, lambda: None))
+    busy = _Server("running", *[ClientError(429, "too many", retry_after=3.0)] * 9)
+    with pytest.raises(watching.WatchTimeoutError):
+        list(watching._documents(busy, "j", 5.0, lambda: None))
 
 
 def test_a_refusal_for_too_many_requests_is_waited_out(slept):

@@ -14,11 +14,27 @@ ONE = criteria_from_mapping({"margin": "1%"})
 NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 
 
+def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
+    """Few points forbid a pass, very few a fail too; so does assumed noise where the policy rejects it."""
+    few = plan(Design(level=3.34, planned_steps=500, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
+    assert [power.pass_chance for power in few.power] == [0.0] * 4
+    assert few.power[-1].fail_chance > 0.9
+    assert "cannot pass" in few.advice
+    very_few = plan(Design(level=3.34, planned_steps=200, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
+    assert [power.inconclusive_chance for power in very_few.power] == [1.0] * 4
+    reject = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+    outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=5, **NEAREST), reject)
+    assert (outlook.power[0].pass_chance, outlook.decides) == (0.0, False)
+    assert outlook.cheapest is not None
+    assert (outlook.cheapest.baseline_runs, outlook.cheapest.candidate_runs, plan(outlook.cheapest, reject).decides) == (3, 3, True)
+
+
 def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
     outlook = plan(Design(level=3.9, planned_steps=10_000, baseline_recipe="fp8_current", candidate_recipe="nvfp4"), ONE)
     assert not outlook.decides
     assert outlook.largest_gap_that_passes / 3.9 == pytest.approx(0.0018, abs=1e-4)
-    assert "passes only below a gap of 0.0070 nats" in outlook.advice
+    assert outlook.largest_gap_that_passes == pytest.approx(0.0070, abs=5e-5)
+    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in outlook.advice
     assert outlook.cheapest is not None
     assert plan(outlook.cheapest, ONE).decides
 
@@ -49,7 +65,9 @@ def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
     outlook = plan(Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.05%"}))
     assert not outlook.decides
     assert outlook.cheapest is None
-    assert "can't pass at all" in outlook.advice
+    assert 0.0 < outlook.power[0].pass_chance < 0.5
+    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in outlook.advice
+    assert "cannot pass" not in outlook.advice
     assert "wider margin" in outlook.advice
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity import Curve, Verdict, criteria_from_mapping
+from parity import Criteria, Curve, Verdict, criteria_from_mapping
 from parity.judging.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
 from parity.judging.evidence import Case, bundle_bytes, verify
 
@@ -15,6 +15,18 @@ curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
+
+
+def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(make_run: MakeRun, one_percent: Criteria) -> None:
+    """Named nvfp4_no_rht and without a recipe: general advice, which says so. Named mxfp8 and stated as nvfp4: advice for nvfp4."""
+    bad, nvfp4 = make_run(seed=2, gap=0.3), make_run(seed=2, gap=0.3, recipe="nvfp4")
+    first, second = parity.judge([make_run()], {"nvfp4_no_rht": [bad], "mxfp8": [nvfp4]}, one_percent, planned_steps=2000)
+    unstated, stated = (verdict.document()["advice"]["sentences"] for verdict in (first, second))
+    assert "Hadamard" not in " ".join(unstated)
+    assert "first step" in unstated[0]
+    assert "--recipe nvfp4_no_rht=RECIPE" in unstated[1]
+    assert "mlp_only" in stated[0]
+    assert "--recipe" not in " ".join(stated)
 
 
 def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: JudgePair) -> None:

@@ -80,8 +80,10 @@ def test_columns_of_several_runs(tmp_path: Path) -> None:
     header = '"Step","base - train/loss","base - train/loss__MAX","cand - train/loss","cand - train/loss__MAX"\n'
     file = write(tmp_path, header + rows)
     assert read_run(f"{file}:cand").loss[0] == 4.0
-    with pytest.raises(ReadError, match="2 columns could be 'train/loss'"):
+    with pytest.raises(ReadError, match=r"holds 2 runs; name one as \S+, of base, cand"):
         read_run(file)
+    assert read_run(file, columns={"loss": "cand - train/loss"}).loss[0] == 4.0
+    assert [run.label for run in read_runs(file)] == ["base", "cand"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,272 @@
+"""Comparisons of evaluations as a whole: what decides, what is said, and what must not pass."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.judging.criteria import criteria_from_mapping
+from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.measured import has_few_evaluations
+from parity.judging.evaluations.times import RunTimes
+
+STEPS = np.arange(1, 21) * 500
+FINISHED = 3.0 + 2.0 * np.exp(-STEPS / 800.0)
+FALLING = 4.2 - STEPS / 12_000.0
+
+
+def arm(seed: int, runs: int, gap: float = 0.0, law: np.ndarray = FINISHED, sd: float = 0.004, **extra: Any) -> list[Curve]:
+    """Runs whose offsets and evaluation noise are drawn, sd nats between runs."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(runs):
+        loss = law + gap + rng.normal(0, sd) + rng.normal(0, sd / 4, len(law))
+        made.append(curve_from_arrays(STEPS, loss, label=f"{seed}-{number}", seed=number, **extra))
+    return made
+
+
+def judged(baseline: list[Curve], candidate: list[Curve], margin: str = "1.0%", **asked: Any) -> EvaluationDocument:
+    options = {"planned_steps": 10_000, **asked}
+    case = EvaluationCase(
+        baseline=baseline,
+        candidates={"nvfp4": candidate},
+        criteria=criteria_from_mapping({"margin": margin}),
+        baseline_name="fp8",
+        **options,
+    )
+    return case.documents()[0]
+
+
+def on_systems(runs: list[Curve], systems: str, key: str = "system") -> list[Curve]:
+    """The runs, each with the next letter as its system."""
+    return [dataclasses.replace(run, context={key: systems[number % len(systems)]}) for number, run in enumerate(runs)]
+
+
+@pytest.mark.parametrize(
+    ("gap", "margin", "verdict", "code"),
+    [
+        (0.0, "1.0%", "pass", "WITHIN_MARGIN"),
+        (0.015, "1.0%", "pass", "WITHIN_MARGIN"),
+        (0.03, "1.0%", "inconclusive", "CI_STRADDLES_MARGIN"),
+        (0.06, "1.0%", "fail", "GAP_EXCEEDS_MARGIN"),
+        (-0.06, "1.0%", "inconclusive", "BETTER_THAN_BASELINE"),
+        (0.0, "0.02%", "inconclusive", "CI_STRADDLES_MARGIN"),
+    ],
+)
+def test_a_finished_training_is_judged_against_the_margin(gap: float, margin: str, verdict: str, code: str) -> None:
+    document = judged(arm(1, 8), arm(2, 8, gap), margin)
+    assert (document["verdict"], document["codes"][0]) == (verdict, code)
+    over_runs = document["gap"]["over_runs"]
+    assert over_runs is not None
+    assert over_runs["lo"] < gap < over_runs["hi"]
+
+
+@pytest.mark.parametrize(
+    ("law", "asked"),
+    [
+        (FALLING, {}),
+        (FINISHED, {"planned_steps": None}),
+        (FINISHED, {"planned_steps": 12_000}),
+        (FINISHED, {"at": (5000,)}),
+        (FINISHED, {"at": (9500, 10000)}),
+    ],
+)
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+def test_an_unfinished_training_neither_passes_nor_fails(law: np.ndarray, asked: dict[str, Any], gap: float) -> None:
+    document = judged(arm(1, 6, law=law), arm(2, 6, gap, law=law), **asked)
+    assert (document["verdict"], document["codes"][0]) == ("inconclusive", "AS_OF")
+
+
+def test_runs_that_stop_early_are_compared_at_the_last_point_that_all_reached() -> None:
+    runs = arm(2, 5)
+    short = curve_from_arrays(runs[0].steps[:12], runs[0].loss[:12], label="short")
+    document = judged(arm(1, 5), [short, *runs[1:]])
+    assert document["as_of"] is not None
+    assert document["as_of"]["points"] == [6000]
+    assert document["codes"][0] == "AS_OF"
+    assert "RUNS_TRUNCATED" in document["codes"]
+
+
+def test_points_in_tokens() -> None:
+    document = judged(arm(1, 3), arm(2, 3), tokens_per_step=8192 * 16)
+    assert document["as_of"] is not None
+    assert document["as_of"]["words"] == "1.3 B tokens"
+
+
+@pytest.mark.parametrize("size", [1, 0])
+def test_an_arm_needs_two_runs(size: int) -> None:
+    with_one = judged(arm(1, 4), arm(2, 1))
+    assert (with_one["verdict"], with_one["codes"][0], with_one["gap"]["over_runs"]) == ("inconclusive", "TOO_FEW_RUNS", None)
+    with pytest.raises(ValueError, match="nvfp4 has no run"):
+        judged(arm(1, 4), [])
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda run: run.loss,
+        lambda run: run.loss + 0.003,
+        lambda run: np.where(run.steps == 5000, run.loss + 2e-3, run.loss),
+        lambda run: np.round(run.loss, 5),
+    ],
+)
+def test_copies_are_no_runs(copied: Any) -> None:
+    (run,) = arm(2, 1)
+    copies = [curve_from_arrays(run.steps, copied(run), label=f"copy {number}") for number in range(3)]
+    document = judged(arm(1, 4), [run, *copies])
+    assert document["codes"][0] == "TOO_FEW_RUNS"
+    assert "REPLICATES_IDENTICAL" in document["codes"]
+    assert len(document["candidate"]["runs"]) == 1
+
+
+def test_a_candidate_made_from_the_baseline_does_not_pass() -> None:
+    baseline = arm(1, 4)
+    candidate = [curve_from_arrays(run.steps, run.loss + 0.001, label=f"new {run.label}") for run in baseline]
+    assert judged(baseline, candidate)["codes"][0] == "ARMS_IDENTICAL"
+
+
+def test_coarse_rounding_makes_no_copies() -> None:
+    arms = [[curve_from_arrays(run.steps, np.round(run.loss, 2), label=run.label) for run in arm(seed, 6, sd=0.01)] for seed in (1, 2)]
+    document = judged(*arms)
+    assert "ARMS_IDENTICAL" not in document["codes"]
+    assert "REPLICATES_IDENTICAL" not in document["codes"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e9])
+def test_a_loss_that_is_not_finite(bad: float) -> None:
+    baseline, candidate = arm(1, 4), arm(2, 4)
+    broken = candidate[2].loss.copy()
+    broken[-3] = bad
+    broken_arm = [*candidate[:2], curve_from_arrays(STEPS, broken, label="broken"), candidate[3]]
+    assert (judged(baseline, broken_arm)["verdict"], judged(baseline, broken_arm)["codes"][0]) == ("fail", "NONFINITE_CAND")
+    assert judged(broken_arm, candidate)["codes"][0] == "BASELINE_INVALID"
+
+
+def test_bits_against_nats() -> None:
+    baseline = arm(1, 4)
+    bits = [curve_from_arrays(run.steps, run.loss / math.log(2.0), label=run.label) for run in arm(2, 4)]
+    assert judged(baseline, bits)["codes"][0] == "LOSS_SCALED"
+    assert judged(bits, baseline)["codes"][0] == "LOSS_SCALED"
+
+
+def test_steps_in_different_units_have_no_common_point() -> None:
+    tokens = [curve_from_arrays(run.steps * 8192, run.loss, label=run.label) for run in arm(2, 4)]
+    assert judged(arm(1, 4), tokens)["codes"][0] == "NO_COMMON_STEPS"
+
+
+def test_a_recorded_system_that_the_arms_do_not_share_confounds() -> None:
+    baseline, candidate = on_systems(arm(1, 4), "ab"), on_systems(arm(2, 4), "cd")
+    assert judged(baseline, candidate)["codes"][0] == "CONFOUNDED"
+    shared = judged(baseline, on_systems(arm(2, 4), "bc"))
+    assert shared["verdict"] == "pass"
+    assert not any(ground["confounded"] for ground in shared["grounds"])
+    hosts = judged(on_systems(arm(1, 4), "ab", "host"), on_systems(arm(2, 4), "cd", "host"))
+    assert hosts["verdict"] == "pass"
+
+
+def test_clusters_decide_and_both_intervals_are_named() -> None:
+    rng = np.random.default_rng(0)
+    systems = {letter: rng.normal(0, 0.01) for letter in "abcdef"}
+
+    def runs(seed: int, letters: str, gap: float) -> list[Curve]:
+        made = on_systems(arm(seed, 12, gap), letters)
+        return [dataclasses.replace(run, loss=run.loss + systems[run.context["system"]]) for run in made]
+
+    document = judged(runs(1, "ab", 0.0), runs(2, "cdef", 0.015), cluster="system")
+    gap = document["gap"]
+    assert gap["over_runs"] is not None
+    assert gap["over_clusters"] is not None
+    assert gap["over_runs"]["hi"] < 0.03 < gap["over_clusters"]["hi"]
+    assert gap["judged"] == {key: gap["over_clusters"][key] for key in ("mean", "rel", "lo", "hi", "se", "df")}  # type: ignore[literal-required]
+    assert (gap["over_clusters"]["baseline"], gap["over_clusters"]["candidate"], gap["over_clusters"]["df"]) == (2, 4, 4.0)
+    assert document["verdict"] == "inconclusive"
+    assert document["codes"][:2] == ["CI_STRADDLES_MARGIN", "CLUSTERS_WIDEN"]
+
+
+def test_one_cluster_an_arm_decides_nothing() -> None:
+    document = judged(on_systems(arm(1, 4), "a"), on_systems(arm(2, 4), "b"), cluster="system")
+    assert (document["verdict"], document["codes"][0]) == ("inconclusive", "CLUSTERS_UNUSABLE")
+
+
+def test_a_cluster_that_a_run_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no system on record"):
+        judged(arm(1, 4), on_systems(arm(2, 4), "b"), cluster="system")
+
+
+def test_pairs_of_one_seed_cancel_what_the_seed_shares() -> None:
+    shared = np.random.default_rng(5).normal(0, 0.05, 6)
+    arms = [
+        [curve_from_arrays(run.steps, run.loss + shift, label=run.label, seed=run.seed) for run, shift in zip(runs, shared, strict=True)]
+        for runs in (arm(1, 6), arm(2, 6))
+    ]
+    paired, unpaired = judged(*arms, paired=True)["gap"], judged(*arms)["gap"]
+    assert paired["over_runs"] is not None
+    assert unpaired["over_runs"] is not None
+    assert paired["pairs"] == 6
+    assert unpaired["pairs"] is None
+    assert paired["over_runs"]["se"] < 0.2 * unpaired["over_runs"]["se"]
+
+
+def test_pairs_without_a_common_seed() -> None:
+    other = [dataclasses.replace(run, seed=run.seed + 100) for run in arm(2, 4)]
+    assert judged(arm(1, 4), other, paired=True)["codes"][0] == "TOO_FEW_RUNS"
+
+
+@pytest.mark.parametrize("at", [(123,), (500, 10_001)])
+def test_a_declared_point_without_an_evaluation_of_every_run(at: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="not every run has an evaluation at"):
+        judged(arm(1, 4), arm(2, 4), at=at)
+
+
+@pytest.mark.parametrize("asked", [{"target": -1.0}, {"target": math.nan}, {"tokens_per_step": 0.0}, {"planned_steps": 0}])
+def test_what_is_not_positive_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected a positive number"):
+        judged(arm(1, 3), arm(2, 3), **asked)
+
+
+def test_bands_hold_at_every_point_at_once() -> None:
+    inside = 0
+    for trial in range(150):
+        document = judged(arm(2 * trial, 5, law=FALLING), arm(2 * trial + 1, 5, law=FALLING))
+        curve = document["curve"]
+        assert curve is not None
+        assert len(curve["steps"]) == 20
+        inside += all(lo <= 0.0 <= hi for lo, hi in zip(curve["lo"], curve["hi"], strict=True))
+    assert inside >= 0.93 * 150
+
+
+def test_target_and_times() -> None:
+    baseline, candidate = arm(1, 5, law=FALLING), arm(2, 5, 0.05, law=FALLING)
+    times = [
+        RunTimes(arm=name, run=run.label, hardware="b200", step_seconds=seconds, seconds_to_target=None)
+        for name, runs, seconds in (("fp8", baseline, 0.30), ("nvfp4", candidate, 0.25))
+        for run in runs
+    ]
+    document = judged(baseline, candidate, target=3.5, times=times)
+    assert document["target"] is not None
+    assert document["target"]["tax"] is not None
+    assert 0.05 < document["target"]["tax"]["estimate"] < 0.1
+    assert document["speed"][0]["step"]["value"] == pytest.approx(1.2)
+    assert document["speed"][0]["net"] is None
+    never = judged(baseline, candidate, target=1.0)["target"]
+    assert never is not None
+    assert never["tax"] is None
+    assert never["reached"] == [0, 0]
+
+
+def test_which_arms_are_judged_as_evaluations() -> None:
+    many = curve_from_arrays(np.arange(101), np.full(101, 3.0))
+    assert has_few_evaluations([arm(1, 2), arm(2, 3)])
+    assert not has_few_evaluations([arm(1, 2), arm(2, 1)])
+    assert not has_few_evaluations([arm(1, 2), [*arm(2, 2), many]])
+
+
+def test_shuffled_runs_change_nothing() -> None:
+    baseline, candidate = arm(1, 5), arm(2, 5)
+    one, other = judged(baseline, candidate), judged(baseline[::-1], candidate[::-1])
+    assert one["gap"]["over_runs"] == pytest.approx(other["gap"]["over_runs"])
+    assert one["codes"] == other["codes"]
