@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
+from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve
 from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
@@ -27,8 +27,8 @@ class EvaluationCase:
     `at` declares the points to compare (default: the last that all runs reached), `target` a loss in nats whose cost in samples is
     compared, `tokens_per_step` names points in tokens, `times` holds each run's times.
 
-    Raises ValueError for an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not every run has, and a target,
-    a plan or a number of tokens that is not positive.
+    Raises ValueError for a gate other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
+    every run has, and a target, a plan or a number of tokens that is not positive.
     """
 
     baseline: Sequence[Curve]
@@ -44,6 +44,10 @@ class EvaluationCase:
     times: Sequence[RunTimes] = ()
 
     def __post_init__(self) -> None:
+        if others := [gate for gate in self.criteria.gates if gate != LOSS]:
+            raise ValueError(
+                f"the policy's gates are {', '.join(others)} beside the loss; a comparison of evaluations judges the loss alone"
+            )
         for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
             if not runs:
                 raise ValueError(f"{name} has no run; expected at least one")

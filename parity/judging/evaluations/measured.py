@@ -8,12 +8,12 @@ The between-run spread is measured on the runs themselves; nothing is assumed. C
 few runs an arm, whose interval is wide but right for normal spread only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, usable
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
 from parity.judging.evaluations.welch import Estimate, difference, of_clusters, paired_difference
 from parity.judging.inputs.alignment import common_losses
@@ -24,6 +24,7 @@ from parity.judging.window import decline_limit
 
 MIN_POINTS, MAX_POINTS, MIN_RUNS = 5, 100, 2
 ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
+START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding
 LATE_SHARE = 0.2  # of a run, over which its decline says whether the loss still falls
 
 
@@ -43,14 +44,17 @@ class Measured:
     """Two arms of evaluations, measured.
 
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
-    order of `runs`, which leaves out copies (`copies`: labels). `over_runs` is None with fewer than 2 runs in an arm or 2 pairs.
+    order of `runs`, which leaves out `copies` and `forks` of other runs (labels). `arms_alike` and `arms_share_start` name two runs, one of
+    each arm. `over_runs` is None with fewer than 2 runs in an arm or 2 pairs.
     """
 
     steps: IntArray
     points: tuple[int, ...]
     runs: tuple[tuple[Curve, ...], tuple[Curve, ...]]
     copies: tuple[str, ...]
+    forks: tuple[str, ...]
     arms_alike: str | None
+    arms_share_start: str | None
     invalid: tuple[str | None, str | None]
     baseline: FloatArray
     candidate: FloatArray
@@ -74,7 +78,7 @@ def measure(
 
     Raises ValueError where not every run has an evaluation at a point.
     """
-    kept, copies = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
+    kept, copies, forks = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
     invalid = _first_nonfinite(baseline), _first_nonfinite(candidate)
     steps, losses = common_losses((*kept[0], *kept[1]))
     rows = np.array(losses).reshape(len(losses), len(steps))
@@ -90,7 +94,9 @@ def measure(
         points=points,
         runs=(kept[0], kept[1]),
         copies=(*copies[0], *copies[1]),
-        arms_alike=_alike_across(*kept),
+        forks=(*forks[0], *forks[1]),
+        arms_alike=_across(kept[0], kept[1], _alike),
+        arms_share_start=_across(kept[0], kept[1], _share_start),
         invalid=invalid,
         baseline=base,
         candidate=cand,
@@ -159,22 +165,36 @@ def _first_nonfinite(runs: Sequence[Curve]) -> str | None:
     return None
 
 
-def _independent(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
-    """The runs that are no copies of an earlier one, and the labels of the copies."""
+def _independent(runs: Sequence[Curve]) -> tuple[tuple[Curve, ...], tuple[str, ...], tuple[str, ...]]:
+    """The runs that stand for themselves, and the labels of the copies and of the forks of earlier ones."""
     kept: list[Curve] = []
-    copies = []
+    copies, forks = [], []
     for number, run in enumerate(runs, 1):
+        label = run.label or f"run {number}"
         if any(_alike(other, run) for other in kept):
-            copies.append(run.label or f"run {number}")
+            copies.append(label)
+        elif FORKED_FROM in run.context or any(_share_start(other, run) for other in kept):
+            forks.append(label)
         else:
             kept.append(run)
-    return tuple(kept), tuple(copies)
+    return tuple(kept), tuple(copies), tuple(forks)
 
 
-def _alike_across(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> str | None:
-    """The labels of two runs, one of each arm, of which one is a copy of the other."""
+def _across(baseline: Sequence[Curve], candidate: Sequence[Curve], related: Callable[[Curve, Curve], bool]) -> str | None:
+    """The labels of two related runs, one of each arm."""
     pairs = ((left, right) for right in candidate for left in baseline)
-    return next((f"{right.label or 'a run'} and {left.label or 'a run'}" for left, right in pairs if _alike(left, right)), None)
+    return next((f"{right.label or 'a run'} and {left.label or 'a run'}" for left, right in pairs if related(left, right)), None)
+
+
+def _share_start(left: Curve, right: Curve) -> bool:
+    """Whether two runs have equal losses at their first evaluations after step 0: one was forked from the other, or both from a third."""
+    steps, (x, y) = common_losses((left, right))
+    finite = usable(x) & usable(y) & (steps > 0)
+    x, y = x[finite], y[finite]
+    if len(x) < START_POINTS or max(quantum(x), quantum(y)) > ALIKE_NATS:
+        return False
+    rounding = 4.0 * np.spacing(np.abs(x[:START_POINTS]).astype(np.float32))
+    return bool((np.abs(y - x)[:START_POINTS] <= np.maximum(rounding, max(quantum(x), quantum(y)))).all())
 
 
 def _alike(left: Curve, right: Curve) -> bool:

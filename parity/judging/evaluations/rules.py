@@ -78,39 +78,56 @@ def judged(m: Measured, question: Question) -> Estimate | None:
 
 
 def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Iterator[Row]:
-    base, cand = question.names
-    if m.invalid[0]:
-        yield INCONCLUSIVE, BY_CODE["BASELINE_INVALID"], f"{base} has a loss that is not finite: {m.invalid[0]}."
-    if m.invalid[1] and not m.invalid[0]:
-        yield FAIL, BY_CODE["NONFINITE_CAND"], f"{cand} has a loss that is not finite: {m.invalid[1]}."
-    if m.arms_alike:
-        yield INCONCLUSIVE, BY_CODE["ARMS_IDENTICAL"], f"Runs of both arms are equal but for a constant: {m.arms_alike}."
-    if len(m.steps) == 0:
-        yield INCONCLUSIVE, BY_CODE["NO_COMMON_STEPS"], "No point has an evaluation of every run of both arms."
-    elif len(m.steps) < MIN_POINTS:
-        words = f"Every run has an evaluation at {count(len(m.steps), 'point')} only; expected at least {MIN_POINTS}."
-        yield INCONCLUSIVE, BY_CODE["TOO_FEW_STEPS"], words
-    else:
-        yield from _not_nats(m, question)
-    runs = tuple(map(len, m.runs))
-    if min(runs) < MIN_RUNS or (m.pairs is not None and m.pairs < MIN_RUNS):
-        pairs = "" if m.pairs is None else f", with {count(m.pairs, 'pair')} of one seed"
-        yield (
-            INCONCLUSIVE,
-            TOO_FEW_RUNS,
-            f"{base} has {count(runs[0], 'run')} and {cand} {count(runs[1], 'run')}{pairs}; at least 2 are needed.",
-        )
-    if question.cluster and len(m.steps) and m.over_clusters is None:
-        yield INCONCLUSIVE, CLUSTERS_UNUSABLE, f"Each arm has one {question.cluster}, so its part in the gap is unknown."
+    yield from _unusable(m, question)
+    yield from _too_few(m, question)
     if m.points and (why := _unfinished(m, question)):
         yield INCONCLUSIVE, AS_OF, f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training."
     if confounded := [ground for ground in grounds if ground.confounded and ground.key != question.cluster]:
         yield INCONCLUSIVE, BY_CODE["CONFOUNDED"], " ".join(_confounded(ground, question) for ground in confounded)
     yield from _against_margin(m, question)
+    yield from _warnings(m, question)
+
+
+def _unusable(m: Measured, question: Question) -> Iterator[Row]:
+    base, cand = question.names
+    if m.invalid[0]:
+        yield INCONCLUSIVE, BY_CODE["BASELINE_INVALID"], f"{base} has a loss that is not finite: {m.invalid[0]}."
+    elif m.invalid[1]:
+        yield FAIL, BY_CODE["NONFINITE_CAND"], f"{cand} has a loss that is not finite: {m.invalid[1]}."
+    if m.arms_alike:
+        yield INCONCLUSIVE, BY_CODE["ARMS_IDENTICAL"], f"Runs of both arms are equal but for a constant: {m.arms_alike}."
+    elif m.arms_share_start:
+        words = f"Runs of both arms have equal losses at their first evaluations: {m.arms_share_start}."
+        yield INCONCLUSIVE, BY_CODE["ARMS_SHARE_START"], words
+    if m.points:
+        yield from _not_nats(m, question)
+
+
+def _too_few(m: Measured, question: Question) -> Iterator[Row]:
+    base, cand = question.names
+    if len(m.steps) == 0:
+        yield INCONCLUSIVE, BY_CODE["NO_COMMON_STEPS"], "No point has an evaluation of every run of both arms."
+    elif len(m.steps) < MIN_POINTS:
+        words = f"Every run has an evaluation at {count(len(m.steps), 'point')} only; expected at least {MIN_POINTS}."
+        yield INCONCLUSIVE, BY_CODE["TOO_FEW_STEPS"], words
+    runs = tuple(map(len, m.runs))
+    if min(runs) < MIN_RUNS or (m.pairs is not None and m.pairs < MIN_RUNS):
+        pairs = "" if m.pairs is None else f", with {count(m.pairs, 'pair')} of one seed"
+        words = f"{base} has {count(runs[0], 'run')} and {cand} {count(runs[1], 'run')}{pairs}; at least {MIN_RUNS} are needed."
+        yield INCONCLUSIVE, TOO_FEW_RUNS, words
+    if question.cluster and len(m.steps) and m.over_clusters is None:
+        yield INCONCLUSIVE, CLUSTERS_UNUSABLE, f"Each arm has one {question.cluster}, so its part in the gap is unknown."
+
+
+def _warnings(m: Measured, question: Question) -> Iterator[Row]:
     if m.copies:
         copies = f"{count(len(m.copies), 'copy', 'copies')} of other runs"
         yield None, BY_CODE["REPLICATES_IDENTICAL"], f"Not counted: {copies}, equal to them but for a constant: {_listed(m.copies)}."
-    if (ends := {int(run.steps[-1]) for arm in m.runs for run in arm}) and len(ends) > 1 and m.points:
+    if m.forks:
+        forks = f"{count(len(m.forks), 'run')} with the start of another"
+        yield None, BY_CODE["REPLICATES_DEPENDENT"], f"Not counted: {forks}: {_listed(m.forks)}."
+    ends = {int(run.steps[-1]) for arm in m.runs for run in arm if len(run.steps)}
+    if len(ends) > 1 and m.points:
         at = question.point(int(m.steps[-1]))
         words = f"Runs end between {question.point(min(ends))} and {question.point(max(ends))}; all of them reached {at}."
         yield None, RUNS_TRUNCATED, words

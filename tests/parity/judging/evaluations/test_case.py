@@ -129,6 +129,42 @@ def test_a_candidate_made_from_the_baseline_does_not_pass() -> None:
     assert judged(baseline, candidate)["codes"][0] == "ARMS_IDENTICAL"
 
 
+def forks_of(run: Curve, seed: int, number: int, at: int) -> list[Curve]:
+    """Runs that leave a run after its evaluation `at`."""
+    rng = np.random.default_rng(seed)
+    away = np.where(np.arange(len(STEPS)) < at, 0.0, 1.0)
+    return [curve_from_arrays(STEPS, run.loss + away * rng.normal(0.002, 0.002, len(STEPS)), label=f"fork {i}") for i in range(number)]
+
+
+@pytest.mark.parametrize("at", [2, 6, 12])
+def test_forks_are_no_runs(at: int) -> None:
+    (run,) = arm(2, 1)
+    document = judged(arm(1, 4), [run, *forks_of(run, 9, 4, at)])
+    assert document["codes"][0] == "TOO_FEW_RUNS"
+    assert {"REPLICATES_DEPENDENT", "REPLICATES_IDENTICAL"} & set(document["codes"])
+
+
+def test_a_candidate_forked_from_the_baseline_does_not_pass() -> None:
+    baseline = arm(1, 4)
+    candidate = [forks_of(run, number, 1, 6)[0] for number, run in enumerate(baseline)]
+    assert judged(baseline, candidate)["codes"][0] == "ARMS_SHARE_START"
+
+
+def test_runs_that_share_step_0_alone_are_runs() -> None:
+    arms = [[curve_from_arrays([0, *run.steps], [10.8, *run.loss], label=run.label) for run in runs] for runs in (arm(1, 4), arm(2, 4))]
+    assert judged(*arms)["verdict"] == "pass"
+
+
+def test_other_gates_are_refused() -> None:
+    with pytest.raises(ValueError, match="judges the loss alone"):
+        EvaluationCase(
+            baseline=arm(1, 2),
+            candidates={"nvfp4": arm(2, 2)},
+            criteria=criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]}),
+            baseline_name="fp8",
+        )
+
+
 def test_coarse_rounding_makes_no_copies() -> None:
     arms = [[curve_from_arrays(run.steps, np.round(run.loss, 2), label=run.label) for run in arm(seed, 6, sd=0.01)] for seed in (1, 2)]
     document = judged(*arms)
