@@ -1,6 +1,6 @@
-"""The figures of docs/public-verdict.md, and its picture, made by the command on that page: `python -m tools.public_verdict`.
+"""The figures of docs/public-verdict.md, its picture and its evidence bundle, made by the command on that page.
 
-README.md gets the command and the first lines of its output.
+`python -m tools.public_verdict` writes them. README.md gets the command and the first lines of its output.
 """
 
 import contextlib
@@ -26,11 +26,13 @@ from tools.reason_table import rewritten
 ROOT = Path(__file__).parents[1]
 README, PAGE, PICTURE = ROOT / "README.md", ROOT / "docs" / "public-verdict.md", ROOT / "docs" / "images" / "public-verdict.svg"
 EXAMPLE = "examples/llama31-8b"
+BUNDLE = ROOT / EXAMPLE / "nvfp4.zip"
 COMMAND = f"""\
 parity compare {EXAMPLE}/curves.csv --times {EXAMPLE}/times.csv --arm-by precision --run-by system,run \\
   --step samples --loss eval_loss_nats --baseline FP8 --recipe FP8=fp8_current --recipe NVFP4=nvfp4_no_rht \\
   --cluster system --target 3.3 --tokens-per-step 8192"""
-README_LINES = 11  # of the output: the answer, and the table of what was compared
+INSTALL = "python3 -m venv /tmp/parity && /tmp/parity/bin/pip install . && export PATH=/tmp/parity/bin:$PATH"
+README_LINES = 4  # of the output: the answer
 
 Row = Mapping[str, str]
 Keep = Callable[[Row], bool]
@@ -85,9 +87,9 @@ def command_and_output() -> str:
 
 
 def first_lines() -> str:
-    """The command, and the lines of its output down to the first table."""
-    lines = run(COMMAND).splitlines()[:README_LINES]
-    return f"```sh\n{COMMAND}\n```\n\n```\n" + "\n".join(lines) + "\n```"
+    """How to install the command line, the command, and the lines of its output that answer."""
+    lines = "\n".join(run(COMMAND).splitlines()[:README_LINES])
+    return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{lines}\n```"
 
 
 def answers() -> str:
@@ -249,10 +251,10 @@ def written(path: Path, page: str) -> str:
 
 
 def main() -> None:
-    """Write all parts again and draw the picture."""
+    """Write all parts, the picture and the evidence bundle again."""
     for path in PARTS:
         path.write_text(written(path, path.read_text(encoding="utf-8")), encoding="utf-8")
-    run(f"{COMMAND} --figure {PICTURE.relative_to(ROOT)}")
+    run(f"{COMMAND} --figure {PICTURE.relative_to(ROOT)} --bundle {BUNDLE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
