@@ -48,20 +48,16 @@ def _gap_words(document: EvaluationDocument) -> str:
         if isinstance(base, float) and isinstance(cand, float):
             return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
         return "no gap measured"
-    mean = signed((judged or intervals[0][0])["mean"], TABLE_DECIMALS)
+    confidence = percent(document["gap"]["confidence"])
     if len({interval["against_margin"] for interval, _ in intervals}) == 1:
-        words = [f"{_ends(interval)} over {unit}" for interval, unit in intervals[-1:]]
-    else:
-        words = [f"{_other_mean(interval, mean)}{_ends(interval)} over {unit}: {_side(interval)}" for interval, unit in intervals]
-    if judged is None:
-        words.append("over clusters unknown")
-    return f"gap {mean} nats ({percent(document['gap']['confidence'])} CI {'; '.join(words)})"
-
-
-def _other_mean(interval: IntervalDocument, mean: str) -> str:
-    """An interval's own mean, where it reads otherwise than `mean`."""
-    own = signed(interval["mean"], TABLE_DECIMALS)
-    return "" if own == mean else f"{own}, "
+        interval, unit = intervals[-1]
+        unknown = "; over clusters unknown" if judged is None else ""
+        return f"gap {signed(interval['mean'], TABLE_DECIMALS)} nats ({confidence} CI {_ends(interval)} over {unit}{unknown})"
+    (runs, runs_unit), (clusters, clusters_unit) = intervals
+    return (
+        f"gap {signed(runs['mean'], TABLE_DECIMALS)} nats over {runs_unit} ({confidence} CI {_ends(runs)}: {_side(runs)}) "
+        f"and {signed(clusters['mean'], TABLE_DECIMALS)} over {clusters_unit} ({_ends(clusters)}: {_side(clusters)})"
+    )
 
 
 def _side(interval: IntervalDocument) -> str:

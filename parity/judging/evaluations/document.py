@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from parity.canonical_json import json_value
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import Decision
@@ -69,9 +71,9 @@ def _advice(decision: Decision) -> list[str]:
 def _arm(
     name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
 ) -> dict[str, object]:
-    mean = float(values.mean()) if len(values) else float("nan")
-    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS else None
-    prior = prior_for(runs[0].recipe, None, question.criteria, mean, runs[0].rounding)
+    mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
+    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
+    prior = prior_for(runs[0].recipe, None, question.criteria, mean or 0.0, runs[0].rounding)
     by_label = {own.run: own for own in times}
     described = []
     for number, run in enumerate(runs):
@@ -81,14 +83,14 @@ def _arm(
                 "label": run.label,
                 "cluster": run.context.get(question.cluster) if question.cluster else None,
                 "last_step": run.steps[-1] if len(run.steps) else 0,
-                "loss": values[number],
+                "loss": values[number] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
                 "times": _times(by_label[run.label]) if run.label in by_label else None,
                 "sha256": run.digest(),
             }
         )
-    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between else {}
+    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between and mean else {}
     return {
         "name": name,
         "recipe": runs[0].recipe,
@@ -131,7 +133,8 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
 def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, object]:
     lo, hi = gap.bounds(question.criteria.confidence)
     code = side(gap, question.margin.nats, question.criteria)[1] if question.margin else None
-    share = gap.mean / float(m.baseline.mean())
+    level = float(m.baseline.mean())
+    share = gap.mean / level if level else None
     return {"mean": gap.mean, "rel": share, "lo": lo, "hi": hi, "se": gap.se, "df": gap.df, "against_margin": code}
 
 

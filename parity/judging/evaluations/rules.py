@@ -149,7 +149,10 @@ def _as_of(m: Measured, question: Question) -> str:
     at = question.point(m.points[-1]) if len(m.points) == 1 else f"{question.point(m.points[0])} to {question.point(m.points[-1])}"
     gap = judged(m, question) or m.over_runs
     mean = gap.mean if gap else float(m.candidate.mean() - m.baseline.mean())
-    share = 100.0 * mean / float(m.baseline.mean())
+    level = float(m.baseline.mean())
+    if not level:
+        return f"As of {at} {base} has a loss of 0{_aside(m, question, mean)}"
+    share = 100.0 * mean / level
     side = f"{share:+.2f} % above" if share >= 0.0 else f"{-share:.2f} % below"
     return f"As of {at} {cand} is {side} {base}{_aside(m, question, mean)}"
 

@@ -26,13 +26,15 @@ def evaluated(name: str, number: int, gap: float, systems: int) -> Curve:
 
 @pytest.fixture
 def compared() -> Callable[..., EvaluationDocument]:
-    """A function that compares runs of fp8_current with runs of nvfp4: how many of each, the gap, and options of the case."""
+    """A function that compares runs of fp8_current with runs of nvfp4: how many of each, the gap, how the
+    candidate's runs are changed, and options of the case."""
 
     def compare(
         runs: tuple[int, int] = (6, 8),
         gap: float = 0.027,
         timed: bool = False,
         names: tuple[str, str] = ("FP8", "NVFP4"),
+        change: Callable[[Curve], Curve] = lambda run: run,
         margin: str = "1 %",
         **options: object,
     ) -> EvaluationDocument:
@@ -53,7 +55,7 @@ def compared() -> Callable[..., EvaluationDocument]:
         ]
         case = EvaluationCase(
             baseline=arms[0],
-            candidates={names[1]: arms[1]},
+            candidates={names[1]: [change(run) for run in arms[1]]},
             criteria=criteria_from_mapping({"margin": margin}),
             baseline_name=names[0],
             times=times if timed else (),

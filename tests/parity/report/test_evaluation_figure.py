@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed"
         ("svg", {"runs": (1, 3)}),
         ("svg", {"runs": (3, 3), "target": 1.0, "names": ("b" * 60, "c" * 60)}),
         ("svg", {"cluster": "system", "timed": True}),
+        ("svg", {**WHOLE, "change": lambda run: dataclasses.replace(run, steps=run.steps + 1)}),
     ],
 )
 def test_equal_documents_give_equal_files(suffix: str, options: dict[str, object], compared: Compare, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from parity import Curve
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.evaluation_facts import AGAINST_MARGIN, answer, arm_rows, comparison_rows, steps_words, token_unit
 from parity.report.evaluations import render_markdown, render_text
@@ -35,8 +38,12 @@ def test_the_answer_has_both_intervals_where_they_decide_otherwise(compared: Com
     assert gap["over_clusters"]
     between = (gap["over_runs"]["hi"] + gap["over_clusters"]["hi"]) / 2.0
     line = answer(compared(**CLUSTERED, margin=f"{between:.6f} nats"))
-    assert f"over 14 runs: {AGAINST_MARGIN['WITHIN_MARGIN']}" in line
-    assert f"over 6 systems: {AGAINST_MARGIN['CI_STRADDLES_MARGIN']}" in line
+    inside, across = AGAINST_MARGIN["WITHIN_MARGIN"], AGAINST_MARGIN["CI_STRADDLES_MARGIN"]
+    interval = rf"{NUMBER} to {NUMBER}"
+    assert re.search(
+        rf"gap {NUMBER} nats over 14 runs \(95 % CI {interval}: {inside}\) and {NUMBER} over 6 systems \({interval}: {across}\), margin",
+        line,
+    )
     wide = answer(compared(**CLUSTERED, margin="0.5 nats"))
     assert "over 6 systems)" in wide
     assert "over 14 runs" not in wide
@@ -49,6 +56,24 @@ def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -
     one_system = answer(compared(runs=(2, 2), cluster="hall"))
     assert "over clusters unknown" in one_system
     assert "decided by CLUSTERS_UNUSABLE" in one_system
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda run: dataclasses.replace(run, loss=np.full(len(run.loss), np.nan)), "NONFINITE_CAND"),
+        (lambda run: dataclasses.replace(run, steps=run.steps + 1), "NO_COMMON_STEPS"),
+        (lambda run: dataclasses.replace(run, loss=-run.loss), "LOSS_NOT_NATS"),
+    ],
+    ids=["NaN", "other steps", "negative"],
+)
+def test_runs_that_cannot_be_compared_are_reported(change: Callable[[Curve], Curve], code: str, compared: Compare) -> None:
+    document = compared(**CLUSTERED, change=change)
+    assert document["codes"][0] == code
+    for text in (render_text(document), render_markdown(document), render_junit([document])):
+        assert code in text
+        assert "nan" not in text
+    assert ("no gap measured" in answer(document)) == (code != "LOSS_NOT_NATS")
 
 
 def test_the_rows_compare_quality_tax_and_speed(compared: Compare) -> None:
