@@ -7,7 +7,7 @@ are in natural order of their names (run 2 before run 10), so that the order of 
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,11 +161,13 @@ def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
 
 
 def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTable) -> Curve:
-    kept = [row for row in run.rows if not cells.is_empty(row, quantities[LOSS])]
+    others = other_losses([name for name in cells.names if name not in layout.keep], quantities[LOSS])
+    further = {*quantities.values(), *others} - {quantities[STEP], quantities[LOSS]}
+    kept = [row for row in run.rows if _has_loss(cells, row, quantities[LOSS], further)]
     if not kept:
         raise ReadError(
             f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column {quantities[LOSS]!r}; "
-            "expected a number in at least one of its rows; remove the run, or name the loss with --loss NAME"
+            "expected a number in at least one of its rows; write nan for a run that diverged, or name the loss with --loss NAME"
         )
     steps = _steps(cells, kept, quantities[STEP])
     _refuse_repeats(cells, run, kept, steps, quantities)
@@ -184,10 +186,18 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
         evaluated = [row for row in run.rows if not cells.is_empty(row, quantities[VALIDATION])]
         series = zip(_steps(cells, evaluated, quantities[STEP]), cells.numbers(evaluated, quantities[VALIDATION]), strict=True)
         values[VALIDATION] = at_rows(values[STEP], list(series))
-    others = other_losses([name for name in cells.names if name not in layout.keep], quantities[LOSS])
     notes = (f"{count(skipped, 'row')} without a loss left out",) if skipped else ()
     columns = Columns(values=values, names=quantities, others=others, notes=notes, option=_OPTION)
     return curve_of(columns, f"{cells.source}, run {run.label} of {run.arm}", label=run.label, stated=layout.loss is not None)
+
+
+def _has_loss(cells: Cells, row: int, loss: str, further: Collection[str]) -> bool:
+    """Whether a row has a loss; ReadError where it has no `further` value either: the end of a failed run must not go unseen."""
+    if not cells.is_empty(row, loss):
+        return True
+    if all(cells.is_empty(row, column) for column in further):
+        raise ReadError(f"{cells.where(row)}: nothing in the column {loss!r}; expected a number; write nan where a run diverged")
+    return False
 
 
 def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
