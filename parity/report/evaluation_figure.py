@@ -14,11 +14,11 @@ from parity.report.evaluation_facts import answer, point_words, share, token_uni
 from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
 from parity.report.headline import MARKS
 from parity.version import VERSION
-from parity.wording import percent, signed
+from parity.wording import count, percent, signed
 
 PAGE_WIDTH = 7.0  # inches
 GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
-NAME_WIDTH = 25  # characters of a cluster's name in a line
+NAME_WIDTH = 26  # characters of a row's name
 ROW_SPREAD = 0.30  # of a row, by which dots that lie side by side are moved up or down
 DOT_LEVELS = 5
 STEP = "step"
@@ -62,12 +62,14 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
 def run_rows(document: EvaluationDocument) -> list[Row]:
     """The rows from top to bottom: each arm, then its clusters in order of name where runs have any."""
     rows = []
-    for number, arm in enumerate((document["baseline"], document["candidate"])):
+    arms = document["baseline"], document["candidate"]
+    names = _short_names(sorted({run["cluster"] for arm in arms for run in arm["runs"] if run["cluster"]}))
+    for number, arm in enumerate(arms):
         rows.append(Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True))
         clusters = sorted({run["cluster"] for run in arm["runs"] if run["cluster"]})
         for cluster in clusters:
             own = [run for run in arm["runs"] if run["cluster"] == cluster]
-            rows.append(Row(name=cluster, runs=own, arm=number, whole=False))
+            rows.append(Row(name=names[cluster], runs=own, arm=number, whole=False))
     return rows
 
 
@@ -157,7 +159,6 @@ def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_color(COLOURS[row.arm])
         label.set_fontweight("bold" if row.whole else "normal")
-        label.set_linespacing(0.95)
     for place, row in enumerate(rows):
         if row.whole and place:
             axes.axhline(place - 0.5, color="0.8", linewidth=0.6)
@@ -166,13 +167,16 @@ def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
 
 
 def _row_name(row: Row) -> str:
-    """An arm's name with its number of runs; a cluster's name on two lines where it has a part before a slash."""
+    """An arm's name with its number of runs; a cluster's name."""
     if row.whole:
-        return f"{shortened(row.name, NAME_WIDTH - 9)}, {len(row.runs)} run{'s' if len(row.runs) != 1 else ''}"
-    if len(row.name) <= NAME_WIDTH or "/" not in row.name:
-        return shortened(row.name, NAME_WIDTH)
-    first, _, rest = row.name.partition("/")
-    return f"{shortened(first, NAME_WIDTH - 1)}/\n{shortened(rest, NAME_WIDTH)}"
+        return f"{shortened(row.name, NAME_WIDTH - 9)}, {count(len(row.runs), 'run')}"
+    return shortened(row.name, NAME_WIDTH)
+
+
+def _short_names(clusters: Sequence[str]) -> dict[str, str]:
+    """Each cluster's name after its last slash, where these names stay distinct."""
+    ends = {name: name.rpartition("/")[2] for name in clusters}
+    return ends if all(ends.values()) and len(set(ends.values())) == len(ends) else {name: name for name in clusters}
 
 
 def _dots(axes: Any, place: int, row: Row, values: Sequence[float], hollow: Sequence[bool]) -> None:

@@ -53,7 +53,16 @@ def test_each_cluster_has_a_row_below_its_arm(compared: Compare) -> None:
     assert [row.whole for row in rows] == [True, False, False, True, False, False, False, False]
     assert [row.arm for row in rows] == [0, 0, 0, 1, 1, 1, 1, 1]
     assert sum(len(row.runs) for row in rows if not row.whole) == 14
+    assert [row.name for row in rows[:3]] == ["FP8", "fp8_current-0", "fp8_current-1"]  # without "maker/", which all have
     assert [row.name for row in run_rows(compared())] == ["FP8", "NVFP4"]
+
+
+def test_names_are_not_shortened_to_equal_ones(compared: Compare) -> None:
+    apart = {"fp8_current": "x/node", "nvfp4": "y/node"}
+    document = compared(cluster="hall", change=lambda run: dataclasses.replace(run, context={"hall": apart["nvfp4"]}))
+    for run in document["baseline"]["runs"]:
+        run["cluster"] = apart["fp8_current"]
+    assert [row.name for row in run_rows(document)] == ["FP8", "x/node", "NVFP4", "y/node"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 40])
