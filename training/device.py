@@ -2,7 +2,7 @@
 
 What it answers: on which device would a run train here, would its bits equal those of another machine, and if it cannot run, why?
 
-`device_class` names what decides bits and belongs in a run's fingerprint: processor architecture and the one instruction
+`device_class` contains what affects bits and belongs in a run's fingerprint: the processor's architecture and the instruction
 set that the matrix products use. The fast path (bfloat16 products) is chosen by the processor's flags, not by
 timing, because timing could differ between two runs of a pair.
 

@@ -1,4 +1,4 @@
-"""Shapes by name: Llama 3 as published, and smaller models of the same proportions that a CPU can train.
+"""Model shapes by name: Llama 3 as published, and smaller models of similar proportions that a CPU can train.
 
 The models of up to 75 M parameters read bytes (vocabulary 256) and share input and output embedding; each size is a
 multiple of 32, so every recipe can quantize every linear layer.

@@ -1,6 +1,6 @@
 """Identifies the trainer on this machine: code, libraries and environment variables that affect bits.
 
-What it answers: would the same trainer as for that run train a run now? A worker registers these facts and every run's
+What it answers: would a run now be trained by the same trainer as an earlier run? A worker registers these facts and every run's
 manifest contains them, so that a verdict is not reused after the trainer has changed.
 """
 
@@ -21,7 +21,7 @@ _NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 
 def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
-    """The trainer's part of a run's manifest, for a training process with that environment. Imports no jax."""
+    """Returns the trainer's part of a run's manifest, for a training process with that environment; does not import jax."""
     facts = {"code_sha256": source_digest(), "trainer_version": _trainer_version()}
     facts |= {f"version.{name}": version for name, version in device.versions().items()}
     facts |= {f"version.{name}": version for name, version in transformer_engine_installed.versions().items()}

@@ -21,7 +21,7 @@ Precision = Literal["quantized", "bf16"]
 
 
 def _of_the_preset(what: str) -> Any:
-    """A field of Model whose default is the preset's value."""
+    """Declares a field of Model whose default is the preset's value."""
     return field(
         default_factory=lambda: None, metadata={"description": f"{what}; default: the preset's value (without a preset, that of {DEFAULT})"}
     )

@@ -10,24 +10,23 @@ LayerStatistics = tuple[tuple[tuple[float, ...], ...], ...]
 
 
 def layer_names(n_layers: int) -> tuple[str, ...]:
-    """The linear layers in the order of everything that is recorded by layer: "0.query", "0.key", ..., "1.query", ..."""
+    """Names of the linear layers in the order of every record by layer: "0.query", "0.key", ..., "1.query", ..."""
     return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
-    """One training step. Loss and norms may be NaN or infinite, and are recorded as such.
+    """One training step. Losses and norms may be NaN or infinite, and are recorded as such.
 
-    step counts from 0; loss includes z-loss; lm_loss is the judged cross entropy in nats per token;
-    norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the update; tokens is the
-    number of tokens trained on up to and including this step; data_wait_seconds is the host's time for cutting and handing over
-    its tokens (while the device works on earlier steps); nonfinite_inputs counts the NaN and infinite values that
-    reached a quantizer; validation_loss is there only for steps after which it was evaluated; tflops_per_device is the speed that a
-    trainer of the user's own counts by its own formula (10^12 operations a second and device), NaN where none does.
+    step counts from 0. loss includes z-loss; lm_loss is the judged cross entropy in nats per token. Norms are l2 norms over all
+    parameters, `grad_norm` before clipping and `param_norm` after the update. tokens counts the tokens trained on up to and including
+    this step. data_wait_seconds is the time that the host needed to cut and send its tokens (while the device worked on earlier steps).
+    nonfinite_inputs counts the NaN and infinite values that reached a quantizer. validation_loss is None unless it was evaluated after
+    this step. tflops_per_device is the speed that the trainer computes by its own formula (10^12 operations per second and device), NaN
+    if it computes none.
 
-    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on steps that were watched
-    (`schedule.statistics_every`) layers (layers, operands, statistics) of `training.arithmetic.layer_statistics`, NaN for an operand that
-    is not quantized.
+    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on watched steps (`schedule.statistics_every`)
+    layers (layers, operands, statistics) of `training.arithmetic.layer_statistics`, NaN for an operand that is not quantized.
     """
 
     step: int

@@ -8,6 +8,7 @@ More steps shrink only the last term. Can fail: the run floor is predicted to st
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
     unstated = [arm.name for arm, declared in sides if arm.rounding_unstated and declared is None]
     if not unstated:
         return ()
-    options = " ".join(f"--rounding {name}=nearest" for name in unstated)
+    options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
     words = f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to nearest, or state the recipe): "
     return (words + "without it, the larger run noise of stochastic rounding is assumed.",)
 
@@ -189,7 +190,9 @@ def _state_recipe(m: Measurements) -> tuple[str, ...]:
     arm = m.arms.candidate
     if arm.recipe is not None:
         return ()
-    return (f"The recipe of {arm.name} is not on record, so this advice is general: state it (--recipe {arm.name}=RECIPE).",)
+    return (
+        f"The recipe of {arm.name} is not on record, so this advice is general: state it (--recipe {shlex.quote(arm.name + '=RECIPE')}).",
+    )
 
 
 def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:

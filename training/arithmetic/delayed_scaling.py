@@ -1,15 +1,16 @@
 """Delayed scaling: an FP8 tensor is scaled by the largest magnitudes of the last steps.
 
-What it answers: by which number is x of this layer multiplied at step t, and what is remembered for step t + 1?
+What it answers: by which scale is x of this layer multiplied at step t, and what is kept for step t + 1?
 
     quantize with the scale S(t), saturating;   history[0] = amax(t);   A = max(history)
     S(t + 1) = largest / A, kept as it is where A is 0 or not finite;   history rolls by one and history[0] = 0
 
-So step t is scaled by the steps before it, and step 0 by 1. The scale is known before the tensor is, which saves a pass over
-it in hardware; the assumption that can fail is that a tensor's size changes slowly: what outgrows its history saturates.
+So the scale of step t comes from earlier steps, and step 0 has scale 1. The scale is known before the tensor is computed, which
+saves a pass over it in hardware. The assumption that can fail: a tensor's largest magnitude changes slowly; a tensor that outgrows
+its history saturates.
 
-The state lies in two arrays for the whole model, (block, projection, operand) and with a last axis of history, beside the
-parameters: it is no parameter, so no optimizer, clipping or averaging touches it.
+The state is two arrays for the whole model, (block, projection, operand) and the same with a last axis for the history. They are
+stored next to the parameters and are not parameters, so the optimizer, clipping and averaging leave them unchanged.
 
 Source: Transformer Engine 2.20.2, DelayedScaling with its defaults (margin 0, history of 1024, "max").
 """
@@ -44,9 +45,9 @@ def initial_scales(blocks: int, projections: int, length: int) -> Scales:
 
 
 def update(scales: Scales, amax: jax.Array, formats: tuple[Format, ...] = FORMATS, *, most_recent: bool = False) -> Scales:
-    """The state after a step whose tensors had these amaxes (..., operands); one format for each operand.
+    """Returns the state after a step whose tensors had these amaxes (..., operands); one format per operand.
 
-    `most_recent` looks at the last amax alone, Transformer Engine's other algorithm.
+    `most_recent` uses only the last amax, which is Transformer Engine's other algorithm.
     """
     if not scales.history.shape[-1]:
         return scales

@@ -20,7 +20,7 @@ y's own bits. Six cheap vector operations, seven times the speed of XLA's conver
     E2M1 of 2.3: 2 <= 2.3 < 4, so e = 1, and with m = 1 the grid there is 2, 3, 4, of step 2^(1-1) = 1.
     C = 1.5 * 2^(1-1+23) = 12582912, where neighbouring float32 are 1 apart: 2.3 + C rounds to 12582914, and less C that is 2.
 
-The assumption that can fail: the compiler must keep (y + C) - C. XLA does by default; a fast-math flag would not.
+The assumption that can fail: the compiler must keep (y + C) - C. XLA keeps it by default; with a fast-math flag it would not.
 `tests/training/arithmetic/test_formats.py` compares every rounding with ml_dtypes bit by bit, jitted and not.
 
 Sources: OCP Microscaling Formats (MX) v1.0, sections 5.3 and 6.3; Transformer Engine 2.20.2 for saturation and for the
@@ -90,9 +90,9 @@ def _magic(exponent: jax.Array, fmt: Format) -> jax.Array:
 
 
 def nearest(x: jax.Array, fmt: Format) -> jax.Array:
-    """The value of `fmt` nearest to x, ties to even, saturating.
+    """Returns the value of `fmt` nearest to x, with ties to even and saturation.
 
-    x: float32, any shape; returns float32 values of the format, same shape; NaN stays NaN, infinity saturates.
+    x: float32, any shape. Returns float32 values of the format in the same shape; NaN stays NaN, infinity saturates.
     """
     y = jnp.clip(x, -fmt.largest, fmt.largest)
     magic = _magic(_exponent_bits_of(y, fmt), fmt)
@@ -100,11 +100,11 @@ def nearest(x: jax.Array, fmt: Format) -> jax.Array:
 
 
 def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
-    """One of the two values of `fmt` around x, at random, so that the mean is x; saturating.
+    """Returns one of the two values of `fmt` around x at random, so that the mean is x; saturates.
 
     x: float32; uniform: float32 of the same shape, strictly inside (-1/2, 1/2) and a multiple of 2^-17
-    (`random_bits.centred_uniform`). A value of the format never moves: an offset below half a step rounds back to it,
-    and 17 bits are few enough for y + uniform * step to be exact beside the largest y. The step is that of y itself,
+    (`random_bits.centred_uniform`). A value of the format never changes: an offset below half a step rounds back to it,
+    and 17 bits are few enough for y + uniform * step to be exact even for the largest y. The step is that of y itself,
     so 2.05 becomes 2 or 3 and never 1.5.
     """
     y = jnp.clip(x, -fmt.largest, fmt.largest)
@@ -148,13 +148,14 @@ def decode(code: jax.Array, fmt: Format) -> jax.Array:
 
 
 def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.Array:
-    """max |x| over axes that stay with size 1 (all: a scalar) as float32, for float32 or bfloat16; NaN where there is a NaN.
+    """Returns max |x| over `axes` as float32, for float32 or bfloat16 input; NaN if there is a NaN.
 
-    Magnitudes are compared as integers, which order like the floats without their sign (NaN above infinity): XLA gives such
-    a reduction to a vectorized loop, and float ones to a library that is slower for bfloat16 and for every axis but the last.
-    bfloat16 is compared in 16 bits where the last axis stays, else two neighbours at a time, as the halves of an integer
-    (1024 x 256, sixteen of a row: 36 us, one at a time 67). Neighbours in one integer are for CPUs: XLA makes them by a reduction
-    of their own, which LLVM turns into one load and a GPU's compiler may write out.
+    The reduced axes keep size 1; without `axes` the result is a scalar. Magnitudes are compared as integers, which have the same
+    order as the floats without their sign (NaN above infinity): XLA compiles an integer reduction to a vectorized loop, and calls
+    a library for float ones, which is slower for bfloat16 and for every axis but the last. bfloat16 is compared in 16 bits if the
+    last axis is not reduced, else two neighbours at a time, as the halves of one integer (1024 x 256 in groups of sixteen: 36 us,
+    one at a time 67). Pairs are formed on CPUs only: XLA forms them by a reduction of their own, which LLVM turns into one load and
+    a GPU's compiler may write to memory.
     """
     keep = axes is not None
     in_pairs = x.ndim > 0 and x.shape[-1] % 2 == 0 and jax.default_backend() == "cpu"
@@ -174,10 +175,10 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
 
 
 def _largest_of_pairs(x: jax.Array) -> jax.Array:
-    """max |x| over the last axis, which stays: two neighbours are loaded as one integer of 64 bits.
+    """Returns max |x| over the last axis, which keeps size 1; two neighbours are loaded as one integer of 64 bits.
 
     XLA vectorizes over the blocks, so it loads each element by itself; half as many loads take 68 us instead of 118 (1024 x 512).
-    The halves are told apart before the maximum, not after: what reads a result of 64 bits would be vectorized half as wide.
+    The halves are separated before the maximum, not after it: code that reads a 64-bit result would be vectorized half as wide.
     """
     magnitude = np.int32(0x7FFFFFFF)
     with jax.enable_x64(True):
@@ -187,9 +188,9 @@ def _largest_of_pairs(x: jax.Array) -> jax.Array:
 
 
 def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
-    """The values as they stand: XLA's algebra may not merge them with the expressions that use them and round in another order.
+    """Returns the values unchanged, and stops XLA from merging them algebraically with later expressions, which would round differently.
 
-    It says nothing about fusion: the barrier is gone by then, so a value may still be computed anew inside a loop.
+    It does not prevent fusion: the barrier is removed before that pass, so a value may still be recomputed inside a loop.
     """
     kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
     return kept

@@ -1,18 +1,19 @@
 """The random Hadamard transform (RHT) of NVFP4 training: spread an outlier over sixteen neighbours before quantizing.
 
-What it answers: which rotation is applied to the two operands of wgrad, and why may it be left undone?
+What it answers: which rotation is applied to the two operands of wgrad, and why does nothing have to undo it?
 
     R = diag(s) H / 4,   H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs,   R R^T = I
 
 wgrad is dw = x^T g, a sum over tokens. Cut the tokens into groups of sixteen and rotate each group of x and of g by the
-same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not change, so nothing is undone afterwards. What changes is
-what the quantizer sees. Sixteen FP4 codes share one scale, which their largest decides: beside a 64, neighbours near 1 are
-below half of the smallest step (64 / 6 / 2) and become 0. Rotated, the 64 is sixteen numbers of 16, each plus or minus a
-sum of the others over four, which is again near 1: all of them land on the grid, and x^T g still holds the neighbours' share.
+same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not change, so nothing has to be undone afterwards. Only the
+quantizer's input changes. Sixteen FP4 codes share one scale, which the largest of them sets: next to a 64, values near 1 are
+below half of the smallest step (64 / 6 / 2) and become 0. After the rotation the 64 is spread over sixteen numbers of 16, each
+plus or minus a quarter of the sum of the others, which is again near 1: all of them land on the grid, and x^T g keeps the
+contribution of the small values.
 
 H is a Kronecker product of four 2 x 2 butterflies, and so also of two 4 x 4 matrices: H16 = H4 (x) H4. Four rounds of
-sums and differences need 4 additions a number where the plain product needs 15; two stages of 4 x 4, with two rounds in each,
-run faster in XLA than four stages, because every stage is a pass over memory.
+sums and differences need 4 additions per number, the plain product 15. Two stages of 4 x 4, with two rounds each, run faster in
+XLA than four stages, because every stage is a pass over memory.
 
 The assumption that can fail: float32 sums of sixteen bfloat16 numbers are exact while the exponents of a group span
 at most 12 bits; beyond that, the order of summation shows in the last bit, before the result is rounded to bfloat16.
@@ -61,7 +62,7 @@ def rotate(x_MK: jax.Array) -> jax.Array:
     """
     rows, columns = x_MK.shape
     x_GSK = x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)
-    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4  # before the sums, which would overflow near the largest number
+    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4  # scaled first: sums near the largest float would overflow
     x_GABK = (x_GSK * quarter).reshape(rows // SIZE, 4, 4, columns)
     fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
     both = jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1)

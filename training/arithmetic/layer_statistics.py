@@ -2,24 +2,24 @@
 
 What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and from which step on?
 
-A layer that misbehaves shows here before the loss does. Three tensors a layer are watched, as they enter its products:
-x (the copy of fprop), kernel (the copy of fprop) and grad (the copy of dgrad, with the very random numbers of the step).
-wgrad's copies of x and grad, rotated where the recipe rotates, are not watched.
+A layer that misbehaves shows here before it shows in the loss. Three tensors per layer are watched as they enter its products:
+x and kernel (the copies for fprop) and grad (the copy for dgrad, with the same random numbers as the step itself).
+The copies of x and grad for wgrad, which some recipes rotate, are not watched.
 
     amax                     largest magnitude
     underflow_share          share of the values other than zero that become zero
-    saturation_share         share of the values beyond the largest that their scale can say
+    saturation_share         share of the values beyond the largest that their scale can represent
     snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
-    scale_octaves_{10,50,90} so many percent of the block scales lie at most so many octaves below the tensor's largest block scale
+    scale_octaves_{10,50,90} octaves below the tensor's largest block scale within which 10, 50 and 90 % of the block scales lie
     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
     nonfinite                how many values are NaN or infinite
 
-How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear), zeros of shape
-(layers..., 3, 9), is this table for every layer. Watched steps are a program of their own: a condition inside the one program
-kept XLA from fusing the quantizers with their neighbours, and cost every step, watched or not, some 15 % (decision 22).
-Which steps are watched is a function of their number alone, so a run that resumes from a checkpoint repeats its bits.
+How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear; zeros of
+shape (layers..., 3, 9)) is this table for every layer. Watched steps are compiled as a separate program: a condition inside a
+common program kept XLA from fusing the quantizers with their neighbours, which cost every step about 15 % (decision 22).
+The step's number alone determines whether it is watched, so a run that resumes from a checkpoint repeats its bits.
 
-The assumption that can fail: sums of squares are taken in float32 relative to amax: values 2^-63 below amax add nothing.
+The assumption that can fail: sums of squares are taken in float32 relative to amax, so values below 2^-63 of amax add nothing.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ _BEYOND = 1 + 2.0**-20  # a scaled amax may miss the largest value by a rounding
 
 
 def quiet_statistics(*layers: int) -> jax.Array:
-    """Zeros of the shape of the statistics of layers (layers..., operands, statistics)."""
+    """Returns zeros in the shape of the layers' statistics (layers..., operands, statistics)."""
     return jnp.zeros((*layers, len(OPERANDS), len(STATISTICS)), jnp.float32)
 
 
 def layer_statistics(
     wanted: bool, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
 ) -> jax.Array:
-    """The nine statistics (float32) of one operand of a watched layer, else zeros; NaN for an operand that is not quantized.
+    """Returns the nine statistics (float32) of one operand if its layer is watched, else zeros; NaN if it is not quantized.
 
-    x_MK: the original; operand: what `quantize.to_bfloat16` made of it along `axis`; scale: the scale that was used if scaling
-    is delayed.
+    x_MK: the original; operand: its quantized copy from `quantize.to_bfloat16` along `axis`; scale: the scale used under delayed
+    scaling.
     """
     if quantizer is None:
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
@@ -73,9 +73,9 @@ def layer_statistics(
 
 
 def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:
-    """The nine statistics (float32, in the order of STATISTICS) of one quantized operand; arguments as above.
+    """Returns the nine statistics (float32, in the order of STATISTICS) of one quantized operand; arguments as above.
 
-    Zeros that pad a matrix to whole blocks count only as elements, and in the scales of the blocks they fill.
+    Zeros that pad a matrix to whole blocks count as elements, and the blocks that they fill as blocks; nothing else counts them.
     """
     amax = operand.amax
     seen = watched(x_MK, operand, axis, quantizer, scale)
@@ -100,13 +100,13 @@ def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantize
 
 
 def _sums(x: jax.Array) -> jax.Array:
-    """Sums of up to 64 elements that together hold every element of x, by a product with ones: on CPUs twice as fast as XLA's sum."""
+    """Returns partial sums of up to 64 elements each that cover x, by a product with ones: on CPUs twice as fast as XLA's sum."""
     terms = math.gcd(x.size, _TERMS)
     return jnp.ones((1, terms), jnp.float32) @ x.reshape(terms, -1)
 
 
 def _counts(*which: jax.Array) -> list[jax.Array]:
-    """How many elements of each of up to three arrays are true (float32), in one pass: 64 counts to a base of 256 fit a float32."""
+    """Counts the true elements (float32) of up to three arrays in one pass: three sums of 64 fit one float32 as digits to base 256."""
     digits = [jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)]
     sums, counts = _sums(sum(digits[1:], digits[0])), []
     for _ in which:
@@ -117,7 +117,7 @@ def _counts(*which: jax.Array) -> list[jax.Array]:
 
 
 def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
-    """How many octaves below the largest scale one has to go to find 10, 50 and 90 % of them; from a histogram of whole octaves."""
+    """Octaves below the largest scale within which 10, 50 and 90 % of the scales lie, from a histogram of whole octaves."""
     exponent = formats.bits_of(scale.ravel()) >> 23
     octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
     near_enough = octave[None, :] <= jnp.arange(OCTAVES)[:, None]
@@ -126,5 +126,5 @@ def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
 
 
 def gradient_norms(gradient: jax.Array) -> jax.Array:
-    """The l2 norm of one layer's gradient (float32 scalar), for a norm per layer at every step."""
+    """The l2 norm of one layer's gradient (float32 scalar); recorded for every layer at every step."""
     return jnp.sqrt(jnp.sum(jnp.square(gradient)))

@@ -6,14 +6,14 @@ What it answers: what are y, dx and dw of one linear layer under a recipe?
     dx = Q(g) Q(w)^T      dgrad          g_MN is the gradient of y
     dw = Q(x)^T Q(g)      wgrad
 
-x and w are quantized in the forward pass, for fprop and already for the backward products; g in the backward pass. The
-products accumulate in float32, are multiplied by the two tensor factors and rounded once to the type of x.
+x and w are quantized in the forward pass, for fprop and also for the backward products; g is quantized in the backward pass. The
+products accumulate in float32, are multiplied by the factors of both tensors and rounded once to the type of x.
 
-The assumption that can fail: float32 accumulation in any order. A matrix unit that accumulates in fewer bits (as FP8
-tensor cores with their fast accumulator do) gives other last bits.
+The assumption that can fail: products accumulate in float32, in any order. A matrix unit that accumulates in fewer bits (such as
+FP8 tensor cores with their fast accumulator) gives other last bits.
 
-Layouts decide the speed on a CPU with bfloat16 units: the fast kernels take A B and A B^T, not A^T B, so wgrad's x is
-transposed by hand, in panels of sixteen rows, because XLA folds a plain transpose back into the slow product.
+On a CPU with bfloat16 units the layout decides the speed: the fast kernels compute A B and A B^T, not A^T B. So wgrad's x is
+transposed explicitly, in panels of sixteen rows, because XLA folds a plain transpose back into the slow product.
 
 Source: Transformer Engine 2.20.2, jax/dense.py. docs/numerics.md gives the comparison with its vectors.
 """
@@ -36,11 +36,11 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 
 
 class Channel(NamedTuple):
-    """Inputs of a layer that are not the model's, two of which carry its measurements out as their gradients.
+    """Additional inputs of a layer; two of them return its measurements as their gradients.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, 1 elsewhere. report (..., 4) and statistics (..., 3, 9) are zeros
-    that change no output; the layer's backward pass returns its measurements in the place of their gradients. The report: amax of x, w
-    and g (0 where one is not quantized) and how many of their values are NaN or infinite. The statistics:
+    scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., 3, 9) are zeros
+    that change no output; the backward pass returns the layer's measurements in place of their gradients. The report contains the amax
+    of x, w and g (0 for one that is not quantized) and how many of their values are NaN or infinite. The statistics are those of
     `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
     """
 
@@ -50,7 +50,7 @@ class Channel(NamedTuple):
 
 
 def quiet_channel(*shape: int) -> Channel:
-    """A channel for layers of the given shape that delays no scale."""
+    """Returns a channel for layers of the given shape, without delayed scales."""
     return Channel(
         scale=jnp.ones((*shape, 3), jnp.float32),
         report=jnp.zeros((*shape, 4), jnp.float32),
@@ -60,10 +60,10 @@ def quiet_channel(*shape: int) -> Channel:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
-    """y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
+    """Returns y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
 
-    seed: uint32 scalar, other for every layer and step (stochastic rounding of g). channel: delayed scales in, amaxes and
-    the count of non-finite values out, so that no such value stays hidden.
+    seed: uint32 scalar, different for every layer and step (stochastic rounding of g). channel: delayed scales go in; amaxes and
+    the count of non-finite values come out, so that no such value goes unnoticed.
     """
     y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
     return y_MN
@@ -74,7 +74,7 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
     saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
-    if recipe.fprop_x is None:  # the forward product may be left unquantized alone: then the backward copies speak
+    if recipe.fprop_x is None:  # only the forward product is unquantized: report the backward copies instead
         amaxes = saved_x.amax, saved_w.amax
         nonfinite = _nonfinite(recipe.wgrad_x, x_MK, saved_x) + _nonfinite(recipe.dgrad_w, w_KN, saved_w)
     else:
@@ -95,9 +95,9 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
-    apart = narrow and not recipe.watched and jax.default_backend() == "cpu"  # on a GPU a branch waits for the host
+    apart = narrow and not recipe.watched and jax.default_backend() == "cpu"  # on a GPU a branch would wait for the host
     g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
-    if narrow:  # write out the narrower of the two
+    if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
         dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
@@ -110,7 +110,7 @@ linear.defvjp(_forward, _backward)
 def _operand(
     recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
 ) -> Operand:
-    """One operand in the type of the products; unquantized, it has factor 1 and amax 0."""
+    """Returns one operand in the type of the products; if it is not quantized, its factor is 1 and its amax 0."""
     dtype = jnp.dtype(recipe.products)
     if quantizer is None:
         return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
@@ -119,10 +119,10 @@ def _operand(
 
 
 def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.Array, apart: bool, amax: jax.Array) -> Operand:
-    """wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its transpose.
+    """Returns wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its transpose.
 
-    XLA would round inside the loop that transposes, which takes three times as long as one after the other. It can't fuse into
-    a branch, nor know that this one is always taken.
+    Otherwise XLA rounds inside the loop that transposes, which takes three times as long as rounding first. It cannot fuse into
+    a branch, and cannot know that this branch is always taken.
     """
 
     def rounded(g_MN: jax.Array, seed: jax.Array) -> Operand:
@@ -138,7 +138,7 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
 
 
 def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
-    """How many non-finite values reached the quantizer."""
+    """Counts the non-finite values that reached the quantizer; 0 without a quantizer."""
     return count_nonfinite(x, operand.amax) if quantizer is not None else jnp.float32(0)
 
 

@@ -9,17 +9,17 @@ the same value into a matrix product?
                   the tensor a float32   (2688 = 448 * 6; the division is a product with float32(1/2688), as XLA would
                                          make it in some programs and not in others)
 
-Two readings of one computation: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
-code * block scale as bfloat16 and the tensor's float32 factor beside it. That product is exact: E2M1 has 2 significant
-bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4 and a power of two none. So a product of
+One computation with two outputs: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
+code * block scale as bfloat16, and the tensor's float32 factor separately. code * block scale is exact: E2M1 has 2 significant
+bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4, and a power of two adds none. So a product of
 bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
 
 The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of every
-tensor of normal numbers are right all the same; an element that is itself subnormal counts as zero; and the value of a tensor
-with amax below 3.2e-35 (NVFP4), or of an MX block below 2.7e-36, becomes zero in the product.
+tensor of normal numbers are still right; a subnormal element counts as zero; and a tensor with amax below 3.2e-35 (NVFP4), or
+an MX block with amax below 2.7e-36, becomes zero in the product.
 
-Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which a block lies. A size that is no
-multiple of the block is padded with zeros and cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
+Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which the blocks lie. A size that is not a
+multiple of the block is padded with zeros, and the result is cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
 pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py, common/recipe/__init__.py; the order of the
 multiplications in the block scale is that of its CUDA kernels since 2.14.
 """
@@ -44,7 +44,7 @@ _LIFTED, _LIFT = 2.0**100, 2.0**32  # beyond this encode scale 1 / scale is take
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizer:
-    """How one operand of one GEMM is quantized. Hashable, so that it can steer a jitted function."""
+    """How one operand of one GEMM is quantized. Hashable, so that it can be a static argument of a jitted function."""
 
     format: Format
     scaling: Literal["tensor", "mx", "nvfp4"]
@@ -73,9 +73,9 @@ class Quantized(NamedTuple):
 
 
 class _Scales(NamedTuple):
-    """Scales in a shape that broadcasts to the blocked view: x * encode is rounded to a code, code * block * factor is its value.
+    """Scales that broadcast to the blocked view: x * encode is rounded to a code, and code * block * factor is its value.
 
-    byte: the block scale as it is stored. factor and amax are scalars of the tensor.
+    byte: the block scale as stored. factor and amax are scalars of the tensor.
     """
 
     encode: jax.Array
@@ -86,7 +86,7 @@ class _Scales(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Exact bfloat16 numbers (M, K), the float32 scalar they must be multiplied by, and the amax of what was quantized."""
+    """Exact bfloat16 numbers (M, K), the float32 scalar to multiply them by, and the amax of the tensor that was quantized."""
 
     value: jax.Array
     factor: jax.Array
@@ -107,7 +107,7 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
 
 
 def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
-    """Codes and scale bytes of x, as the hardware would store them. Arguments as for `to_bfloat16`."""
+    """Returns codes and scale bytes of x as the hardware would store them. Arguments as for `to_bfloat16`."""
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
     code, scales = _round(x, axis, quantizer, seed, scale)
@@ -130,7 +130,7 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
 
 
 class Watched(NamedTuple):
-    """An operand beside its original, in the blocked view: x, its quantized value and what one unit of a code is worth (float32)."""
+    """An operand next to its original, in the blocked view: x, its quantized value, and the value of one unit of a code (float32)."""
 
     x: jax.Array
     value: jax.Array
@@ -138,7 +138,7 @@ class Watched(NamedTuple):
 
 
 def watched(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> Watched:
-    """What `layer_statistics` looks at: x_MK and what `to_bfloat16` made of it, without rounding again. Not for a rotated copy."""
+    """Returns x_MK and its copy from `to_bfloat16` for `layer_statistics`, without rounding again; ValueError for a rotated copy."""
     if quantizer.rotated:
         raise ValueError("quantizer.rotated is True, expected False: a rotated copy cannot be compared with its original")
     x = _prepared(x_MK, axis, quantizer)
@@ -154,7 +154,7 @@ def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
 
 
 def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
-    """How many elements of x are NaN or infinite (float32 scalar). Where its largest magnitude is finite nothing is counted."""
+    """Counts the elements of x that are NaN or infinite (float32 scalar); skips the count if the amax is finite."""
     finite = jnp.isfinite(amax)
     count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
     return count
@@ -168,7 +168,7 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
 
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
-    """x padded with zeros to whole blocks, rotated along the contracted axis where the quantizer says so."""
+    """Returns x padded with zeros to whole blocks, and rotated along the contracted axis if the quantizer rotates."""
     x = x_MK
     if quantizer.scaling != "tensor":
         widths = _widths(axis, quantizer)
@@ -181,7 +181,7 @@ def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
-    """x seen as (block, element of block) along the blocked axes, and which axes of the view count elements."""
+    """Returns x reshaped to (block, element of block) along the blocked axes, and the axes of that view that run over elements."""
     rows, columns = x.shape
     size = quantizer.block
     if quantizer.two_dimensional:
@@ -223,14 +223,14 @@ def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) 
 
 
 def _tensor_amax(x: jax.Array) -> jax.Array:
-    """max |x| (scalar), in two rounds where that is faster: over groups of sixteen rows, then over the rest."""
+    """Returns max |x| (scalar), in two rounds if the rows allow it, which is faster: over groups of sixteen rows, then over the rest."""
     if x.shape[0] % 16 == 0:
         x = formats.largest_magnitude(x.reshape(-1, 16, x.size // x.shape[0]), (1,))
     return formats.largest_magnitude(x)
 
 
 def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
-    """The encode scale largest / amax; 1 where amax says nothing (0, NaN, infinity), the largest bfloat16 on overflow."""
+    """Returns the encode scale largest / amax; 1 if amax is 0, NaN or infinite, the largest bfloat16 on overflow."""
     scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
     return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
@@ -253,6 +253,6 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
 
 
 def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
-    """x * lift, rounded as float32 would have rounded x: below 2^-126 the grid of float32 is 2^-149, and XLA on CPUs would say 0."""
+    """Returns x * lift, rounded as float32 rounds x: below 2^-126 the grid of float32 is 2^-149, and XLA on CPUs would return 0."""
     magic = lift * np.float32(1.5 * 2.0**-126)
     return jnp.where(lifted < lift * np.float32(2.0**-126), (lifted + magic) - magic, lifted)

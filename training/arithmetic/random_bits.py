@@ -1,14 +1,14 @@
 """Random bits that need no state: a hash of (seed, counter).
 
-What it answers: which uniform number rounds element i of this tensor at this step? The answer must be the same in every
+What it answers: which uniform number rounds element i of this tensor at this step? The number must be the same in every
 process, cost less than the rounding itself, and differ between layers, GEMMs, steps and replicates.
 
     bits(i) = finalize(i * 0x9E3779B9 + seed),  finalize = the 32-bit finalizer of MurmurHash3
 
-The assumption that can fail: a 32-bit counter hash is no cryptographic generator; streams of two seeds are shifted
-copies of one sequence of period 2^32, and two of them overlap with a chance of (elements drawn)^2 / 2^32 per pair. For
-rounding noise that is harmless: an overlap repeats noise between two unrelated tensors. Threefry costs ten times as
-much on a CPU (3 ns an element), which is more than the whole NVFP4 quantization.
+The assumption that can fail: a 32-bit counter hash is not a cryptographic generator. The streams of two seeds are shifted
+copies of one sequence of period 2^32, and a pair overlaps with a chance of (elements drawn)^2 / 2^32. For rounding noise that
+is harmless: an overlap repeats noise between two unrelated tensors. Threefry costs ten times as much on a CPU (3 ns per element),
+which is more than the whole NVFP4 quantization.
 
 Source: A. Appleby, MurmurHash3 (public domain), `fmix32`; the golden-ratio counter is D. Knuth's multiplicative hash.
 """
@@ -67,7 +67,7 @@ def integer_fold(*numbers: int, start: int = 0) -> int:
 
 
 def host_bits(seeds: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
-    """`counter_bits` on the host: uint32 (seeds, count), for what must not wait for the device."""
+    """`counter_bits` on the host: uint32 (seeds, count), for callers that must not wait for the device."""
     h = np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN) + seeds[:, None]
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)

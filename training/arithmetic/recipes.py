@@ -20,9 +20,9 @@ its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D 
 
 `fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`), `fp8_current` by the tensor's own.
 (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
-quantized copy. `bf16` leaves every operand as it is; `f32` runs in float32 altogether.
+quantized copy. `bf16` leaves every operand unquantized; `f32` runs everything in float32.
 
-The assumption that can fail: that a user's framework does the same. The table is that of Transformer Engine's JAX classes;
+The assumption that can fail: a user's framework does the same. The table is that of Transformer Engine's JAX classes;
 its PyTorch classes or other versions may differ, so a run records its recipe and versions.
 
 Source: Transformer Engine 2.20.2, common/recipe/__init__.py and jax/quantize/helper.py (read, not run on a GPU).
@@ -46,7 +46,8 @@ class LinearRecipe:
 
     `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
     unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
-    A `watched` layer also returns the statistics of its quantization; it is a separate program, so that other steps have no cost.
+    A `watched` layer also returns the statistics of its quantization; it is compiled as a separate program, so that other steps
+    do not pay for it.
     """
 
     name: Recipe
@@ -86,7 +87,10 @@ _BLOCKS: Mapping[str, Quantizer] = {
 
 
 def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: bool) -> LinearRecipe:
-    """The recipe of that name with its switches. `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`)."""
+    """Returns the recipe of that name with its switches; raises ValueError for an unknown name.
+
+    `fast_bf16`: this machine multiplies bfloat16 matrices natively (`Device.fast_bf16`).
+    """
     products: Literal["bfloat16", "float32"] = "bfloat16" if fast_bf16 else "float32"
     plain = LinearRecipe(name=name, products=products)
     parts = features(name, switches)
@@ -103,7 +107,7 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
 
 
 def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:
-    """The recipe with fprop unquantized, as in the last part of a precision schedule; the backward products stay as they are."""
+    """Returns the recipe with fprop unquantized, for the last part of a precision schedule; the backward products do not change."""
     return replace(recipe, fprop_x=None, fprop_w=None)
 
 

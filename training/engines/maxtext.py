@@ -1,11 +1,11 @@
-"""Engine maxtext: a run is a real MaxText training process, started, followed, and reported step by step like our own engine.
+"""Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own engine.
 
 What it answers: what did each step of this MaxText run do, and is any step missing?
 
-    parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed by its metrics_file and log
+    parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed through its metrics_file and log
 
-The training process does not evaluate: each pass would empty metrics_file and lose what was written in the milliseconds before.
-Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
+The training process does not evaluate: each evaluation would empty metrics_file, and the records of the last milliseconds would be
+lost. Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ _HASHED_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a run keeps its files, the number of steps that the caller has on record, how long silence may last, and which of the run's
-    processes this is: all but the first start the same MaxText commands and yield nothing.
+    """Where and as which of its processes a run trains.
+
+    `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on record, `silence_seconds` how long
+    MaxText may write nothing. Every process but the first starts the same MaxText commands and yields nothing.
     """
 
     folder: Path
@@ -59,9 +61,9 @@ class Place:
 
 
 def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a run's fingerprint holds beside recipe, seed and replicate: equal manifests may be paired.
+    """Returns what a run's fingerprint contains in addition to recipe, seed and replicate; runs with equal manifests may be paired.
 
-    The commands of a job's runs have `maxtext.command_sha256` in common; `maxtext.arm.RECIPE` is what this arm has of its own.
+    `maxtext.command_sha256` is the same for all runs of a job; `maxtext.arm.RECIPE` holds the options that only this arm has.
     Raises NotInstalledError, WrongVersionError and DataMissingError.
     """
     maxtext = installed(environment)
@@ -90,12 +92,14 @@ def train(
     validated: Callable[[int, float], None] = lambda _step, _loss: None,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[StepStats]:
-    """Train the run step by step; stop iterating (or kill the process group) to cancel it. `profile` hears what memory it took, `validated`
-    the held-out loss after a step, once the training has ended (`schedule.validation_every`), `alive` of new lines in MaxText's log.
+    """Train the run step by step; stop iterating (or kill the process group) to cancel it.
 
-    It resumes from MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`. Raises a MaxTextError whose code
-    and sentence say what happened; MetricsGapError after the last step of a run that lost steps; DivergedError after the first step
-    whose loss is not finite.
+    Calls `profile` with the memory that the run took, `validated` with each held-out loss once the training has ended
+    (`schedule.validation_every`), `note` with a sentence for the log, and `alive` when MaxText's log has new lines. Resumes from
+    MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`.
+
+    Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run that lost steps; DivergedError after
+    the first step whose loss is not finite; LauncherError if several processes were started for hardware that takes one.
     """
     maxtext = installed(environment)
     paths = maxtext_command.Paths(folder=place.folder, part=place.processes.number)
@@ -130,7 +134,10 @@ def train(
 
 
 def data_digest(spec: RunSpec) -> str:
-    """sha256 of what names the data: the contents of local files up to 1 GiB, beyond it their names and sizes; else the words."""
+    """Returns the sha256 of the data's options and local files: of their contents up to 1 GiB, of their names and sizes beyond that.
+
+    Raises DataMissingError for a local file or folder that does not exist.
+    """
     options = spec.maxtext
     digest = hashlib.sha256(repr((spec.data, options.tokenizer_path)).encode())
     names = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path}
@@ -153,7 +160,7 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
-    """Run the same commands as the reporting process, which follows them for all. A failure ends all through the launcher."""
+    """Run the same commands as the reporting process, which follows them for all; if one fails, the launcher ends all."""
     steps = [maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)]
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
         steps.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
@@ -168,7 +175,7 @@ def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, 
 
 def _follow(process: subprocess.Popen[bytes], follower: Follower, plan: Plan, silence: Silence) -> Iterator[StepStats]:
     while True:
-        ended = process.poll() is not None  # asked first: what it wrote before its end is read after it
+        ended = process.poll() is not None  # before the read, so that everything it wrote before its end is read
         for step in follower.steps():
             silence.broken()
             yield step
@@ -181,7 +188,7 @@ def _follow(process: subprocess.Popen[bytes], follower: Follower, plan: Plan, si
 
 
 def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]) -> None:
-    """Raise where the process did not end as a finished run does."""
+    """Raise a MaxTextError unless the process ended as a complete run does."""
     after = _after(follower, plan)
     if status != 0:
         raise failure(status, log, after, progressed=follower.last >= plan.first)
@@ -208,7 +215,7 @@ def _after(follower: Follower, plan: Plan) -> str:
 def _write_first_parameters(
     spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, patience: Patience, environment: Mapping[str, str]
 ) -> None:
-    """Let MaxText write the checkpoint that every run of the seed begins with."""
+    """Let MaxText write the checkpoint that every run of this seed starts from."""
     shutil.rmtree(paths.folder / "step0", ignore_errors=True)
     command = maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment)
     doing = "made the parameters of step 0"
@@ -218,7 +225,7 @@ def _write_first_parameters(
 
 
 def _forget_newer_checkpoints(spec: RunSpec, paths: maxtext_command.Paths, recorded: int) -> int:
-    """Remove checkpoints beyond what is on record; the step after the newest that stays, from which MaxText will resume."""
+    """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining one, where MaxText will resume."""
     if not maxtext_command.resumes(spec):
         shutil.rmtree(paths.checkpoints, ignore_errors=True)
     first = 0
@@ -231,7 +238,7 @@ def _forget_newer_checkpoints(spec: RunSpec, paths: maxtext_command.Paths, recor
 
 
 def _children_peak_bytes() -> int:
-    """The most memory that one of the ended child processes held."""
+    """Peak memory in bytes of the largest child process that has ended."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -240,7 +247,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _device_class(spec: RunSpec) -> str:
-    """As `training.device` names it, asked without jax: two processes can't share a GPU's memory."""
+    """Returns the name that `training.device` gives, without jax: two processes can't share a GPU's memory."""
     if spec.maxtext.hardware == "cpu":
         flag = device.instruction_set(device.cpu_flags())
         return ":".join(part for part in ("cpu", platform.machine(), flag) if part)

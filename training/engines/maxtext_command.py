@@ -1,16 +1,16 @@
 """Builds MaxText's command line for a run, as a list of arguments without a shell.
 
 What it answers: which options did MaxText get, and how do the arms' commands differ? They differ only in `quantization` and its
-declared consequences (CONSEQUENCES); `shared` is the rest, and every run records it.
+declared consequences (CONSEQUENCES); `shared` returns the rest, and every run records it.
 
-Replicate r of seed s: the same parameters at step 0 and the same batches; another `init_weights_seed`, from which Transformer
-Engine draws its stochastic rounding; and a learning rate of (1 + 1e-6 r) times the planned one, because a recipe without stochastic
-rounding would repeat itself to the bit.
+Replicate r of seed s has the same parameters at step 0 and the same batches; a different `init_weights_seed`, from which
+Transformer Engine draws its stochastic rounding; and a learning rate of (1 + 1e-6 r) times the planned one, because without
+stochastic rounding it would repeat replicate 0 bit for bit.
 
-MaxText 0.2.5 draws other parameters under `quantization=fp8` than under none from the same seed (first loss 6.724 against 6.586 nats
-on a small decoder). So a process of its own, at learning rate 0 and with the delayed-scaling recipe, writes a checkpoint of step 0,
-which the arms load. The delayed-scaling arms themselves draw the same parameters from the seed: MaxText can't load parameters
-without the history of amaxes, and saves that elsewhere; they round nothing at random, so they need no seed of their own.
+From one seed, MaxText 0.2.5 draws other parameters with `quantization=fp8` than without quantization (first loss 6.724 against
+6.586 nats on a small decoder). So a separate process, at learning rate 0 and with the delayed-scaling recipe, writes a checkpoint of
+step 0, which the arms load. The delayed-scaling arms draw the same parameters from the seed instead: MaxText can't load parameters
+without the history of amaxes, and saves that elsewhere. They round nothing at random, so their replicates need no other seed.
 
 Source: MaxText 0.2.5, configs/base.yml; utils/maxtext_utils.py for the schedule.
 """
@@ -29,17 +29,17 @@ from training.spec import RunSpec
 Value = str | int | float | bool
 PERTURBATION = 1e-6
 QUANTIZATION = "quantization"
-# What may follow from `quantization` and is recorded beside it.
+# Options that may follow from `quantization` and are recorded with it.
 CONSEQUENCES = ("remat_policy",)
 _NEVER = 1 << 30
 _MODULE = "maxtext.trainers.pre_train.train"
-# By implementation the recipe that keeps a history beside its parameters, whose parameters all arms begin with.
+# By implementation: the recipe that keeps a history next to its parameters; all arms start from its parameters.
 _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Where one run's processes read and write, on this worker. Of several that train together each has a log of its own."""
+    """Where one run's processes read and write on this worker. Each of several processes of a run has its own log."""
 
     folder: Path
     part: int = 0
@@ -91,13 +91,13 @@ def settings(spec: RunSpec) -> dict[str, Value]:
 
 
 def shared(spec: RunSpec) -> str:
-    """What the commands of all runs of a job have in common, in words: equal texts prove it."""
+    """Returns the options that the commands of all runs of a job share, as one text to compare."""
     plain = settings(replace(spec, seed=0, replicate=0))
     return " ".join(f"{name}={value}" for name, value in sorted(plain.items()) if name not in (QUANTIZATION, *CONSEQUENCES))
 
 
 def own(spec: RunSpec) -> str:
-    """What this arm's command has of its own, in words."""
+    """Returns the options that only this arm's command has, as one text."""
     facts = _arm(spec) | {"first_parameters": "loaded" if loads_parameters(spec) else "drawn"}
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
@@ -111,7 +111,7 @@ def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, envir
     """The arguments of the training process."""
     values = settings(spec) | {
         "run_name": "run",
-        "metrics_file": "" if paths.part else str(paths.metrics),  # every process that is given one writes to it
+        "metrics_file": "" if paths.part else str(paths.metrics),  # every process that gets one writes to it
         "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
         "enable_checkpointing": resumes(spec),
         "checkpoint_period": spec.schedule.validation_every or spec.maxtext.checkpoint_period,
@@ -161,7 +161,7 @@ def evaluation_command(
 
 
 def _checkpoints_kept(spec: RunSpec) -> int:
-    """Three to resume from, or every one that is to be evaluated."""
+    """Number of checkpoints to keep: three to resume from, or all that will be evaluated."""
     every = spec.schedule.validation_every
     return spec.schedule.steps // every + 1 if every else 3
 
@@ -174,12 +174,12 @@ def init_weights_seed(seed: int, replicate: int) -> int:
 
 
 def loads_parameters(spec: RunSpec) -> bool:
-    """Whether the run loads the parameters of step 0, rather than drawing the same ones itself."""
+    """Whether the run loads the parameters of step 0 instead of drawing the same ones from the seed."""
     return _arm(spec)[QUANTIZATION] != _DELAYED[spec.maxtext.implementation]
 
 
 def resumes(spec: RunSpec) -> bool:
-    """Whether a run may resume from a checkpoint: only grain's iterator is saved with it; any other begins its data again."""
+    """Whether a run may resume from a checkpoint: only grain saves its position in the data; other sources would start again."""
     return spec.data.source == "grain"
 
 
@@ -260,5 +260,5 @@ def _arguments(values: Mapping[str, Value], python: str, base_yml: str, paths: P
     placed = {**values, "base_output_directory": str(paths.folder)}
     if cache := environment.get("JAX_COMPILATION_CACHE_DIR"):
         placed["jax_cache_dir"] = cache
-    # MaxText reads `key=` as null and refuses it; what is empty here is empty in base.yml too.
+    # MaxText reads `key=` as null and refuses it; options that are empty here are empty in base.yml too.
     return [python, "-m", _MODULE, base_yml, *(f"{name}={value}" for name, value in placed.items() if value != "")]

@@ -1,17 +1,17 @@
-"""Held-out loss of a MaxText run, by a process of its own for each checkpoint, after the training has ended.
+"""Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each checkpoint.
 
 What it answers: what is the loss on the evaluation data after the steps n, 2 n, ... (`schedule.validation_every`)?
 
-MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and what was not read in the milliseconds before is
-lost; event files would not be emptied, but without Google Cloud they go into the installation's own folder, under a name that runs
-share. So the training process saves its state every n steps, and afterwards a second process resumes from each: one step at learning
-rate 0, which leaves the parameters as they are, then an evaluation into a metrics_file of its own. It has the state of delayed
-scaling too, which a loading of the parameters alone would lose. A checkpoint is deleted once it was evaluated.
+MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and records that were not read in time are lost.
+It does not empty event files, but without Google Cloud they go into the installation's own folder, under a name that runs
+share. So the training process saves its state every n steps, and afterwards a second process resumes from each checkpoint: one step
+at learning rate 0, which does not change the parameters, then an evaluation into its own metrics_file. Resuming also restores the
+state of delayed scaling, which loading the parameters alone would lose. A checkpoint is deleted once it has been evaluated.
 
-The assumption that can fail: a disk with room for every checkpoint of a run.
+The assumption that can fail: the disk has room for every checkpoint of a run.
 
-Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step), common/metric_logger.py (its summary is the
-record that has eval/total_loss).
+Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step), common/metric_logger.py (the summary is the
+record with eval/total_loss).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from training.spec import RunSpec
 def evaluations(
     spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str], patience: Patience
 ) -> Iterator[tuple[int, float]]:
-    """(step, mean loss in nats a token) of every checkpoint of a run that has ended; raises a MaxTextError where a process breaks."""
+    """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended; raises a MaxTextError if a process fails."""
     for folder in sorted(paths.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
             yield step, _evaluated(spec, step, maxtext, paths, environment, patience)
-            done = paths.folder / "evaluated"  # renamed first: a half-deleted checkpoint must not be put back
+            done = paths.folder / "evaluated"  # renamed first, so that `put_back` never restores a half-deleted checkpoint
             shutil.rmtree(done, ignore_errors=True)
             shutil.rmtree(paths.evaluation.rename(done))
 
 
 def put_back(paths: maxtext_command.Paths) -> None:
-    """Return the checkpoint of an interrupted evaluation to those that are to be evaluated."""
+    """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for theirs."""
     for folder in paths.evaluation.glob("checkpoints/*"):
         if folder.name.isdecimal() and not (paths.checkpoints / folder.name).exists():
             paths.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def put_back(paths: maxtext_command.Paths) -> None:
 
 
 def summary(metrics: Path) -> float:
-    """The loss of the only evaluation in a metrics_file; NaN where it says so. Raises EvaluationFailedError if there is none."""
+    """Returns the loss (nats per token, may be NaN) of the only evaluation in a metrics_file; raises EvaluationFailedError without one."""
     losses = []
     for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
         try:

@@ -1,13 +1,13 @@
-"""Follows a MaxText process through two sources: metrics_file, which has all digits, and its log, which shows that no step is missing.
+"""Follows a MaxText process through two files: metrics_file, which has all digits, and its log, which shows whether a step is missing.
 
-What it answers: which steps has the run done since the last look, and was any of them lost?
+What it answers: which steps has the run done since the last read, and was any of them lost?
 
-MaxText writes the log line of a step before its record in metrics_file, and both one step late. So when the log was read first and
-shows step s, a record of every step up to s - 1 must be in the file that is read after it. MaxText 0.2.5 empties the file whenever it
-writes a record of step 0, which each of its evaluation passes does; a file that shrank is read again from its beginning, and what
-was lost between two looks is a gap.
+MaxText writes the log line of a step before its record in metrics_file, and both one step late. So if the log is read first and
+shows step s, the file that is read next must have a record of every step up to s - 1. MaxText 0.2.5 empties the file whenever it
+writes a record of step 0, which each of its evaluations does. A file that shrank is read again from its beginning, and steps that
+were lost between two reads are a gap.
 
-The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False: completeness relies on metrics_file.
+The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False and completeness relies on metrics_file.
 
 Source: MaxText 0.2.5, common/metric_logger.py.
 """
@@ -29,7 +29,7 @@ from training.statistics import StepStats
 LOG_LINES = 50
 _ERROR = re.compile(r"[\w.]+(?:Error|Exception): \S")
 _HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
-# A number that another line has torn is none: such a line is no witness.
+# The whole number must match: a line that another line interrupts proves nothing.
 _STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: (-?(?:\d+\.\d{3}|nan|inf))(?:,|$)")
 # What MaxText records of each layer's output with record_internal_nn_metrics, by the names of ACTIVATION_STATISTICS.
 _ACTIVATIONS = ("activ_mean", "activ_stdev", "activ_fraction_zero")
@@ -41,7 +41,7 @@ _NAN = float("nan")
 
 
 class Tail:
-    """The complete lines that were appended to a file since the last look; a file that was emptied is read again."""
+    """The complete lines that were appended to a file since the last read; a file that was emptied is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Tail:
         self.shrank = 0
 
     def lines(self) -> list[bytes]:
-        """New lines without their ends; what has no end yet waits for the next look."""
+        """Returns the new lines without their line ends; an unfinished line waits for the next read."""
         try:
             with self._path.open("rb") as file:
                 if not self._goes_on(file):
@@ -66,7 +66,7 @@ class Tail:
         return complete.splitlines()
 
     def _goes_on(self, file: Any) -> bool:
-        """Whether what was read last is still there: a file may shrink and grow past our place between two looks."""
+        """Whether the bytes that were read last are still there: a file may shrink and grow past our position between two reads."""
         file.seek(self._offset - len(self._end))
         return bool(file.read(len(self._end)) == self._end)
 
@@ -83,7 +83,7 @@ class Log:
         self.held_bytes = math.nan
 
     def steps(self) -> Iterator[tuple[int, float]]:
-        """The (step, loss with 3 decimals) of every step line that is new."""
+        """Yields (step, loss with 3 decimals) for every new line of a step."""
         for raw in self._tail.lines():
             line = raw.decode("utf-8", "replace")
             self.lines_read += 1
@@ -99,7 +99,7 @@ class Log:
             self._echo.flush()
 
     def error(self) -> str:
-        """The newest exception that its last lines name, after a colon; "" where they name none."""
+        """Returns ": " and the newest exception in the last lines, or ""."""
         return next((f": {line}" for line in reversed(self.last_lines) if _ERROR.match(line)), "")
 
     def end(self) -> str:
@@ -109,7 +109,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the followed run should do: the first step it may begin at, the number of steps, and tokens in each."""
+    """The plan of the followed run: the first step that it may report, the number of steps, and the tokens per step."""
 
     first: int
     steps: int
@@ -117,7 +117,7 @@ class Plan:
 
 
 class Follower:
-    """The steps of one process in their order, each once; `gaps` are steps that happened and were not recorded."""
+    """The steps of one process in order, each once; `gaps` holds the steps that were trained but not recorded."""
 
     def __init__(self, metrics: Path, log: Log, plan: Plan) -> None:
         self._metrics = Tail(metrics)
@@ -132,14 +132,14 @@ class Follower:
 
     @property
     def shrank(self) -> int:
-        """How often metrics_file lost what was in it."""
+        """How often metrics_file was emptied."""
         return self._metrics.shrank
 
     def steps(self) -> Iterator[StepStats]:
-        """The steps that were recorded since the last look.
+        """Yields the steps that were recorded since the last read.
 
-        Raises MetricsError where the file holds what MaxText does not write or contradicts the log, and MetricsStoppedError where
-        the log is far ahead of it.
+        Raises MetricsError if the file contains something that MaxText does not write or that contradicts the log, and
+        MetricsStoppedError if the log is far ahead of it.
         """
         for step, loss in self._log.steps():  # before the file: what the log shows must then be in the file
             self._logged[step] = loss
@@ -156,7 +156,7 @@ class Follower:
             )
 
     def unrecorded(self) -> range:
-        """The steps at the end that the log shows and the record lacks; call it once the process has ended."""
+        """The last steps, which the log shows and metrics_file lacks; call it once the process has ended."""
         return range(self.last + 1, self.shown + 1)
 
     def proven(self) -> bool:
@@ -198,7 +198,7 @@ class Follower:
 
 
 def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:
-    """A record with the fields of our own engine; fields that MaxText does not have are NaN."""
+    """Converts a record to the fields of our own engine; fields that MaxText does not have are NaN."""
 
     def number(*names: str) -> float:
         value = next((record[name] for name in names if name in record), _NAN)

@@ -1,4 +1,4 @@
-"""One MaxText process: started without a shell in the caller's process group, so that whoever kills the group kills it too."""
+"""Runs one MaxText process, without a shell and in the caller's process group, so that killing the group kills it too."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """For how many seconds a process may write no line before it counts as hung, and who hears of new lines."""
+    """How many seconds a process may write no line before it counts as hung, and what to call when it writes one."""
 
     seconds: float
     alive: Callable[[], None] = lambda: None
 
 
 class Silence:
-    """How long a process has written no line into its log."""
+    """Measures how long a process has written no line into its log."""
 
     def __init__(self, log: Log, patience: Patience) -> None:
         self._log, self._patience = log, patience
@@ -36,11 +36,14 @@ class Silence:
         self._since = time.monotonic()
 
     def broken(self) -> None:
-        """Say that there was another sign of life than a line."""
+        """Restart the clock after another sign of life than a log line."""
         self._since = time.monotonic()
 
     def check(self, doing: str, *, transient: bool) -> None:
-        """Call it at every look. Raises HungError; `doing` completes its sentence, `transient` is whether another attempt is worth it."""
+        """Call this at every read of the log. Raises HungError after too long a silence.
+
+        `doing` completes the error's sentence; `transient` is whether another attempt may succeed.
+        """
         if self._log.lines_read > self._lines:
             self._lines, self._since = self._log.lines_read, time.monotonic()
             self._patience.alive()
@@ -51,7 +54,7 @@ class Silence:
 
 @contextmanager
 def running(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, its output in `log`; it is gone when the block ends, and when this process dies (Linux)."""
+    """Starts the process with its output in `log`; kills it when the block ends, or when this process dies (Linux)."""
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -72,10 +75,10 @@ def running(command: Sequence[str], folder: Path, log: Path, environment: Mappin
 def run_to_its_end(
     command: Sequence[str], file: Path, environment: Mapping[str, str], patience: Patience, doing: str, *, transient: bool
 ) -> Log:
-    """The log (in `file`, beside which it runs) of a process that did what it was started for and ended with status 0.
+    """Runs a process in the folder of `file` until it ends with status 0, and returns its log, which `file` holds.
 
-    Raises HungError when it wrote nothing for too long, and what `failure` says of any other end; `doing` completes the sentence,
-    `transient` is whether another attempt is worth it after a silence.
+    Raises HungError if it wrote nothing for too long, and the error of `failure` for any other status. `doing` completes the
+    error's sentence; `transient` is whether another attempt may succeed after a silence.
     """
     log = Log(file, sys.stderr)
     silence = Silence(log, patience)
@@ -91,12 +94,15 @@ def run_to_its_end(
 
 
 def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of MaxText: the training process's own, and no Google Cloud."""
+    """Returns the environment for MaxText: the training process's own, without Google Cloud."""
     return {**environment, "DECOUPLE_GCLOUD": "TRUE", "PYTHONUNBUFFERED": "1"}
 
 
 def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, str]:
-    """The environment in which MaxText's processes find each other (hardware: gpu_multiprocess); raises LauncherError without a place."""
+    """Returns the environment in which MaxText's processes find each other (hardware: gpu_multiprocess).
+
+    Raises LauncherError if the coordinator's address is missing.
+    """
     if own.count == 1:
         return dict(environment)
     host, _, port = own.coordinator.rpartition(":")
@@ -107,7 +113,10 @@ def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, s
 
 
 def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:
-    """Why a process ended with a status other than 0, with the end of its log. What went well for a while is worth another attempt."""
+    """Returns the error for a process that ended with a status other than 0, with the end of its log.
+
+    `progressed`: it had trained steps, so another attempt may succeed.
+    """
     end = f"the last {LOG_LINES} lines of its log:\n{log.end()}"
     if log.out_of_memory:
         return TooLittleMemoryError(f"MaxText ran out of memory {after}; reduce data.batch_size or the model, or shard it further; {end}")

@@ -2,11 +2,11 @@
 
 What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute them, instead of `training.arithmetic.linear.linear`.
 
-Model, data, optimizer, checkpoints and what is recorded are those of engine emulated; layers that a policy leaves in bf16 are XLA's
-products. The recipe is built from the very operands that the emulation quantizes (`te_recipe`), and never from Transformer Engine's
+Model, data, optimizer, checkpoints and records are those of engine emulated; layers that the policy leaves in bf16 use XLA's
+products. The recipe is built from the same operands that the emulation quantizes (`te_recipe`), never from Transformer Engine's
 environment variables. Stochastic rounding is drawn from the seed of (run, step, layer), as in the emulation. Under delayed scaling
-its kernels quantize with our scale and return the amax; `training.arithmetic.delayed_scaling` makes the next scale by the same formula,
-so that pieces of a batch and checkpoints work as they do elsewhere.
+the kernels quantize with our scale and return the amax, and `training.arithmetic.delayed_scaling` computes the next scale by the same
+formula, so that pieces of a batch and checkpoints work as under engine emulated.
 
 The assumption that can fail: the names in transformer_engine.jax are those of 2.20.2. If they change, the run ends with an error;
 there is no fallback.
@@ -46,9 +46,9 @@ def kernels() -> Iterator[None]:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
-    """y (M, N) = x (M, K) w (K, N) under a quantized recipe; all as `training.arithmetic.linear.linear` has it, but for the statistics.
+    """Returns y (M, N) = x (M, K) w (K, N) under a quantized recipe, like `training.arithmetic.linear.linear` but without statistics.
 
-    Of the channel's report the amaxes are there under delayed scaling only, the count of non-finite values always.
+    In the channel's report the amaxes are 0 unless scaling is delayed; the count of non-finite values is always there.
     """
     y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
     return y_MN
@@ -71,7 +71,7 @@ linear.defvjp(_forward, _backward)
 
 
 def te_recipe(recipe: LinearRecipe) -> Any:
-    """Transformer Engine's recipe for what the emulation would quantize; raises ValueError where it has none."""
+    """Returns Transformer Engine's recipe for the operands that the emulation quantizes; raises ValueError if it has none."""
     recipes = jax_modules().recipe
     x, w, g = recipe.wgrad_x, recipe.fprop_w, recipe.dgrad_g
     if x is None or w is None or g is None:
@@ -93,7 +93,7 @@ def _dense(x_MK: jax.Array, w_KN: jax.Array, quantizers: Any) -> jax.Array:
 
 
 def _quantizers(recipe: LinearRecipe, seed: jax.Array, scale: jax.Array) -> Any:
-    """Transformer Engine's quantizers of x, kernel and gradient with their state, as its Flax modules would make them."""
+    """Returns Transformer Engine's quantizers of x, kernel and gradient with their state, as its Flax modules make them."""
     quantize = jax_modules().quantize
     x, kernel, grad = (quantize.QuantizeMeta(**_state(recipe, number, seed, scale)) for number in range(3))
     states = quantize.QuantizeMetaSet(x=x, kernel=kernel, grad=grad)
@@ -101,7 +101,7 @@ def _quantizers(recipe: LinearRecipe, seed: jax.Array, scale: jax.Array) -> Any:
 
 
 def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array) -> dict[str, Any]:
-    """What the quantizer of x (0), kernel (1) or gradient (2) is told beside its type."""
+    """Returns the arguments of the quantizer of x (0), kernel (1) or gradient (2) in addition to its type."""
     operand = (recipe.wgrad_x, recipe.dgrad_w, recipe.wgrad_g)[number]
     if operand is None or operand.scaling == "mx":
         return {}
@@ -111,7 +111,7 @@ def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array)
         return {"scale": scale[number].reshape(1), "amax_history": jnp.zeros(_HISTORY, jnp.float32)}
     options: dict[str, Any] = {"use_rht": operand.rotated}
     if operand.stochastic:
-        # Four words of 31 bits a device, as Transformer Engine draws them; its kernel takes both copies of g from one stream.
+        # Four words of 31 bits per device, as Transformer Engine draws them; its kernel rounds both copies of g from one stream.
         words = jnp.stack([random_bits.fold(seed, word) >> 1 for word in range(4)])
         options["stochastic_rounding_rng_state"] = words.reshape(1, 4)
     return options

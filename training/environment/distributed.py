@@ -2,11 +2,11 @@
 
 What it answers: does this process report the training, or does it only train?
 
-The launcher sets a process's number and how many there are, each by variables of its own (VARIABLES, the first pair that is set
-counts; PARITY_PROCESS_ID and PARITY_PROCESSES where the operator sets them by hand, as in Kubernetes). The first process is the
-one that reports. jax finds the place where they meet by itself under Slurm and Open MPI; elsewhere PARITY_COORDINATOR names it, host:port.
+Each launcher sets a process's number and the number of processes in its own variables (VARIABLES; the first pair that is set
+counts). An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by hand, as in Kubernetes. Only the first process reports. Under
+Slurm and Open MPI jax finds the coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
 
-The assumption that can fail: that the launcher starts every process with the same request, at about the same time, on a shared folder.
+The assumption that can fail: the launcher starts every process with the same request, at about the same time, on a shared folder.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ ALONE = Processes()
 
 
 def processes(environment: Mapping[str, str]) -> Processes:
-    """The process as the launcher's variables describe it; ALONE where there are none.
-
-    Raises LauncherError where they contradict themselves.
-    """
+    """Returns the process that the launcher's variables describe, ALONE if none are set; raises LauncherError for invalid values."""
     for of_this, of_all in VARIABLES:
         if of_this not in environment or of_all not in environment:
             continue
@@ -68,7 +65,10 @@ def processes(environment: Mapping[str, str]) -> Processes:
 
 @contextmanager
 def joined(own: Processes) -> Iterator[None]:
-    """Where jax sees the devices of all processes; call it before jax counts any. Does nothing for a process that is alone."""
+    """Context in which jax sees the devices of all processes; enter it before jax first lists devices. No effect for one process.
+
+    Raises LauncherError if the processes do not find each other.
+    """
     if own.count == 1:
         yield
         return

@@ -33,7 +33,7 @@ class WrongVersionError(MaxTextError):
 
 
 class DataMissingError(MaxTextError):
-    """A local file or folder that MaxText is to read is not there."""
+    """A local file or folder that MaxText should read does not exist."""
 
     code = "DATA_NOT_FOUND"
 
@@ -45,7 +45,7 @@ class CrashedError(MaxTextError):
 
 
 class TooLittleMemoryError(MaxTextError):
-    """The device or the machine had not enough memory."""
+    """The device or the machine did not have enough memory."""
 
     code = "OUT_OF_MEMORY"
 
@@ -57,13 +57,13 @@ class EndedEarlyError(MaxTextError):
 
 
 class HungError(MaxTextError):
-    """The process lives and writes nothing."""
+    """The process is running but writes nothing."""
 
     code = "MAXTEXT_HUNG"
 
 
 class MetricsError(MaxTextError):
-    """metrics_file holds what MaxText does not write there."""
+    """metrics_file contains something that MaxText does not write."""
 
     code = "METRICS_GARBAGE"
 
@@ -75,13 +75,13 @@ class MetricsStoppedError(MaxTextError):
 
 
 class MetricsGapError(MaxTextError):
-    """The run trained to its end, and metrics_file lost steps of it. What is recorded is true; the judge sees the gap."""
+    """The run trained to its end, but metrics_file lost some steps. The recorded steps are right; the judge sees the gap."""
 
     code = "METRICS_GAP"
 
 
 class EvaluationFailedError(MaxTextError):
-    """An evaluation of a checkpoint gave no loss. What was trained before is recorded."""
+    """The evaluation of a checkpoint gave no loss. The training steps are recorded."""
 
     code = "MAXTEXT_EVALUATION"
 
@@ -99,7 +99,7 @@ class DivergedError(Exception):
 
 
 def steps_in_words(steps: Iterable[range]) -> str:
-    """Ranges of steps as a sentence names them: 3, 7-9 and 2 more places."""
+    """Ranges of steps as text, the first five of them: "3, 7-9 and 2 more places"."""
     parts: Sequence[range] = list(steps)
     shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in parts[:5])
     return shown + (f" and {len(parts) - 5} more places" if len(parts) > 5 else "")

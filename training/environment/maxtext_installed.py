@@ -1,4 +1,4 @@
-"""Which MaxText the worker has: the Python that PARITY_MAXTEXT_PYTHON names, and the versions in it. Nothing of it is imported.
+"""Finds the worker's MaxText: the Python in PARITY_MAXTEXT_PYTHON and its packages' versions, without importing any of them.
 
 PARITY_MAXTEXT_PYTHON=/opt/maxtext/bin/python
 """
@@ -36,7 +36,7 @@ print(json.dumps([versions, str(pathlib.Path(spec.origin).parent / "configs" / "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A Python with MaxText: its path, the versions of what decides bits, and MaxText's configuration of defaults."""
+    """A Python with MaxText: its path, the path of MaxText's default configuration, and the versions of packages that affect bits."""
 
     python: str
     base_yml: str
@@ -44,7 +44,7 @@ class Installed:
 
 
 def installed(environment: Mapping[str, str]) -> Installed:
-    """The MaxText that this environment names; raises NotInstalledError and WrongVersionError."""
+    """Returns the MaxText of PARITY_MAXTEXT_PYTHON in this environment; raises NotInstalledError and WrongVersionError."""
     python = environment.get(VARIABLE, "")
     if not python:
         raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
@@ -52,7 +52,7 @@ def installed(environment: Mapping[str, str]) -> Installed:
 
 
 def versions_beside(python: str) -> dict[str, str]:
-    """Versions of what decides bits in the environment of a Python, read from its folders: cheap enough for every few seconds."""
+    """Returns the versions of the packages that affect bits, read from that Python's folders: cheap enough for every few seconds."""
     libraries = Path(python).parent.parent / "lib"
     versions = {}
     for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
@@ -82,7 +82,7 @@ def _query(python: str) -> Installed:
 
 
 def _in_words(error: Exception) -> str:
-    """Why a program that should be a Python failed, without the program text that it was called with."""
+    """Returns why the configured Python failed, without the program text that it was called with."""
     if isinstance(error, subprocess.CalledProcessError):
         lines = error.stderr.strip().splitlines()
         return f"it ended with status {error.returncode}" + (f" and printed {lines[-1]!r}" if lines else "")

@@ -1,7 +1,7 @@
 """The MaxText options that a job may set, with types. No other option reaches MaxText's command line.
 
-MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text is
-held to letters that mean nothing there. Standard library only, because the web process reads this file.
+MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text may
+only contain characters without a meaning there. Standard library only, because the web process imports this module.
 
 Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
 """
@@ -31,7 +31,7 @@ RematPolicy = Literal[
 ]
 _AXES = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
 _TEXT = re.compile(r"[A-Za-z0-9_./:@+*][A-Za-z0-9_./:@+*-]*")
-# MaxText's name of each recipe, by who computes the products.
+# MaxText's name of each recipe, by the library that computes the products.
 QUANTIZATION: dict[str, dict[str, str]] = {
     "te": {
         "bf16": "",
@@ -46,7 +46,7 @@ QUANTIZATION: dict[str, dict[str, str]] = {
 
 
 def check_text(field: str, value: str) -> str:
-    """The text as it is; raises SpecError where it holds what MaxText's command line would interpret."""
+    """Returns the text unchanged; raises SpecError if MaxText's command line would interpret a character of it."""
     if value and not _TEXT.fullmatch(value):
         raise SpecError(field, value, "letters, digits and _ . / : @ + * -, because MaxText's command line interprets other characters")
     return value
@@ -71,10 +71,10 @@ def _check(field: str, value: object, hint: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxTextOptions:
-    """Settings of engine maxtext; the same for every arm, but for `quantized_remat_policy`, which is recorded as a consequence.
+    """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which quantized arms use and record.
 
-    `implementation` says who multiplies: te, Transformer Engine's recipes (GPUs only); xla, MaxText's own fp8, which also runs on a
-    CPU. `model_name` takes one of MaxText's models instead of the dimensions in `model`.
+    `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for MaxText's own fp8, which also runs
+    on a CPU. `model_name` selects one of MaxText's models instead of the dimensions in `model`.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -122,7 +122,7 @@ NO_OPTIONS = MaxTextOptions()
 
 
 def check_maxtext(spec: Any) -> None:
-    """Raises SpecError where a JobSpec or RunSpec asks of engine maxtext what MaxText can't do, or sets its options elsewhere."""
+    """Raises SpecError if a JobSpec or RunSpec for engine maxtext needs what MaxText can't do, or another engine's sets its options."""
     options: MaxTextOptions = spec.maxtext
     if spec.engine != "maxtext":
         if options != NO_OPTIONS and spec.engine != "external":
@@ -158,9 +158,9 @@ def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
 
 
 def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
-    """MaxText's parallelism by key, whose product is the number of devices: MaxText then refuses to train on another number.
+    """Returns MaxText's parallelism by key; the product is the number of devices, so that MaxText refuses to train on another number.
 
-    A -1 stands for what is left. Raises SpecError where there is no such product.
+    A size of -1 takes the devices that the others leave. Raises SpecError if the sizes do not multiply to `devices`.
     """
     sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
     open_axes = [name for name, size in sizes.items() if size == -1]
@@ -171,7 +171,7 @@ def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
 
 
 def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:
-    """MaxText's `quantization` for a recipe; raises SpecError where it has none."""
+    """Returns MaxText's `quantization` for a recipe; raises SpecError if it has none."""
     names = QUANTIZATION[options.implementation]
     if recipe not in names:
         remedy = "MaxText's own fp8 is fp8_delayed" if options.implementation == "xla" else "see docs/maxtext.md"

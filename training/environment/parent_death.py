@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-# A process of its own sets it, then becomes the command: code between fork and exec (`preexec_fn`) may deadlock where threads run, and
-# jax has threads. The parent may be dead before it is set, so that is asked afterwards.
+# A small process sets the death signal and then becomes the command: code between fork and exec (`preexec_fn`) may deadlock if threads
+# run, and jax has threads. The parent may die before the signal is set, so the process checks for that afterwards.
 _LAUNCHER = """
 import ctypes, os, sys
 parent, signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -22,9 +22,9 @@ except OSError as error:
 
 
 def ends_with_parent(command: Sequence[str], signal: int) -> list[str]:
-    """The command to start instead, which gets `signal` when the thread that starts it has ended; on other systems the same command.
+    """Returns the command to start instead, which gets `signal` when the thread that starts it has ended; unchanged if not on Linux.
 
-    A command that can't be started ends with status 1 and a sentence on standard error.
+    If the command can't be started, it ends with status 1 and a sentence on standard error.
     """
     if sys.platform != "linux":
         return list(command)

@@ -1,12 +1,12 @@
-"""Which Transformer Engine this process has, and whether it runs a recipe on this GPU, with the reason either way.
+"""Finds this process's Transformer Engine and checks whether it runs a recipe on this GPU, with the reason either way.
 
 What it answers: can engine transformer_engine train this recipe here? The checks, in this order: the GPU's compute capability, the
 package and its compiled part, the driver, environment variables that would replace its kernels, and Transformer Engine's own
 test of the recipe.
 
-NVFP4 is trained on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
-compiles the kernel for no other. MXFP8 on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
-backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Its JAX test asks for a least capability alone.
+NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
+compiles the kernel for no other. MXFP8 trains on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
+backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
 
 Nothing is imported before `jax_modules` is called. **Not yet run on a GPU.**
 """
@@ -48,13 +48,13 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def sm_refusal(recipe: str, sm: int) -> str | None:
-    """Why a GPU of this compute capability (90 is 9.0) has no such products, or None."""
+    """Returns why a GPU of this compute capability (90 is 9.0) cannot run the recipe, or None."""
     able, words = NATIVE_SM[recipe]
     return None if sm in able else f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
 
 
 def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[bool, str]:
-    """Whether the Transformer Engine of this process runs a recipe of NATIVE_SM on its GPUs, and the reason either way."""
+    """Returns whether this process's Transformer Engine runs a recipe of NATIVE_SM on its GPUs, and the reason either way."""
     te, why_not = _import()
     if te is None:
         return False, why_not
@@ -69,7 +69,10 @@ def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[b
 
 
 def jax_modules() -> SimpleNamespace:
-    """Transformer Engine's modules that we call: dense, quantize, sharding, recipe, extension; raises ImportError with the reason."""
+    """Returns the modules of Transformer Engine that we call: dense, quantize, sharding, recipe, extension.
+
+    Raises ImportError with the reason if they cannot be imported.
+    """
     te, why_not = _import()
     if te is None:
         raise ImportError(why_not)
@@ -88,7 +91,7 @@ def versions() -> dict[str, str]:
 
 
 def facts() -> dict[str, str]:
-    """What decides the bits of this engine beside the packages of every engine: versions of TE, CUDA, cuBLASLt and the driver."""
+    """Returns the versions that affect only this engine's bits: of Transformer Engine, CUDA, cuBLASLt and the driver."""
     extension = jax_modules().extension
     cuda = {"cuda": str(extension.get_cuda_version()), "cublaslt": str(extension.get_cublasLt_version())}
     return versions() | cuda | {"driver": driver()}
@@ -102,7 +105,7 @@ def driver(file: Path = _DRIVER) -> str:
 
 @functools.cache
 def _import() -> tuple[SimpleNamespace | None, str]:
-    """The modules, or why there are none."""
+    """Returns the modules, or None and the reason."""
     version = versions().get("transformer_engine")
     if version is None:
         return None, f"engine transformer_engine needs the package transformer_engine, which is not installed on this worker; {INSTALL}"
@@ -117,7 +120,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
             extension=_module("transformer_engine_jax"),
         ), ""
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
-        # OSError: a driver or a library that is not there. RuntimeError and AssertionError: what its own start-up checks.
+        # OSError: a missing driver or library. RuntimeError and AssertionError: its own checks at start-up.
         missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
         return None, f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
 

@@ -2,13 +2,12 @@
 
 What it answers: from which step can this run resume, and with which numbers?
 
-A checkpoint of step t holds everything that steps 0 .. t - 1 left behind: parameters, the optimizer's moments and the
-scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and need none. What is written last,
-`complete.json`, holds a checksum of every file and the identity of the run: a checkpoint without it, or whose files differ
-from it, is torn, and the one before is used; one that another run, program, library or thread count made is refused, as
-the bits would differ.
+A checkpoint of step t holds the state after steps 0 .. t - 1: parameters, the optimizer's moments and the scales of delayed
+scaling. Random bits and batches are pure functions of (seed, step) and are not saved. `complete.json` is written last and holds
+a checksum of every file and the identity of the run. A checkpoint without it, or whose files differ from it, is damaged, and the
+previous one is used. A checkpoint of another run, program, library version or thread count is refused, because the bits would differ.
 
-Writing happens in a thread, from a copy that the device makes between two blocks of steps, so no step waits for a disk.
+A thread writes it from a copy that the device makes between two blocks of steps, so no step waits for the disk.
 
 The assumption that can fail: one process at a time writes into a folder.
 
@@ -33,7 +32,7 @@ import jax
 import numpy as np
 
 _log = logging.getLogger(__name__)
-_KEPT = 3  # one may be torn, and one newer than what the caller has recorded
+_KEPT = 3  # one may be damaged, and one may be newer than the steps that the caller has recorded
 _NAME = re.compile(r"step-(\d{12})")
 _COMPLETE = "complete.json"
 _SHOWN = 3
@@ -42,7 +41,7 @@ Numbers = dict[str, np.ndarray[Any, Any]]
 
 
 class CheckpointRefusedError(Exception):
-    """The checkpoint was made by another run, program or machine; going on from it would give other bits."""
+    """The checkpoint was made by another run, program or machine; resuming from it would give other bits."""
 
     code = "CHECKPOINT_REFUSED"
 
@@ -68,7 +67,7 @@ class Checkpointing:
 
 
 class Checkpoints:
-    """The checkpoints of one run in progress. `identity` is everything that decides its bits, in words."""
+    """The checkpoints of one run in progress. `identity` holds everything that determines its bits, as text by name."""
 
     def __init__(self, plan: Checkpointing, identity: Mapping[str, str]) -> None:
         self._plan = plan
@@ -79,10 +78,10 @@ class Checkpoints:
         plan.folder.mkdir(parents=True, exist_ok=True)
 
     def resume(self, state: Any) -> tuple[int, Any]:
-        """(step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) if there is none.
+        """Returns (step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) if there is none.
 
-        `state` gives the shape of what is read. What is newer, torn or half written is deleted. Raises
-        CheckpointRefusedError where the newest was made by something else.
+        `state` sets the shape of the result. Checkpoints that are newer, damaged or half written are deleted. Raises
+        CheckpointRefusedError if the newest usable one was made by another run, program or machine.
         """
         for step, folder in sorted(_folders(self._plan.folder).items(), reverse=True):
             if self._usable(step, folder):
@@ -91,7 +90,7 @@ class Checkpoints:
         return 0, state
 
     def _usable(self, step: int, folder: Path) -> bool:
-        """Whether the checkpoint is intact and within the plan; one that something else made is an error."""
+        """Whether the checkpoint is intact and within the plan; raises CheckpointRefusedError if something else made it."""
         if self._plan.resume_at_most is not None and step > self._plan.resume_at_most:
             return False
         try:
@@ -117,19 +116,19 @@ class Checkpoints:
             )
 
     def steps_until_due(self, first: int) -> int | None:
-        """How many steps from `first` until a checkpoint is due by their number; None where only time decides."""
+        """Returns the number of steps from `first` until one is due by `every_steps`; None if only time decides."""
         every = self._plan.every_steps
         return None if every is None else every - first % every
 
     def due(self, step: int) -> bool:
-        """Whether the state that the first `step` steps leave is to be saved."""
+        """Whether the state after the first `step` steps should be saved now."""
         if self._writing is not None and not self._writing.done():
             return False
         seconds, steps = self._plan.every_seconds, self._plan.every_steps
         return (seconds is not None and time.monotonic() - self._saved_at >= seconds) or (steps is not None and step % steps == 0)
 
     def save(self, step: int, state: Any) -> None:
-        """Start to write the state that the first `step` steps left. Nobody else may change or donate `state`."""
+        """Start to write the state after the first `step` steps. The caller must not change or donate `state` afterwards."""
         self._saved_at = time.monotonic()
         self._writing = self._writer.submit(self._write, step, state)
 
@@ -145,12 +144,12 @@ class Checkpoints:
             _log.warning("the checkpoint of step %d was not written; the run continues without it: %s", step, error)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait until the checkpoint in progress is written."""
         self._writer.shutdown()
 
 
 def _folders(folder: Path) -> dict[int, Path]:
-    """The checkpoints of a folder by step, whole or not; folders without their final name from Orbax are deleted."""
+    """Returns the checkpoints in a folder by step, intact or not; deletes temporary folders that Orbax left."""
     for leftover in folder.glob("step-*.orbax-checkpoint-tmp*"):
         shutil.rmtree(leftover)
     named = ((_NAME.fullmatch(path.name), path.absolute()) for path in folder.iterdir())
@@ -158,7 +157,7 @@ def _folders(folder: Path) -> dict[int, Path]:
 
 
 def _written(folder: Path, numbers: Numbers) -> None:
-    from orbax import checkpoint as orbax  # noqa: PLC0415 (half a second, for those alone who keep checkpoints)
+    from orbax import checkpoint as orbax  # noqa: PLC0415 (takes half a second, which only runs with checkpoints need)
 
     with orbax.Checkpointer(orbax.StandardCheckpointHandler()) as writer:
         writer.save(folder, args=orbax.args.StandardSave(numbers))
@@ -173,19 +172,19 @@ def _read(folder: Path, like: Numbers) -> Numbers:
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """CRC-32 of every file but the one that holds them: it finds what a crash tears, not what a forger writes."""
+    """CRC-32 of every file except `complete.json`, which holds them: detects a crash during a write, not a forgery."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _COMPLETE)
     return {path.relative_to(folder).as_posix(): zlib.crc32(path.read_bytes()) for path in files}
 
 
 def numbers_of(state: Any) -> Numbers:
-    """The arrays of a tree on the host, by their paths; those without elements hold nothing to save."""
+    """Returns the arrays of a tree on the host, by path, without empty ones."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
     return {_name(path): np.asarray(leaf) for path, leaf in leaves if leaf.size}
 
 
 def _filled(state: Any, numbers: Numbers) -> Any:
-    """A tree of the shape of `state` with these numbers, each where its forerunner was."""
+    """Returns a tree of the shape of `state` with these numbers, each on the devices of the array that it replaces."""
 
     def pick(path: Any, leaf: Any) -> Any:
         return jax.device_put(numbers[_name(path)], leaf.sharding) if leaf.size else leaf

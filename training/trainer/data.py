@@ -6,11 +6,11 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
 Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
 of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
-There is no tokenizer: text is read byte by byte, and ids are read as they are in the file. An array of ids
-stays on disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
+There is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on disk, mapped into memory;
+batches are cut on the host while the device works on the previous ones.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
-versions, so the digest of the bytes is in the record of every run.
+versions, so every run records the digest of its tokens.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from training.trainer import markov
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 _VALIDATION_SEQUENCES = 256
-_CHUNK = 1 << 24  # tokens that are looked at together
+_CHUNK = 1 << 24  # tokens that are read at once
 
 
 class DataNotFoundError(Exception):
-    """The data of a specification is not on this machine."""
+    """The specification's data is not on this machine."""
 
     code = "DATA_NOT_FOUND"
 
 
 class DataNotTokensError(Exception):
-    """A file of token ids holds something else."""
+    """A file that should contain token ids contains something else."""
 
     code = "DATA_NOT_TOKENS"
 
 
 class DataTooLargeError(Exception):
-    """The data holds more tokens than a 32-bit offset reaches."""
+    """The data has more tokens than a 32-bit offset can address."""
 
     code = "DATA_TOO_LARGE"
 
 
 class DataTooSmallError(Exception):
-    """The data of a specification holds fewer tokens than training needs."""
+    """The specification's data has fewer tokens than training needs."""
 
     code = "DATA_TOO_SMALL"
 
 
 class VocabularyTooSmallError(Exception):
-    """The data holds a token that the model has no embedding for."""
+    """The data has a token for which the model has no embedding."""
 
     code = "VOCABULARY_TOO_SMALL"
 
@@ -69,9 +69,9 @@ Tokens = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Tokens (integers) of a training and a validation part, the largest of them, the digest of all, and a sentence for the reader.
+    """Tokens (integers) of a training and a validation part, the largest token, a digest of all, and a sentence that describes them.
 
-    The digest is that of the ids in the narrowest unsigned type that holds the largest, whatever type the file has.
+    The digest is taken over the ids in the narrowest unsigned type that holds the largest, so it does not depend on the file's type.
     """
 
     train: Tokens
@@ -82,11 +82,10 @@ class Corpus:
 
 
 def load(data: Data) -> Corpus:
-    """The corpus that `data` names: the last `validation_fraction` of the tokens is held out.
+    """Loads the corpus that `data` describes; the last `validation_fraction` of its tokens is held out.
 
-    Raises DataNotFoundError where the path is not there or holds no text, DataNotTokensError where a token array is none,
-    DataTooLargeError from 2^32 tokens on, and DataTooSmallError where a part that is needed is shorter than one sequence and its
-    last target.
+    Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError if a file of token ids is not one,
+    DataTooLargeError from 2^32 tokens on, and DataTooSmallError if a part is shorter than one sequence with its last target.
     """
     tokens, what = _tokens(data)
     smallest, largest = _extremes(tokens)
@@ -123,7 +122,7 @@ def _digest(tokens: Tokens, largest: int) -> str:
 
 
 def _tokens(data: Data) -> tuple[Tokens, str]:
-    """All tokens of a source, and what they are in words."""
+    """Returns all tokens of a source and a phrase that describes them."""
     if data.source == "markov":
         return markov.tokens(), f"a Markov chain of order 2 with {markov.entropy_rate():.5f} nats a token"
     if data.source == "tokens":
@@ -139,7 +138,7 @@ def _tokens(data: Data) -> tuple[Tokens, str]:
 
 
 def _token_array(data: Data) -> Tokens:
-    """One-dimensional ids of a file, which stays where it is and is mapped into memory."""
+    """Returns the ids (tokens,) of a file, mapped into memory."""
     path = Path(data.path or "").expanduser()
     if not path.is_file():
         raise DataNotFoundError(_missing(data, "a file of token ids"))
@@ -166,7 +165,7 @@ def _missing(data: Data, what: str) -> str:
 
 
 def _library_files(root: Path) -> Iterator[Path]:
-    """The library's sources in the order of their relative paths, tests and installed packages left out."""
+    """Yields the library's source files in the order of their relative paths, without tests and installed packages."""
     files: list[Path] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_LIBRARY]
@@ -205,9 +204,9 @@ def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
 
 
 def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> npt.NDArray[np.int32]:
-    """int32 tokens (count, batch_size, sequence_length + 1) of `count` steps from step `first`: inputs and, shifted by one, targets.
+    """Returns int32 tokens (count, batch_size, sequence_length + 1) for `count` steps from step `first`: inputs and, one later, targets.
 
-    seed: the uint32 that the data order of a run starts from.
+    seed: the uint32 that determines a run's data order.
     """
     keys = np.array([random_bits.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32)
     starts = random_bits.host_bits(keys, data.batch_size) % np.uint32(len(tokens) - data.sequence_length)
@@ -217,7 +216,7 @@ def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> np
 
 
 def validation_batches(corpus: Corpus, data: Data) -> npt.NDArray[np.int32]:
-    """int32 tokens (batches, batch_size, sequence_length + 1): up to 256 sequences at even distances, always the same."""
+    """Returns int32 tokens (batches, batch_size, sequence_length + 1): up to 256 evenly spaced sequences, always the same."""
     last = len(corpus.validation) - data.sequence_length - 1
     sequences = max(data.batch_size, min(_VALIDATION_SEQUENCES, last // data.sequence_length) // data.batch_size * data.batch_size)
     starts = np.linspace(0, last, sequences).astype(np.int64)

@@ -1,6 +1,6 @@
 """Everything except the seed that determines the bits of a run: specification, data, code, libraries, machine and environment.
 
-What it answers: may these two runs be paired, and may this run go on from that checkpoint?
+What it answers: may these two runs be paired, and may this run resume from that checkpoint?
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "repl
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """What a run's fingerprint holds beside recipe (and its switch), seed and replicate: equal manifests may be paired."""
+    """Returns a run's fingerprint without what may differ in a pair (_ARMS_OWN); runs with equal manifests may be paired."""
     machine = device.describe()
     shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
     facts = trainer_facts(os.environ) | {
@@ -36,13 +36,13 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     if spec.engine == "transformer_engine":
         facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine_installed.facts().items()}
     reason = not_te_parity(spec.recipe, spec.switches)
-    if reason is not None:  # a key of the recipe's own: what only one arm says can't confound a pair
+    if reason is not None:  # under a key with the recipe's name: a fact of one arm alone does not confound a pair
         facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason
     return dict(sorted(facts.items()))
 
 
 def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """Everything that decides the bits of a run, flat: its specification and its manifest."""
+    """Returns everything that determines a run's bits as flat text by name: its specification and its manifest."""
     facts = manifest(spec, corpus)
     del facts["spec_sha256"]  # added below, field by field
     for name, value in dataclasses.asdict(spec).items():

@@ -1,8 +1,8 @@
-"""Training as a generator: the caller pulls steps, and cancels a run by no longer pulling.
+"""Training as a generator: the caller pulls steps, and cancels a run when it stops pulling.
 
 What it answers: what did each step of this run do? If the run cannot be trained: why not, and what helps?
 
-The same thread count gives the same bits in every process; `training.trainer.run` computes the steps.
+`training.trainer.run` computes the steps. With the same number of threads their bits are the same in every process.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class RecipeRefusedError(Exception):
 
 
 class DevicesMissingError(Exception):
-    """The run asks for more devices than this process sees."""
+    """The run needs more devices than this process has."""
 
     code = "DEVICES_MISSING"
 
 
 class OutOfMemoryError(Exception):
-    """The device has not enough memory for the run."""
+    """The device does not have enough memory for the run."""
 
     code = "OUT_OF_MEMORY"
 
@@ -49,13 +49,12 @@ class OutOfMemoryError(Exception):
 def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
-    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded says
-    from where, and every later one is to the bit what the uninterrupted run would have yielded.
+    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded shows
+    where, and all steps have the same bits as those of an uninterrupted run.
 
-    Raises before the first step RecipeRefusedError where the machine cannot run the recipe, DevicesMissingError where it has
-    too few devices, the errors of `training.trainer.data.load` where the data cannot be read and CheckpointRefusedError where another
-    run made the checkpoint; OutOfMemoryError where the device is too small; DivergedError after the first step whose loss is
-    not finite.
+    Raises before the first step RecipeRefusedError if the machine cannot run the recipe, DevicesMissingError if it has too few devices,
+    the errors of `training.trainer.data.load` if the data cannot be read, and CheckpointRefusedError if another run made the
+    checkpoint. Raises OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is not finite.
     """
     machine = device.describe()
     ok, reason = device.can_run(spec.engine, spec.recipe, machine)
@@ -85,10 +84,10 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
 
 
 def _least_bytes(spec: RunSpec) -> int:
-    """What a device needs at the least. XLA on a CPU was seen to take 1.8 to 3.5 times as much."""
+    """Returns the least memory in bytes that a device needs. On CPUs XLA took 1.8 to 3.5 times as much."""
     model, length = spec.model, spec.data.sequence_length
     tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
-    # What a block keeps for its backward pass, a token: its bfloat16 activations and a row of attention weights for every head.
+    # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of attention weights for every head.
     kept = 0 if spec.remat else 2 * (4 * model.d_model + 3 * model.d_ff) + 4 * model.n_heads * length
     return _BYTES_PER_PARAMETER * model.parameters + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
 

@@ -1,4 +1,4 @@
-"""A language whose entropy is known: the oracle that no trainer may beat.
+"""A synthetic language of known entropy, which gives a lower bound for the loss of any trainer.
 
 What it answers: is a training loss possible? For a Markov chain of order 2 over 16 symbols the best loss per token is
 
@@ -6,8 +6,8 @@ What it answers: is a training loss possible? For a Markov chain of order 2 over
 
 and a mean loss below H, beyond the noise of the sample, is a bug: a leak of the target into the input, or a wrong mean.
 
-The assumption that can fail: the tokens lie in 512 independent chains one after another, so one token in 4,096 starts a
-chain and is not drawn from P; that can only raise the loss.
+The assumption that can fail: the tokens are 512 independent chains one after another, so the first two of every 4,096 tokens are
+not drawn from P; that can only raise the loss.
 
 Rows of P are drawn from a Dirichlet distribution of concentration 0.1: each context has a few likely successors.
 """

@@ -7,12 +7,12 @@ What it answers: what is the loss of these parameters on these tokens under this
                x += down(silu(gate(n)) * up(n))
     loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
 
-What a recipe never touches: embedding, logits, norms, rotary positions, softmax and the two products inside attention run
-in bfloat16 products with float32 sums (all float32 under recipe f32). `mlp_only` leaves the four attention projections in
-bfloat16 too; `all_linears` quantizes all seven; the first `keep_first` and the last `keep_last` blocks stay out of either.
-Master weights and the residual stream are float32; what enters and leaves a linear layer is bfloat16. With `remat` the
-backward pass computes a block again from its input instead of keeping what it needs. XLA's compiler for CPUs orders those
-operations so that no memory is saved (jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); on a GPU it has not been tried.
+Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
+bfloat16 with float32 sums (all float32 under recipe f32). `mlp_only` also leaves the four attention projections in bfloat16;
+`all_linears` quantizes all seven; neither quantizes the first `keep_first` and the last `keep_last` blocks. Master weights and the
+residual stream are float32; inputs and outputs of a linear layer are bfloat16. With `remat` the backward pass recomputes a block
+from its input instead of storing its activations. XLA's compiler for CPUs orders those operations so that no memory is saved
+(jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); it has not been measured on a GPU.
 
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
 F d_ff, V vocabulary, M = B T tokens.
@@ -49,7 +49,7 @@ _EPSILON = 1e-5
 class Decoder:
     """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
 
-    `layer` computes the quantized linear layers; those that are left unquantized are ours under every engine.
+    `layer` computes the quantized linear layers; every engine computes the unquantized ones with our own code.
     """
 
     shape: Model
@@ -63,7 +63,7 @@ class Decoder:
 
     @property
     def dtype(self) -> Any:
-        """The type that enters and leaves the linear layers."""
+        """The type of the linear layers' inputs and outputs."""
         return jnp.dtype(self.plain.activations)
 
     @property
@@ -72,7 +72,7 @@ class Decoder:
         return self.plain.products
 
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
-        """The recipe of one linear layer of one block: the policy leaves projections out, the kept blocks all of theirs."""
+        """Returns the recipe of one linear layer: unquantized if the policy leaves out this layer, or the block is one of those kept."""
         kept = not self.keep_first <= block < self.shape.n_layers - self.keep_last
         return self.plain if kept or name not in self.quantized_layers else self.quantized
 
@@ -91,9 +91,9 @@ def decoder(
     remat: bool = False,
     layer: Layer = linear,
 ) -> Decoder:
-    """The decoder of a specification; layers that are left out or kept run in bfloat16 (under recipe f32 in float32).
+    """Returns the decoder of a specification; unquantized layers run in bfloat16 (in float32 under recipe f32).
 
-    bf16_forward: the forward products are left unquantized, as in the last part of a precision schedule.
+    bf16_forward: leave the forward products unquantized, for the last part of a precision schedule.
     """
     quantized = linear_recipe(recipe, switches, fast_bf16=fast_bf16)
     return Decoder(
@@ -123,11 +123,11 @@ def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
 
 
 def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
-    """Float32 parameters (numpy). Replicate r > 0 is the same point moved by one part in a million, at random.
+    """Returns float32 parameters (numpy); for replicate r > 0 each is changed at random by about one part in a million.
 
-    Normal with standard deviation 1 / sqrt(inputs); the two layers that write to the residual stream are smaller by
-    sqrt(2 n_layers); the embedding has 1 / sqrt(d_model), so that logits start near 1 (at 0.02 the demo model ends 0.11 nats
-    higher). The same (seed, replicate) gives the same values under every recipe.
+    They are normal with standard deviation 1 / sqrt(inputs), divided by sqrt(2 n_layers) for the two layers that write to the residual
+    stream. The embedding has 1 / sqrt(d_model), so that logits start near 1 (with 0.02 the demo model ends 0.11 nats higher). The same
+    (seed, replicate) gives the same values under every recipe.
     """
 
     def normal(name: str, size: tuple[int, ...], deviation: float) -> npt.NDArray[np.float32]:
@@ -153,10 +153,10 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
 def loss_and_lm_loss(
     model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel, z_loss: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Mean loss and mean cross entropy in nats per token, of predicting tokens 1..T from tokens 0..T-1.
+    """Returns mean loss and mean cross entropy, in nats per token, for predicting tokens 1..T from tokens 0..T-1.
 
-    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. channels: those of every linear
-    layer, (blocks, projections, ...); their gradient is the layers' report.
+    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. channels: of all linear layers,
+    (blocks, projections, ...); their gradient contains what the layers measured.
     """
     logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, channels)
     lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
@@ -189,7 +189,7 @@ def _block(
     seed: jax.Array,
     channels: Channel,
 ) -> jax.Array:
-    """One block: what attention and the MLP add to the residual stream."""
+    """Returns the residual stream after one block: its input plus the outputs of attention and MLP."""
     layer = partial(_projection, model, index, weights, seed, channels)
     n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
     mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
@@ -208,7 +208,7 @@ def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, 
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
-    """x in the type of the linear layers, rounded exactly once."""
+    """Returns x in the type of the linear layers, rounded exactly once."""
     return formats.to_bfloat16(x) if dtype == jnp.bfloat16 and x.dtype != dtype else x
 
 
@@ -236,7 +236,7 @@ def _rotate(x_BTHE: jax.Array, angles: tuple[Any, Any]) -> jax.Array:
 
 
 def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Array, angles: tuple[Any, Any], batch: int) -> jax.Array:
-    """Causal grouped-query attention, (M, H E) to (M, H E). The G heads that share a key lie stacked as rows of one product."""
+    """Causal grouped-query attention, (M, H E) to (M, H E). The G query heads of a key-value head are stacked as rows of one product."""
     shape = model.shape
     heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_dim
     length = query.shape[0] // batch
@@ -256,7 +256,7 @@ def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Arra
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """a b over the last two axes in float32 sums; its gradient enters the products rounded to the type of a and b."""
+    """Returns a b over the last two axes with float32 sums; the backward pass rounds its gradient to the type of a first."""
     return _matmul(products, a, b)
 
 

@@ -1,12 +1,12 @@
-"""AdamW with warm-up and cosine decay, with settings as run-time arguments.
+"""AdamW with warm-up and cosine decay; its settings are run-time arguments.
 
-What it answers: how do gradients move the parameters at step t?
+What it answers: how do gradients change the parameters at step t?
 
     lr(t)  = peak * min(1, (t + 1) / warm-up) * (f + (1 - f) (1 + cos(pi p)) / 2),  p = (t - warm-up) / (steps - warm-up) in [0, 1]
     g      = gradient * min(1, clip / |gradient|)
     w     -= lr * (adam(g; beta1, beta2, 1e-8) + decay * w)      decay for matrices only, not for norms
 
-The settings are arguments of the compiled step, not constants in it, so that every run of one recipe and shape shares
+The settings are arguments of the compiled step, not constants in it, so that all runs of one recipe and shape share
 one compiled program. Source: Loshchilov and Hutter, arXiv 1711.05101; the algebra is optax's.
 """
 
@@ -51,7 +51,7 @@ class Update(NamedTuple):
 
 
 def settings(schedule: Schedule) -> Settings:
-    """The numbers of a schedule that the compiled step reads."""
+    """Returns a schedule's numbers as arguments of the compiled step."""
     return Settings(*(np.float32(getattr(schedule, name)) for name in Settings._fields))
 
 
@@ -65,7 +65,7 @@ def learning_rate(settings: Settings, step: jax.Array) -> jax.Array:
 
 
 def initial_state(parameters: Any) -> Any:
-    """Adam's two moments and its counter, for a tree of parameters."""
+    """Returns Adam's two moments and its counter at step 0, for a tree of parameters."""
     return optax.scale_by_adam().init(parameters)
 
 

@@ -1,18 +1,18 @@
 """Measures a run's time and memory: compilation, peak memory, and the device's shares of computing, communicating and waiting.
 
-    compile_seconds       what XLA compiled, or took from its cache, in this process
-    peak_memory_bytes     the most that the device held (jax's allocator); on a CPU the most that the process held
-    compute_share         of the traced time, a device computed
-    communication_share   of the traced time, nothing but collectives ran on it (what overlaps with computing costs nothing)
-    idle_share            the rest: it waited for data or host
-    data_wait_share       the host's time for the tokens over the step time, from what every step says; it overlaps with the device's work
+    compile_seconds       time to compile programs in this process, or to read them from XLA's cache
+    peak_memory_bytes     peak memory of the device (jax's allocator); on a CPU that of the process
+    compute_share         share of the traced time in which a device computed
+    communication_share   share of the traced time in which it ran only collectives (those that overlap with computing cost nothing)
+    idle_share            the rest: it waited for data or for the host
+    data_wait_share       the host's time for tokens divided by the step time, as the steps report them; overlaps with the device's work
 
-The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without one they are
-NaN. A trace costs time but does not change any bit.
+The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without a trace
+they are NaN. A trace costs time but does not change any bit.
 
-The assumption that can fail: the trace's names. Lanes that begin with "Stream" are a GPU's, those of XLA's thread pools a CPU's; a
-collective is known by its name (NCCL's or XLA's). The step at which a trace begins is that which was reported last: the device is up to a
-block ahead.
+The assumption that can fail: the trace's names. Lanes that begin with "Stream" belong to a GPU, those of XLA's thread pools to a CPU;
+collectives are recognised by name (NCCL's or XLA's). A trace begins at the step that was reported last; the device is up to a block
+ahead of it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _COLLECTIVE = re.compile(
     r"nccl|all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all|collective|psum|ppermute|send|recv", re.IGNORECASE
 )
 _CPU_LANES = ("tf_XLA", "XLAEigen")
-_LEAST_SECONDS = 0.2  # within less, a busy host may not have let the device begin anything
+_LEAST_SECONDS = 0.2  # in less time a busy host may not have started any work on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """Trace `steps` steps from step `first` on into `folder`; 0 steps trace nothing."""
+    """Trace `steps` steps from step `first` on into `folder`; 0 means no trace."""
 
     folder: Path
     first: int = 10
@@ -64,7 +64,7 @@ Report = Callable[[int, Mapping[str, float]], None]
 
 
 def profiled(steps: Iterable[StepStats], plan: Tracing, report: Report) -> Iterator[StepStats]:
-    """The steps as they are; `report` is called with the last step and COLUMNS when the trace has ended, and at the end of the run."""
+    """Yields the steps unchanged; calls `report` with the last step and COLUMNS when the trace has ended and at the end of the run."""
     compiled = _Compiled()
     trace = _Trace(plan)
     last, shares = -1, dict.fromkeys(COLUMNS[2:], math.nan)
@@ -102,7 +102,7 @@ class _Compiled:
 
 
 class _Trace:
-    """A trace that begins and ends between two steps."""
+    """A trace; it starts and stops between two steps."""
 
     def __init__(self, plan: Tracing) -> None:
         self._plan = plan
@@ -112,7 +112,7 @@ class _Trace:
         self.done = False
 
     def follow(self, stats: StepStats) -> dict[str, float] | None:
-        """Begin or end the trace where this step says so; the shares where it ended."""
+        """Start or stop the trace if it is time after this step; returns the shares if it stopped, else None."""
         plan = self._plan
         if self._running:
             self._seen.append(stats)
@@ -126,14 +126,14 @@ class _Trace:
         return None
 
     def _holds_enough(self) -> bool:
-        """Whether enough steps were reported and time passed: a block's steps are reported at once, when the device has done them."""
+        """Whether enough steps and time have passed: all steps of a block are reported at once, when the device has done them."""
         if len(self._seen) < self._plan.steps:
             return False
         took = sum(step.step_seconds for step in self._seen[: self._plan.steps])
         return time.monotonic() - self._began >= max(took, _LEAST_SECONDS)
 
     def stop(self, without: dict[str, float]) -> dict[str, float]:
-        """End the trace and read it; `without` if there is none."""
+        """Stop the trace and return its shares; `without` if none is running."""
         self.done = True
         if not self._running:
             return without
@@ -144,21 +144,21 @@ class _Trace:
         return device_shares(newest(self._plan.folder)) | {"data_wait_share": share, "traced_steps": float(len(self._seen))}
 
     def abandon(self) -> None:
-        """End a trace that nobody will read, so that another may begin in this process."""
+        """Stop a trace without reading it, so that this process can start another one."""
         if self._running:
             self._running = False
             jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
 
 
 def peak_memory_bytes() -> float:
-    """The most that any of this process's devices held, or on a CPU the process."""
+    """Peak memory in bytes of the device of this process that used most; on a CPU that of the process."""
     peaks = [int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)) for device in jax.local_devices()]
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(max(peaks) or (held if sys.platform == "darwin" else held * 1024))
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The newest trace in a folder that jax.profiler wrote, as Chrome's trace events; one without events if there is none."""
+    """Returns the newest trace that jax.profiler wrote into a folder, as Chrome's trace events; without events if there is none."""
     traces = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     if not traces:
         return {"traceEvents": []}
@@ -168,7 +168,7 @@ def newest(folder: Path) -> dict[str, Any]:
 
 
 def device_shares(trace: Mapping[str, Any]) -> dict[str, float]:
-    """compute_share, communication_share and idle_share of a trace, means over its devices; NaN where it shows no device."""
+    """Returns compute_share, communication_share and idle_share of a trace as means over its devices; NaN if it shows no device."""
     names: dict[int, str] = {}
     lanes: dict[tuple[int, int], str] = {}
     for event in trace["traceEvents"]:
@@ -196,14 +196,14 @@ def device_shares(trace: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _is_operation(process: str, lane: str, name: str) -> bool:
-    """Whether an event is work of a device: a kernel on a GPU's stream, or an operation in XLA's thread pools on a CPU."""
+    """Whether an event is a device's work: a kernel on a GPU's stream, or an operation in XLA's thread pools on a CPU."""
     if process.startswith("/device:"):
         return lane.startswith("Stream")
     return lane.startswith(_CPU_LANES) and "::" not in name and not name.startswith("end: ")
 
 
 def _length(parts: Intervals) -> float:
-    """The time that intervals cover together."""
+    """Returns the length of the union of intervals."""
     covered, reached = 0.0, -math.inf
     for start, end in sorted(parts):
         covered += max(0.0, end - max(start, reached))

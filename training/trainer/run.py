@@ -1,13 +1,13 @@
-"""One run: blocks of steps that are started without waiting, and read while the next block runs.
+"""One run: starts blocks of steps without waiting for them, and reads each while the next one runs.
 
 What it answers: in which blocks are the steps of this run computed, and what does each step report?
 
     start block n + 1  |  read block n, report its steps, save the state after it if due  |  start block n + 2 ...
 
-A block ends at a switch of the arithmetic and where held-out loss or a checkpoint is due, and begins at a watched step;
-otherwise its length follows the update period of the pages. The length does not affect any bit.
+A block ends where the arithmetic switches and where a held-out loss or a checkpoint is due; a watched step is a block of its own.
+Otherwise its length follows the update period of the pages. The length does not affect any bit.
 
-The assumption that can fail: a step takes about as long as the previous one; only the timing of the yields depends on it.
+The assumption that can fail: a step takes about as long as the previous one. Only the timing of the reports depends on it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
-_JOINT_STEPS = 8  # in a block that several processes train: their clocks differ, and they must start the same steps
+_JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
-_ROUNDING, _BATCHES = 1, 2  # what a seed is used for
+_ROUNDING, _BATCHES = 1, 2  # hashed with a seed, so that rounding and data order draw from separate streams
 
 
 class DivergedError(Exception):
@@ -54,13 +54,16 @@ class DivergedError(Exception):
 
 
 def rounding_salt(seed: int, replicate: int) -> int:
-    """The uint32 that every stochastic rounding of a run starts from: a hash of seed and replicate."""
+    """Returns the uint32 from which all stochastic rounding of a run is drawn: a hash of seed and replicate."""
     return random_bits.integer_fold(_ROUNDING, seed, replicate)
 
 
 class _Block(NamedTuple):
-    """Steps that were started together: the first, their number, and what they say; the validation loss after them where one
-    is due, a copy of the state after them where that is to be saved, and the host's seconds a step for their tokens."""
+    """Steps that were started together: the first, their number and their output.
+
+    `validation` is the loss after them if it is due, `snapshot` a copy of the state after them if it is to be saved, and
+    `data_wait_seconds` the host's time per step for their tokens.
+    """
 
     first: int
     steps: int
@@ -72,7 +75,7 @@ class _Block(NamedTuple):
 
 
 class Run:
-    """One run in progress: its state on the device, its compiled programs, and where it stands."""
+    """One run in progress: its state on the device and its compiled programs."""
 
     def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
         self._spec = spec
@@ -121,7 +124,7 @@ class Run:
         return self._model if step < self._switch else self._last_model
 
     def _compile(self, number: int) -> None:
-        """Compile what the steps from this one on need, with blocks of no steps, so that no step's time contains it."""
+        """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
         for watched in {False, self._spec.schedule.statistics_every > 0}:
             self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
 
@@ -144,7 +147,7 @@ class Run:
                 now = time.perf_counter()
                 step_seconds, finished = (now - finished) / pending.steps, now
                 yield from self._stats(pending, rows, step_seconds)
-                if checkpoints and pending.snapshot:  # only now: a checkpoint holds no step that was not reported
+                if checkpoints and pending.snapshot:  # only now, so that a checkpoint never holds a step that was not reported
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
                 wanted = round(_BLOCK_SECONDS / step_seconds) if jax.process_count() == 1 else _JOINT_STEPS
                 count = max(1, min(self._capacity, wanted))
@@ -168,7 +171,7 @@ class Run:
         return _Block(first, count, output, watched, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> BlockOutput:
-        """Start `count` steps from step `first`, all watched if that one is; what they will say, without waiting for them."""
+        """Start `count` steps from step `first`, all watched if that one is; returns their output without waiting for it."""
         return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
 
     def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> BlockOutput:
@@ -180,7 +183,7 @@ class Run:
         return output
 
     def _tokens(self, first: int, count: int) -> jax.Array:
-        """The tokens of a block on the device: cut here, so that the corpus may be larger than its memory."""
+        """Returns a block's tokens on the device; cutting them on the host lets the corpus be larger than the device's memory."""
         data = self._spec.data
         tokens = np.zeros((self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
         tokens[:count] = batches(self._corpus.train, data, self._data_seed, first, count)
@@ -188,7 +191,7 @@ class Run:
         return placed
 
     def _until_switch(self, first: int) -> int:
-        """Steps from `first` up to the switch of recipes, or to the end where that has passed."""
+        """Steps from `first` up to the switch of recipes, or to the end of the run after it."""
         return self._switch - first if first < self._switch else self._spec.schedule.steps - first
 
     def _until_validation(self, first: int) -> int:
@@ -199,12 +202,12 @@ class Run:
         return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
 
     def _is_watched(self, first: int) -> bool:
-        """Whether the layers' statistics of a step are wanted."""
+        """Whether a step records the layers' statistics."""
         every = self._spec.schedule.statistics_every
         return every > 0 and first % every == 0
 
     def _until_watched(self, first: int) -> int:
-        """Steps from `first` up to the next one after it that is watched: that one will be a block of its own."""
+        """Steps from `first` up to the next watched step, which is a block of its own."""
         every = self._spec.schedule.statistics_every
         return every - first % every if every else self._spec.schedule.steps - first
 

@@ -3,13 +3,13 @@
 What it answers: what is the state after these steps, and what does each step report?
 
     per step:  gradient = mean over the pieces of the batch, and over the devices that share it
-               state    = AdamW(state, gradient);   scales = delayed scaling's after the largest amax of all pieces
+               state    = AdamW(state, gradient);   scales = those of delayed scaling after the largest amax of all pieces
 
 Everything that differs between the runs of one recipe and shape (seed, salt, schedule, tokens, number of steps in a block) is
-an argument, so one compilation serves them all, and JAX's persistent cache the next process too. The length of a block does
-not touch a bit; the number of pieces, of devices and of threads does.
+an argument, so they share one compilation, and JAX's persistent cache saves it for the next process. The length of a block does
+not affect any bit; the numbers of pieces, devices and threads do.
 
-The assumption that can fail: pieces of equal size, so that a mean of means is the mean; the specification sees to it.
+The assumption that can fail: pieces have equal sizes, so that the mean of their means is the mean; the specification checks that.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class State(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a block is given beside the state.
+    """The arguments of a block in addition to the state.
 
-    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; salt: what
-    its stochastic rounding starts from. Scalars are uint32 (salt) and int32.
+    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; salt: the number
+    from which stochastic rounding is drawn. The scalars are uint32 (salt) and int32.
     """
 
     tokens: jax.Array
@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The numbers of one step as they come from the device, in the order of the columns."""
+    """The numbers of one step as they come from the device; the fields are the columns of `BlockOutput.rows`."""
 
     loss: float
     lm_loss: float
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 class BlockOutput(NamedTuple):
-    """What a block says: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
+    """A block's output: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
     and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
 
     rows: jax.Array
@@ -79,7 +79,7 @@ class BlockOutput(NamedTuple):
 
 
 class _Gradients(NamedTuple):
-    """Of one piece of a batch: mean losses, gradient, and what the layers report."""
+    """Mean losses, gradient and the layers' measurements of one piece of a batch, or of several."""
 
     loss: jax.Array
     lm_loss: jax.Array
@@ -89,7 +89,7 @@ class _Gradients(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """How a batch is cut: pieces that pass one after another, on each of so many devices side by side."""
+    """How a batch is cut: the devices share it, and each computes its share in `pieces`, one after another."""
 
     pieces: int
     devices: int
@@ -100,18 +100,18 @@ class Sharing(NamedTuple):
 
     @property
     def everywhere(self) -> NamedSharding:
-        """Where the state lies: a copy on every device."""
+        """The placement of the state: a copy on every device."""
         return NamedSharding(self.mesh, _WHOLE)
 
     @property
     def by_sequence(self) -> NamedSharding:
-        """Where the tokens of a block lie: a share of every batch on each device."""
+        """The placement of a block's tokens: a share of every batch on each device."""
         return NamedSharding(self.mesh, P(None, _AXIS))  # type: ignore[no-untyped-call]
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
 def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, BlockOutput]:
-    """The state after the block's steps and what they report."""
+    """Returns the state after the block's steps and their output."""
     capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
 
     def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:
@@ -141,7 +141,7 @@ def _layer_grad_norms(gradient: Any) -> jax.Array:
 
 
 def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
-    """Means over a whole batch; of the amaxes the largest, of the statistics those of the first piece on the first device."""
+    """Returns means over a whole batch, the largest amaxes, and the statistics of the first piece on the first device."""
     if sharing.devices == 1:
         return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, z_loss)
 
@@ -160,7 +160,7 @@ def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Arr
 
 
 def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
-    """Means over the pieces of a batch, one after another."""
+    """Returns means over a device's pieces, computed one after another."""
     if pieces == 1:
         return _of_piece(model, state, tokens_BT, seed, z_loss)
 

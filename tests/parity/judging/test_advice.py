@@ -25,6 +25,8 @@ def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(make_run: MakeR
     assert "Hadamard" not in " ".join(unstated)
     assert "first step" in unstated[0]
     assert "--recipe nvfp4_no_rht=RECIPE" in unstated[1]
+    (blank,) = parity.judge([make_run()], {"my run": [bad]}, one_percent, planned_steps=2000)
+    assert "--recipe 'my run=RECIPE'" in blank.document()["advice"]["sentences"][1]
     assert "mlp_only" in stated[0]
     assert "--recipe" not in " ".join(stated)
 

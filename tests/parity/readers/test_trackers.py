@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.readers import ReadError, read_run
+from parity.readers import ReadError, read_run, read_runs
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -158,6 +158,7 @@ def test_a_folder_of_two_runs_is_refused(tmp_path: Path) -> None:
         events(tmp_path / name / "events.out.tfevents.1", range(60), loss)
     with pytest.raises(ReadError, match=r"contains a training loss in 2 folders \(\S+a, \S+b\), so several runs; name one of them"):
         read_run(str(tmp_path))
+    assert [(run.label, run.replicate, run.loss[0]) for run in read_runs(str(tmp_path))] == [("a", 0, 2.0), ("b", 1, 2.5)]
     events(tmp_path / "a" / "events.out.tfevents.2", range(60), 2.25)
     with pytest.raises(ReadError, match="60 of 120 rows repeat a step with another loss"):
         read_run(str(tmp_path / "a"))
