@@ -81,14 +81,20 @@ def accelerator(words: str) -> str:
     return f"{int(nodes) * int(each)} x {words.partition('(')[2].partition('-')[0].rstrip(')')}"
 
 
+@functools.cache
+def output() -> str:
+    """What the page's command prints."""
+    return run(COMMAND)
+
+
 def command_and_output() -> str:
     """The command, and what it prints."""
-    return f"```sh\n{COMMAND}\n```\n\n```\n{run(COMMAND)}```"
+    return f"```sh\n{COMMAND}\n```\n\n```\n{output()}```"
 
 
 def first_lines() -> str:
     """How to install the command line, the command, and the lines of its output that answer."""
-    lines = "\n".join(run(COMMAND).splitlines()[:README_LINES])
+    lines = "\n".join(output().splitlines()[:README_LINES])
     return f"```sh\n{INSTALL}\n{COMMAND}\n```\n\n```\n{lines}\n```"
 
 
@@ -175,7 +181,7 @@ def interval_table() -> str:
     """The gap over runs and over systems: of all runs, on equal hardware, and without each system in turn."""
     kept: dict[str, Keep | None] = {"all": None, "only 8 x B200": lambda row: accelerator(row["accelerator"]) == "8 x B200"}
     for system, (precision, name) in sorted(systems().items(), key=lambda item: item[1]):
-        kept[f"without {precision} on {name}"] = _other_than(system)
+        kept[f"without {precision} on {name}"] = other_than(system)
     rows: list[Cells] = [("runs", "FP8, NVFP4", "over runs", "systems", "over systems", "degrees of freedom")]
     for name, keep in kept.items():
         document = judged(keep)
@@ -186,7 +192,9 @@ def interval_table() -> str:
     return f"{markdown_table(rows)}\n\nThe margin is {judged()['margin']['nats']:.4f} nats."
 
 
-def _other_than(system: str) -> Keep:
+@functools.cache
+def other_than(system: str) -> Keep:
+    """Keeps the rows of all other systems; one function per system, so that `judged` remembers its document."""
     return lambda row: row["system"] != system
 
 
