@@ -1,7 +1,6 @@
 """The command `compare`: judge candidates against a baseline from files, with no server."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,7 +44,7 @@ from parity.cli.run_tables import (
 )
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
-from parity.cli.terminal.output import UsageError, show, write_file
+from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.curve import MAX_STEP
@@ -319,10 +318,8 @@ def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDo
 
 def _draw(path: str, documents: Sequence[VerdictDocument], case: Case) -> None:
     """One figure per candidate: `path` for one, the candidate's name before the ending for several."""
-    target = Path(path)
-    for document, (name, runs) in zip(documents, case.candidates.items(), strict=True):
-        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-        one = path if len(documents) == 1 else str(target.with_name(f"{target.stem}-{safe}{target.suffix}"))
+    paths = paths_by_name(path, list(case.candidates))
+    for one, document, runs in zip(paths, documents, case.candidates.values(), strict=True):
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
 
 

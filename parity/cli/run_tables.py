@@ -12,7 +12,7 @@ from parity.canonical_json import canonical_json
 from parity.cli.inputs import Arm, refuse_mixed_units
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import TABLE
-from parity.cli.terminal.output import UsageError, write_file
+from parity.cli.terminal.output import UsageError, paths_by_name, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
@@ -23,6 +23,9 @@ from parity.judging.evaluations.times import RunTimes
 from parity.judging.evidence import bundle_bytes
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
+from parity.report.evaluation_figure import draw_evaluation_figure
+from parity.report.evaluations import render_markdown, render_text
+from parity.report.junit import render_junit
 from parity.report.text import REPORT_SCHEMA
 from parity.version import JUDGE_VERSION
 from parity.wording import count
@@ -238,15 +241,20 @@ def report_evaluations(
     case: EvaluationCase, documents: Sequence[EvaluationDocument], files: ReportFiles, *, as_json: bool, markdown: bool
 ) -> int:
     """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
-    refuse_given({"--junit": files.junit}, "is written for training curves only; these runs have few evaluations; use --json")
-    refuse_given({"--figure": files.figure}, "is not written for evaluations")
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other; give only one of them")
-    if markdown or not as_json:
-        raise UsageError("evaluations are printed as JSON only; add --json")
     if files.bundle:
         write_file(files.bundle, bundle_bytes(case, documents))
-    sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
+    if files.figure:
+        names = [document["candidate"]["name"] for document in documents]
+        for path, document in zip(paths_by_name(files.figure, names), documents, strict=True):
+            draw_evaluation_figure(path, document)
+    if files.junit:
+        write_file(files.junit, render_junit(documents).encode())
+    if as_json:
+        sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
+    else:
+        sys.stdout.write("\n".join((render_markdown if markdown else render_text)(document) for document in documents))
     return exit_code(documents)
 
 

@@ -92,6 +92,19 @@ def test_a_bundle_of_evaluations_is_verified(tables: dict[str, str], tmp_path: P
     assert run("verify", bundle)[0] == 0
 
 
+def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    figure, junit = tmp_path / "gap.svg", tmp_path / "junit.xml"
+    code, text, _ = run("compare", tables["evaluations"], *EVALUATED, "--figure", str(figure), "--junit", str(junit))
+    assert code == EXIT_CODES["inconclusive"]
+    assert text.startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744: gap +")
+    line = " ".join(text.partition("\n\n")[0].split())[2:]
+    assert line in figure.read_text(encoding="utf-8")
+    assert line in junit.read_text(encoding="utf-8")
+    _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")
+    assert markdown.startswith("◇ **INCONCLUSIVE**: NVFP4 against FP8 as of step 159,744")
+
+
 CURVES = ("--arm-by", "arm", "--run-by", "seed", "--baseline", "fp8", "--planned-steps", "1500", "--rounding", "bad=nearest")
 RECIPES = ("--recipe", "fp8=fp8_current", "--recipe", "mxfp8=mxfp8")
 
