@@ -169,8 +169,9 @@ def _nats_and_share(nats: float, rel: float) -> str:
 
 
 def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
-    """What the tables have no room for: the gap at all common points, and which hardware the speeds were taken on."""
-    noted = []
+    """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
+    runs = sum(len(document[arm]["runs"]) for arm in ("baseline", "candidate"))
+    noted = [("input", _of_runs(note["note"], note["runs"], runs)) for note in document["notes"]]
     if curve := document["curve"]:
         ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
         noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
@@ -178,6 +179,10 @@ def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
     for number, speed in enumerate(document["speed"], 1):
         noted.append((f"hardware {number}" if several else "hardware", str(speed["hardware"])))
     return noted
+
+
+def _of_runs(note: str, number: int, runs: int) -> str:
+    return note if number == runs else f"{count(number, 'run')} of {runs}: {note}"
 
 
 def tokens_per_step(document: EvaluationDocument) -> float | None:

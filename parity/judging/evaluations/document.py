@@ -1,5 +1,6 @@
 """A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,9 +58,16 @@ def evaluation_document(
             "target": _target(reached, target, question),
             "speed": speeds(*times, question.criteria.confidence),
             "planned_steps": question.planned_steps,
+            "notes": _notes([run for arm in m.runs for run in arm]),
         }
     )
     return document
+
+
+def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
+    """What a reader noted of the runs, each note once with the number of its runs."""
+    counted = Counter(note for run in runs for note in run.notes)
+    return [{"note": note, "runs": number} for note, number in counted.items()]
 
 
 def _advice(decision: Decision) -> list[str]:

@@ -112,6 +112,13 @@ class TargetDocument(TypedDict):
     tax: dict[str, float] | None
 
 
+class NoteDocument(TypedDict):
+    """What a reader noted, such as the columns it took, and of how many runs."""
+
+    note: str
+    runs: int
+
+
 class AsOfDocument(TypedDict):
     """The points compared, in words, and the tokens at the last of them where their number is known."""
 
@@ -141,3 +148,4 @@ class EvaluationDocument(TypedDict):
     target: TargetDocument | None
     speed: list[dict[str, Any]]
     planned_steps: int | None
+    notes: list[NoteDocument]
