@@ -8,17 +8,30 @@ if TYPE_CHECKING:
     from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
     from parity.judging.verdict import Verdict, judge
+    from parity.readers.run_table import RunTable, read_run_table
 
-__all__ = ["Criteria", "Curve", "Run", "Verdict", "criteria_from_mapping", "curve_from_arrays", "judge"]
+__all__ = [
+    "Criteria",
+    "Curve",
+    "Run",
+    "RunTable",
+    "Verdict",
+    "criteria_from_mapping",
+    "curve_from_arrays",
+    "judge",
+    "read_run_table",
+]
 
 _HOMES = {
     "Criteria": "parity.judging.criteria",
     "Curve": "parity.judging.curve",
     "Run": "parity.client.run",
+    "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
     "criteria_from_mapping": "parity.judging.criteria",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
+    "read_run_table": "parity.readers.run_table",
 }
 
 

@@ -57,6 +57,16 @@ def _answers(url: str) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_databases: run on SQLite and on PostgreSQL")
+    if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
+        _share_compiled_programs(config)
+
+
+def _share_compiled_programs(config: pytest.Config) -> None:
+    """Let all processes of this session share what JAX compiles: most of them train the same few small models."""
+    folder = tempfile.mkdtemp(prefix="parity-programs-")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

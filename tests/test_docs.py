@@ -11,7 +11,8 @@ from parity.cli.terminal.exits import EXIT_CODES
 from server.settings import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "examples" / "curves" / "README.md", *sorted(DOCS.glob("*.md"))]
+EXAMPLES = [CHECKOUT / "examples" / name / "README.md" for name in ("curves", "llama31-8b")]
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *EXAMPLES, *sorted(DOCS.glob("*.md"))]
 
 
 def _anchors(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""README.md: its compare line gives the verdict that it prints, every line of "Bring your own runs" works, it stays short."""
+"""README.md: its compare line of two files gives the verdict that it prints, every line of "Bring your own runs" works, it stays short."""
 
 import json
 import re
@@ -35,10 +35,11 @@ def compare(capsys):
     return run
 
 
-def test_the_first_line_gives_the_verdict_that_the_page_prints(compare, monkeypatch):
+def test_the_line_of_two_files_gives_the_verdict_that_the_page_prints(compare, monkeypatch):
     monkeypatch.chdir(CHECKOUT)
     (line,) = re.findall(r"^parity compare examples/curves/.*$", README, re.MULTILINE)
-    printed = next(text for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE) if not language)
+    after = README.partition(line)[2].partition("```")[2]
+    printed = next(text for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", after, re.DOTALL | re.MULTILINE) if not language)
     code, today = compare(line)
     (verdict,) = json.loads(compare(f"{line} --json")[1])["verdicts"]
     gap, margin = verdict["gap"], verdict["margin"]["nats"]
@@ -65,11 +66,12 @@ def test_the_wheel_that_the_page_names_is_the_one_that_is_built():
 def own_runs(tmp_path, monkeypatch):
     """The files that the lines of the table name, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    archive, table = {}, ["run_id,key,value,step,timestamp"]
+    archive, table, many = {}, ["run_id,key,value,step,timestamp"], ["recipe,seed,step,loss"]
     for arm in ("fp8", "nvfp4"):
         steps, loss = np.loadtxt(CURVES / f"{arm}.csv", delimiter=",", skiprows=1, unpack=True)
         archive |= {f"{arm}/step": steps, f"{arm}/loss": loss}
         table += [f"{arm},loss,{value},{step:.0f},{step:.0f}" for step, value in zip(steps, loss, strict=True)]
+        many += [f"{arm},0,{step:.0f},{value}" for step, value in zip(steps, loss, strict=True)]
         lines = (
             f"steps: {step:.0f} loss: {value:.4f} iter time (s): 0.5 samples/sec: 9.0" for step, value in zip(steps, loss, strict=True)
         )
@@ -87,6 +89,7 @@ def own_runs(tmp_path, monkeypatch):
         Path(arm, "results.json").write_text(json.dumps(results | {"group_subtasks": {}, "n-shot": {"arc": 0}}))
     np.savez("runs.npz", **archive)
     Path("runs.csv").write_text("\n".join(table))
+    Path("many.csv").write_text("\n".join(many))
 
 
 @pytest.mark.parametrize(("runs", "line"), ROWS)
@@ -107,7 +110,7 @@ def test_the_line_about_columns_reads_them(own_runs, compare):
 
 
 def test_the_table_has_every_format():
-    assert len(ROWS) == 10
+    assert len(ROWS) == 11
 
 
 def test_it_is_short_and_names_what_ci_runs():

@@ -21,7 +21,7 @@ from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError
 from parity.judging.secondary.evaluations import EvaluationError
 from parity.readers import ReadError
-from parity.report.figures import FigureError
+from parity.report.figure_file import FigureError
 from parity.version import VERSION
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C

@@ -1,8 +1,6 @@
 """The command `compare`: judge candidates against a baseline from files, with no server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +10,7 @@ from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
     ArmOptions,
     PolicyOptions,
+    contexts_by_arm,
     load_criteria,
     pairs,
     read_arms,
@@ -22,13 +21,36 @@ from parity.cli.inputs import (
     stated_recipes,
     stated_roundings,
 )
+from parity.cli.run_tables import (
+    NO_COLUMN,
+    ArmBy,
+    ArmFacts,
+    At,
+    BaselineArm,
+    Cluster,
+    LossColumn,
+    PairBy,
+    ReportFiles,
+    RunBy,
+    StepColumn,
+    TableOptions,
+    Target,
+    Times,
+    TokensPerStep,
+    judge_evaluations,
+    read_table_arms,
+    refuse_evaluation_options,
+    refuse_given,
+    report_evaluations,
+)
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
-from parity.cli.terminal.output import UsageError, show, write_file
+from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
 from parity.judging.evidence import Case, bundle_bytes
 from parity.readers.accuracy import read_accuracy
 from parity.report.economics import FullRun, worth
@@ -40,22 +62,14 @@ app = typer.Typer()
 _FULL_RUN_OPTIONS = {"device_hours": "--full-run-hours", "price": "--hour-price", "check_devices": "--devices"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFiles:
-    """Paths of the reports that `compare` writes in addition to stdout; None for a report that is not wanted."""
-
-    bundle: str | None
-    figure: str | None
-    junit: str | None
-
-
 @app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500")
 def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
             metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive.",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive. "
+            "With --arm-by, one table of many runs.",
         ),
     ],
     baseline_run: Annotated[
@@ -117,6 +131,17 @@ def compare(
     layer_policy: Annotated[
         str | None, typer.Option(metavar="TEXT", rich_help_panel=ARMS, help="Name the layers that are quantized; shown in the report.")
     ] = None,
+    arm_by: ArmBy = None,
+    run_by: RunBy = None,
+    baseline: BaselineArm = None,
+    step: StepColumn = None,
+    loss: LossColumn = None,
+    pair_by: PairBy = None,
+    cluster: Cluster = None,
+    at: At = None,
+    target: Target = None,
+    tokens_per_step: TokensPerStep = None,
+    times: Times = None,
     margin: Annotated[
         str | None,
         typer.Option(metavar="AMOUNT", rich_help_panel=POLICY, help='Set the largest acceptable gap: "1.0%" of the loss, or "0.01 nats".'),
@@ -215,29 +240,71 @@ def compare(
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
+    roundings = stated_roundings(rounding, recipes)
     columns = stated_columns(column)
-    arms = read_arms(
-        ArmOptions(
-            runs=runs,
-            baseline_runs=baseline_run or (),
-            candidate_runs=candidate_run or (),
-            controls=control or (),
-            columns=columns,
-            recipes=recipes,
-            roundings=stated_roundings(rounding, recipes),
-            contexts=context or (),
-            seeds=seeds,
-        )
+    table = TableOptions(
+        arm_by=arm_by,
+        run_by=run_by,
+        step=step,
+        loss=loss,
+        baseline=baseline,
+        pair_by=pair_by,
+        cluster=cluster,
+        at=at,
+        target=target,
+        tokens_per_step=tokens_per_step,
+        times=times,
     )
+    files = ReportFiles(bundle=bundle, figure=figure, junit=junit)
+    if table.arm_by is None:
+        table.refuse_alone()
+        arms = read_arms(
+            ArmOptions(
+                runs=runs,
+                baseline_runs=baseline_run or (),
+                candidate_runs=candidate_run or (),
+                controls=control or (),
+                columns=columns,
+                recipes=recipes,
+                roundings=roundings,
+                contexts=context or (),
+                seeds=seeds,
+            )
+        )
+    else:
+        files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control}
+        refuse_given(files_of_arms, "names a file, but with --arm-by all runs are in one table; remove it")
+        refuse_given({"--column": column}, NO_COLUMN)
+        refuse_given({"--seeds": seeds}, "is not used with --arm-by; name the column of the seed with --pair-by")
+        arms = read_table_arms(runs, table, ArmFacts(recipes=recipes, roundings=roundings, contexts=contexts_by_arm(context or ())))
+        if has_few_evaluations([curves for _, curves in arms]):
+            refuse_given(
+                {
+                    "--gate": gate,
+                    "--accuracy-margin": accuracy_margin,
+                    "--assume-complete": assume_complete,
+                    "--layer-policy": layer_policy,
+                    "--evaluation": evaluation,
+                    "--layer-snr": layer_snr,
+                    "--family": family,
+                    "--floors": floors,
+                    "--full-run-hours": full_run_hours,
+                    "--hour-price": hour_price,
+                },
+                f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
+            )
+            judged = judge_evaluations(arms, table, case_criteria, planned_steps)
+            return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
+        refuse_evaluation_options(arms, table)
     controls = [read_control(file, columns) for file in control or []]
     refuse_mixed_units(arms, controls)
     _refuse_unknown_arms(evaluation, [name for name, _ in arms])
-    (name, baseline), candidates = arms[0], dict(arms[1:])
+    (name, baseline_curves), candidates = arms[0], dict(arms[1:])
     if floors is not None and not family:
         raise UsageError(f"--floors is {floors!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
     families = stated_families(family or [], [name, *candidates])
     case = Case(
-        baseline=baseline,
+        baseline=baseline_curves,
         candidates=candidates,
         criteria=case_criteria,
         controls=controls,
@@ -251,7 +318,7 @@ def compare(
         families=families,
     )
     documents = case.documents()
-    _write_reports(ReportFiles(bundle=bundle, figure=figure, junit=junit), case, documents)
+    _write_reports(files, case, documents)
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
@@ -275,10 +342,8 @@ def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDo
 
 def _draw(path: str, documents: Sequence[VerdictDocument], case: Case) -> None:
     """One figure per candidate: `path` for one, the candidate's name before the ending for several."""
-    target = Path(path)
-    for document, (name, runs) in zip(documents, case.candidates.items(), strict=True):
-        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-        one = path if len(documents) == 1 else str(target.with_name(f"{target.stem}-{safe}{target.suffix}"))
+    paths = paths_by_name(path, list(case.candidates))
+    for one, document, runs in zip(paths, documents, case.candidates.values(), strict=True):
         draw_figure(one, document, case.baseline, runs, case.criteria, case.planned_steps)
 
 

@@ -13,8 +13,20 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
 from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
+from parity.cli.run_tables import (
+    NEEDS_ARM_BY,
+    NO_COLUMN,
+    ArmBy,
+    LossColumn,
+    RunBy,
+    StepColumn,
+    TableOptions,
+    chosen_arm,
+    read_table,
+    refuse_given,
+)
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES
+from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.plan import Design, Plan, device_hours, plan
@@ -31,7 +43,10 @@ app = typer.Typer()
 @app.command("calibrate", epilog="parity calibrate rerun1.csv rerun2.csv rerun3.csv --margin 1%")
 def calibrate_runs(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Files of reruns of one configuration, or one .npz archive of runs.")
+        list[str],
+        typer.Argument(
+            metavar="RUN RUN...", help="Files of reruns of one configuration, one .npz archive of runs, or with --arm-by one table."
+        ),
     ],
     planned_steps: Annotated[int | None, typer.Option(min=1, help="Set the planned length of a run. [default: the longest run]")] = None,
     margin: Annotated[
@@ -55,6 +70,13 @@ def calibrate_runs(
             help="State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
         ),
     ] = None,
+    arm_by: ArmBy = None,
+    run_by: RunBy = None,
+    arm: Annotated[
+        str | None, typer.Option(metavar="ARM", rich_help_panel=TABLE, help="Name the arm whose runs are the reruns of one configuration.")
+    ] = None,
+    step: StepColumn = None,
+    loss: LossColumn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
@@ -62,8 +84,16 @@ def calibrate_runs(
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(recipe, "--recipe")
     stated = stated_rounding(rounding, "--rounding", recipe)
-    read = [curve for name in runs for curve in read_runs(name, columns=columns.of(name))]
-    curves = [dataclasses.replace(curve, recipe=recipe, rounding=stated) for curve in read]
+    table = TableOptions(arm_by=arm_by, run_by=run_by, step=step, loss=loss)
+    if arm_by is None:
+        table.refuse_alone()
+        refuse_given({"--arm": arm}, NEEDS_ARM_BY)
+        reruns = [curve for name in runs for curve in read_runs(name, columns=columns.of(name))]
+    else:
+        refuse_given({"--column": column}, NO_COLUMN)
+        by_arm = read_table(runs, table)
+        reruns = by_arm[chosen_arm(by_arm, "--arm", arm)]
+    curves = [dataclasses.replace(curve, recipe=recipe, rounding=stated) for curve in reruns]
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import Client
 from parity.judging.curve import Completeness, Curve
+from parity.wording import count
 
 _STEPS_AT_ONCE = 20_000
 _VALIDATION = "validation_loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A curve to import: the id of its run, the file as messages name it, and what it ran on."""
+
+    run: str
+    file: str
+    curve: Curve
+    context: Mapping[str, str]
+
+
+def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Mapping[str, Any], facts: Mapping[str, str]) -> list[FinishedRun]:
+    """The runs of a table as runs of a job: arms by their names, each arm's runs in order, one for each run that the job awaits.
+
+    Raises UsageError where the job has no such arm, or another number of runs in it.
+    """
+    awaited = {arm["name"]: sorted(arm["runs"], key=lambda run: (run["seed"], run["replicate"])) for arm in job["arms"]}
+    finished = []
+    for name, curves in arms.items():
+        if name not in awaited:
+            known = ", ".join(awaited)
+            raise UsageError(f"{file}: job {job['id']} has no arm {name!r}; expected arms called {known}{did_you_mean(name, awaited)}")
+        if len(curves) != len(awaited[name]):
+            raise UsageError(
+                f"{file}: {name} has {count(len(curves), 'run')}, but job {job['id']} has {len(awaited[name])} in that arm; "
+                "expected one run of the table for each run of the job"
+            )
+        for run, curve in zip(awaited[name], curves, strict=True):
+            finished.append(
+                FinishedRun(run=run["id"], file=f"{file}, run {curve.label} of {name}", curve=curve, context={**curve.context, **facts})
+            )
+    return finished
 
 
 def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:

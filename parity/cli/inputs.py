@@ -214,7 +214,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     files = _named(options.runs)
     _refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
     names = [name for name, _ in files]
-    contexts = _contexts(options.contexts)
+    contexts = contexts_by_arm(options.contexts)
     for name in [*options.recipes, *options.roundings, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
         if name not in names:
             raise UsageError(
@@ -241,10 +241,10 @@ def _only_one_run(options: ArmOptions) -> str:
         runs = ", ".join(map(run_name, error.names[:SHOWN]))
         more = f" and {len(error.names) - SHOWN} more" if len(error.names) > SHOWN else ""
         call = shlex.join(["parity", "compare", *error.names[:2]])
-        return f"{file} holds {count(len(error.names), 'run')}: {runs}{more}; name a baseline and its candidates: `{call}`"
+        return f"{file} holds {count(len(error.names), 'run')}: {runs}{more}; name a baseline and its candidates: `{call}`, or use --arm-by"
     except ReadError:
         pass  # what else may be wrong with the file comes up once there are two
-    return "only one run was given; expected a baseline and at least one candidate"
+    return "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"
 
 
 def _refuse_same_file(files: Sequence[str]) -> None:
@@ -256,8 +256,11 @@ def _refuse_same_file(files: Sequence[str]) -> None:
             raise UsageError(f"{twice}: the same file was given twice; expected another file for each run")
 
 
-def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
-    """Raise UsageError if a run counts in another unit than the first one, such as tokens or samples instead of steps."""
+def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: str = "--column step=NAME") -> None:
+    """Raise UsageError if a run counts in another unit than the first one, such as tokens or samples instead of steps.
+
+    `option` names the column of the step.
+    """
     first = arms[0][1][0]
     for name, runs in (*arms, ("control", controls)):
         for run in runs:
@@ -265,7 +268,7 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve]) -> None:
                 raise UsageError(
                     f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,} and {name} ({run.label}) in "
                     f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
-                    "name the column that counts optimizer steps with --column step=NAME"
+                    f"name the column that counts optimizer steps with {option}"
                 )
 
 
@@ -304,7 +307,7 @@ def _seeds(text: str | None, runs: int, name: str) -> list[int]:
     return seeds
 
 
-def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
+def contexts_by_arm(items: Sequence[str]) -> dict[str, dict[str, str]]:
     """NAME:KEY=VALUE items by arm."""
     contexts: dict[str, dict[str, str]] = {}
     for item in items:

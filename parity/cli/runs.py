@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import send_run, why_incomplete
+from parity.cli.finished_runs import FinishedRun, runs_of_table, send_run, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
 from parity.cli.jobs import AsJson, Server, Token
+from parity.cli.run_tables import (
+    NEEDS_ARM_BY,
+    NO_COLUMN,
+    ArmBy,
+    LossColumn,
+    RunBy,
+    StepColumn,
+    TableOptions,
+    read_table,
+    refuse_given,
+)
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import SERVER
+from parity.cli.terminal.help import SERVER, TABLE
 from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
 from parity.client.delivery import Delivery
@@ -79,8 +90,17 @@ def import_runs(
         typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet or TensorBoard (file or folder)."),
     ],
     as_run: Annotated[
-        list[str], typer.Option("--as-run", metavar="RUN", help="Id of the run that a file holds; once per file, in the same order.")
-    ],
+        list[str] | None,
+        typer.Option("--as-run", metavar="RUN", help="Id of the run that a file holds; once per file, in the same order."),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", rich_help_panel=TABLE, help="Id of the job whose arms and runs the table holds, instead of --as-run."),
+    ] = None,
+    arm_by: ArmBy = None,
+    run_by: RunBy = None,
+    step: StepColumn = None,
+    loss: LossColumn = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,19 +121,29 @@ def import_runs(
 ) -> int:
     """Record finished runs of a job with engine external. Each must be complete: every step of its stride, from first to last."""
     imported = []
-    if len(as_run) != len(files):
-        raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
     facts = pairs(context, "--context")
-    columns = stated_columns(column)
-    columns.refuse_unknown(files)
-    curves = [read_run(file, columns=columns.of(file)) for file in files]
+    table = TableOptions(arm_by=arm_by, run_by=run_by, step=step, loss=loss)
+    if arm_by is None:
+        table.refuse_alone()
+        refuse_given({"--job": job}, NEEDS_ARM_BY)
+        finished, arms = _runs_of_files(files, as_run, column, facts), {}
+    else:
+        refuse_given({"--as-run": as_run}, "is not used with --arm-by; name the job with --job")
+        refuse_given({"--column": column}, NO_COLUMN)
+        refuse_given({"--recipe": recipe}, "is not used with --arm-by; the job states the recipe of each arm")
+        if job is None:
+            raise UsageError("--job is missing; expected the id of the job whose arms the table holds")
+        finished, arms = [], read_table(files, table)
     with Client(server, token) as client:
-        for file, run, curve in zip(files, as_run, curves, strict=True):
-            missing = why_incomplete(curve.completeness, client.run(run)["planned_steps"])
+        if job is not None:
+            finished = runs_of_table(files[0], arms, client.job(job), facts)
+        for each in finished:
+            missing = why_incomplete(each.curve.completeness, client.run(each.run)["planned_steps"])
             if missing and not allow_incomplete:
-                raise UsageError(f"{file}: {missing}; import the whole run, or use --allow-incomplete (then it cannot pass)")
-        for file, run, curve in zip(files, as_run, curves, strict=True):
-            if different := send_run(client, run, curve, facts, recipe):
+                raise UsageError(f"{each.file}: {missing}; import the whole run, or use --allow-incomplete (then it cannot pass)")
+        for each in finished:
+            file, run, curve = each.file, each.run, each.curve
+            if different := send_run(client, run, curve, each.context, recipe):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             completeness = curve.completeness
             imported.append(
@@ -137,6 +167,20 @@ def import_runs(
     if as_json:
         print_json(imported)
     return EXIT_CODES["pass"]
+
+
+def _runs_of_files(files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str]) -> list[FinishedRun]:
+    """The runs that files hold, one each; raises UsageError where --as-run does not name as many runs."""
+    if not as_run:
+        raise UsageError("--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs")
+    if len(as_run) != len(files):
+        raise UsageError(f"{count(len(files), 'file')} but {len(as_run)} x --as-run; expected one for each file, in the same order")
+    columns = stated_columns(column)
+    columns.refuse_unknown(files)
+    return [
+        FinishedRun(run=run, file=file, curve=read_run(file, columns=columns.of(file)), context=facts)
+        for run, file in zip(as_run, files, strict=True)
+    ]
 
 
 def _spools(paths: list[str]) -> Iterator[Path]:

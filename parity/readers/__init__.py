@@ -4,25 +4,19 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from parity.judging.curve import Curve, CurveError, curve_from_arrays
-from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns
+from parity.judging.curve import Curve
+from parity.readers.columns import LOSS, Columns
+from parity.readers.curves import curve_of
 from parity.readers.jsonlines import is_json_list, read_json_lines
 from parity.readers.long_table import SeveralRunsError
-from parity.readers.npz import read_npz
+from parity.readers.npz import NPZ, read_npz
 from parity.readers.parquet import SUFFIX, read_parquet
-from parity.readers.plausible import check_repeats, check_unnamed, check_values
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
 from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
 from parity.readers.train_log import is_train_log, read_train_log
-from parity.readers.units import unit_change
 
 __all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "run_name"]
-
-NPZ = ".npz"
-_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
 
 
 def read_run(
@@ -40,7 +34,8 @@ def read_run(
         label = label or archived
     else:
         taken = _read(path, run, wanted)
-    return dataclasses.replace(_curve(taken, name, label or run_name(name), replicate, LOSS in wanted), recipe=recipe)
+    curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
+    return dataclasses.replace(curve, replicate=replicate, recipe=recipe)
 
 
 def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
@@ -112,24 +107,3 @@ def run_name(name: str) -> str:
     for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", NPZ):
         stem = stem.removesuffix(suffix)
     return stem or name
-
-
-def _curve(taken: Columns, name: str, label: str, replicate: int, stated: bool) -> Curve:
-    """The curve of what was taken; `stated` is whether the user named the column of the loss."""
-    steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
-    notes = (taken.taken(), *taken.notes, *check_values(loss, taken.names[LOSS], name))
-    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
-        check_unnamed(loss, taken.names[LOSS], name)
-    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
-    try:
-        curve = curve_from_arrays(steps, loss, columns=rest, label=label, replicate=replicate, notes=notes, overwritten=taken.overwritten)
-        repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
-    except CurveError as error:
-        raise ReadError(f"{name}: {error}") from None
-    if change := unit_change(curve.steps):
-        last, stride, first, wider = change
-        raise ReadError(
-            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), so the unit changes; "
-            "expected one unit; name the column that counts optimizer steps with --column step=NAME"
-        )
-    return dataclasses.replace(curve, notes=(*notes, *repeats))

@@ -54,6 +54,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("validation_metrics/loss", "lm loss validation"),
     ),
 }
+OPTION = "--column {}=NAME"  # the option that names the column of a quantity, for errors
 TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
 QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
 
@@ -75,7 +76,7 @@ class NoLossError(ReadError):
 class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, which others could be the loss, and notes.
 
-    `overwritten` counts rows that a later file of the same run replaced.
+    `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
     """
 
     values: Mapping[str, FloatArray]
@@ -83,15 +84,16 @@ class Columns:
     others: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     overwritten: int = 0
+    option: str = OPTION
 
     def taken(self) -> str:
         """One line: the columns of loss and step, and which others could have been the loss."""
-        others = f" ({_listed(self.others)} could also be the loss)" if self.others else ""
+        others = f" ({listed(self.others)} could also be the loss)" if self.others else ""
         return f"loss read from {self.names[LOSS]!r}{others}, step from {self.names[STEP]!r}"
 
 
-def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -> dict[str, str]:
-    """Map each quantity to its column: as `wanted` says, else by known names.
+def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str, option: str = OPTION) -> dict[str, str]:
+    """Map each quantity to its column: as `wanted` says, else by known names. `option` names a quantity's column on the command line.
 
     Raises ReadError where step or loss can't be found, a wanted quantity or column is unknown, or the loss's column is named as an accuracy
     or a perplexity.
@@ -101,12 +103,10 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
         if quantity not in QUANTITIES:
             raise ReadError(f"{source}: no quantity is called {quantity!r}; expected one of {', '.join(QUANTITIES)} before the =")
         if column not in names:
-            raise ReadError(
-                f"{source}: no column {column!r} for {quantity}; the columns are {_listed(names)}{_did_you_mean(column, names)}"
-            )
+            raise ReadError(f"{source}: no column {column!r} for {quantity}; the columns are {listed(names)}{did_you_mean(column, names)}")
         columns[quantity] = column
     for quantity, aliases in KNOWN_NAMES.items():
-        if quantity not in columns and (guess := _first_known(names, aliases, source)) is not None:
+        if quantity not in columns and (guess := _first_known(names, aliases, source, option.format(quantity))) is not None:
             columns[quantity] = guess
     for quantity, column in columns.items():
         if list(names).count(column) > 1:
@@ -117,12 +117,12 @@ def find_columns(names: Sequence[str], wanted: Mapping[str, str], source: str) -
         columns.pop("clipped_grad_norm", None)
     for quantity, error in ((STEP, ReadError), (LOSS, NoLossError)):
         if quantity not in columns:
-            raise error(f"{source}: no {quantity} column among {_listed(names)}; name it with --column {quantity}=NAME")
+            raise error(f"{source}: no {quantity} column among {listed(names)}; name it with {option.format(quantity)}")
     if word := _NO_LOSS.search(columns[LOSS].lower()):
         what = {"a": "an accuracy", "p": "a perplexity", "b": "a loss in bits"}[word[1][0]]
         raise ReadError(
             f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the cross-entropy in nats per token; "
-            "name its column with --column loss=NAME"
+            f"name its column with {option.format(LOSS)}"
         )
     return columns
 
@@ -166,21 +166,21 @@ def at_rows(steps: FloatArray, series: Sequence[tuple[float, float]]) -> FloatAr
     return values
 
 
-def step_number(value: float, where: str) -> float:
+def step_number(value: float, where: str, option: str = OPTION) -> float:
     """A step as it is; raises ReadError where it is no whole number from 0 to 2^53."""
     if not (0 <= value <= MAX_STEP and value == int(value)):
         raise ReadError(
-            f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that counts steps with --column step=NAME"
+            f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that counts steps with {option.format(STEP)}"
         )
     return value
 
 
-def _first_known(names: Sequence[str], aliases: Iterable[str], source: str) -> str | None:
+def _first_known(names: Sequence[str], aliases: Iterable[str], source: str, option: str) -> str | None:
     plain = [(name, _plain(name)) for name in names]
     for wanted in aliases:
         hits = [name for name, short in plain if short == wanted]
         if len(hits) > 1:
-            raise ReadError(f"{source}: {len(hits)} columns could be {wanted!r}: {_listed(hits)}; name one with --column")
+            raise ReadError(f"{source}: {len(hits)} columns could be {wanted!r}: {listed(hits)}; name one with {option}")
         if hits:
             return hits[0]
     return None
@@ -191,11 +191,13 @@ def _plain(name: str) -> str:
     return name.strip().lower().rsplit(" - ", 1)[-1]
 
 
-def _did_you_mean(word: str, names: Sequence[str]) -> str:
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """ "; did you mean 'X'?" where a column's name is close, else ""."""
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first 12 names in quotes, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -20,14 +20,13 @@ from parity.readers.source import ReadError
 LOG_HISTORY = "log_history"
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
-_Record = tuple[int, dict[str, Any]]
+Record = tuple[int, dict[str, Any]]
+"""An object with the number of its line or record."""
 
 
 def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
     """Columns of a JSON text; records without a training loss are left out and counted, validation losses in them are kept."""
-    records, place = _log_history(text, source), "record"
-    if records is None:
-        records, place = _records(text, source), "line"
+    records, place = json_records(text, source)
     names = sorted({key for _, record in records for key in record})
     if layout := long_layout(names, wanted, source):
         return read_long(records, layout, wanted, source, run)
@@ -58,12 +57,18 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str 
     return Columns(values=values, names=columns, others=other_losses(names, loss_name), notes=notes)
 
 
+def json_records(text: str, source: str) -> tuple[list[Record], str]:
+    """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
+    history = _log_history(text, source)
+    return (_records(text, source), "line") if history is None else (history, "record")
+
+
 def is_json_list(text: str) -> bool:
     """Whether a text begins like a JSON list of objects."""
     return re.match(r"\s*\[\s*\{", text) is not None
 
 
-def _log_history(text: str, source: str) -> list[_Record] | None:
+def _log_history(text: str, source: str) -> list[Record] | None:
     """The records of `trainer_state.json` or of a JSON list, numbered from 1; None for any other text."""
     if f'"{LOG_HISTORY}"' not in text and not is_json_list(text):
         return None
@@ -78,8 +83,8 @@ def _log_history(text: str, source: str) -> list[_Record] | None:
     return list(enumerate(history, 1))
 
 
-def _records(text: str, source: str) -> list[_Record]:
-    records: list[_Record] = []
+def _records(text: str, source: str) -> list[Record]:
+    records: list[Record] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue

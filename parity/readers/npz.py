@@ -12,6 +12,8 @@ from parity.readers.columns import LOSS, STEP, Columns
 from parity.readers.long_table import choose_run
 from parity.readers.source import ReadError
 
+NPZ = ".npz"
+
 # what numpy and zipfile raise on damaged, encrypted or unknown archives
 _UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, NotImplementedError, RuntimeError, zlib.error)
 

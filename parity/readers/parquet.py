@@ -1,7 +1,8 @@
 """Parquet tables, through pyarrow where it is installed (extra `readers`)."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,12 @@ SUFFIX = ".parquet"
 
 def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
     """Columns of a table; rows without a loss are left out and counted. A table of several runs or metrics is refused."""
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
-    try:
+    parquet = _pyarrow(path)
+    with _readable(path):
         names = parquet.read_schema(path).names
         _refuse_several(parquet, path, names, wanted)
         by_quantity = find_columns(names, wanted, path)
         table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
-    except ReadError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, NotImplementedError):  # the bases of pyarrow's own errors
-        raise ReadError(f"{path}: not a readable Parquet file; write it again, or export CSV") from None
     columns: dict[str, FloatArray] = {}
     for quantity, name in by_quantity.items():
         try:
@@ -44,6 +38,34 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
         series = list(zip(columns[STEP][evaluated].tolist(), columns[VALIDATION][evaluated].tolist(), strict=True))
         values[VALIDATION] = at_rows(values[STEP], series)
     return Columns(values=values, names=by_quantity, others=other_losses(names, by_quantity[LOSS]), notes=notes)
+
+
+def parquet_cells(path: str) -> dict[str, list[object]]:
+    """Every column of a Parquet file by name, one cell per row; None where a row has no value."""
+    parquet = _pyarrow(path)
+    with _readable(path):
+        table = parquet.read_table(path)
+        if len(set(table.column_names)) < len(table.column_names):
+            raise ReadError(f"{path}: two columns have the same name; expected one name per column; rename one of them")
+        return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ReadError(f"{path}: reading Parquet needs pyarrow; install it with: pip install 'parity[readers]'") from None
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn pyarrow's own errors into one line."""
+    try:
+        yield
+    except ReadError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError):  # the bases of pyarrow's own errors
+        raise ReadError(f"{path}: not a readable Parquet file; write it again, or export CSV") from None
 
 
 def _refuse_several(parquet: Any, path: str, names: list[str], wanted: Mapping[str, str]) -> None:

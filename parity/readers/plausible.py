@@ -7,6 +7,7 @@ interleaved rows go back all the time; a second run begins where the first one d
 import numpy as np
 
 from parity.judging.curve import FloatArray, IntArray
+from parity.readers.columns import LOSS, OPTION
 from parity.readers.source import ReadError
 from parity.wording import count
 
@@ -15,7 +16,7 @@ REPEATED_SHARE, REPEATED_ROWS = 0.01, 2
 RESTART_ROWS = 2  # a restart repeats more rows than that, on average
 
 
-def check_values(loss: FloatArray, name: str, source: str) -> tuple[str, ...]:
+def check_values(loss: FloatArray, name: str, source: str, option: str = OPTION) -> tuple[str, ...]:
     """Notes on (T,) losses of the column `name`; raises ReadError where none can be nats per token."""
     if len(loss) and loss.min() >= 0.0 and loss.max() <= LARGEST_LOSS:
         return ()
@@ -30,18 +31,18 @@ def check_values(loss: FloatArray, name: str, source: str) -> tuple[str, ...]:
         values = f"{finite.min():g} to {finite.max():g}"
         raise ReadError(
             f"{source}: every value in column {name!r} is outside 0 to 30 nats ({values}), so it is not a loss per token (a perplexity, "
-            "or a sum?); expected the cross-entropy in nats per token; name its column with --column loss=NAME"
+            f"or a sum?); expected the cross-entropy in nats per token; name its column with {option.format(LOSS)}"
         )
     return (f"{number:,} of {count(len(loss), 'loss', 'losses')} are outside 0 to 30 nats",)
 
 
-def check_unnamed(loss: FloatArray, name: str, source: str) -> None:
+def check_unnamed(loss: FloatArray, name: str, source: str, option: str = OPTION) -> None:
     """Raise ReadError where a column without the name of a metric could as well be an accuracy: shares that rise."""
     finite = loss[np.isfinite(loss)]
     if len(finite) > 1 and finite.min() >= 0.0 and finite.max() <= 1.0 and finite[-1] > finite[0]:
         raise ReadError(
             f"{source}: column {name!r} rises from {finite[0]:g} to {finite[-1]:g} within 0 to 1, so it may be an accuracy; "
-            f"if it is the loss, say so with --column loss={name}"
+            f"if it is the loss, say so with {option.format(LOSS).replace('NAME', name)}"
         )
 
 

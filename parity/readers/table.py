@@ -6,6 +6,7 @@ A table of several runs has a column that names them, or columns such as "run 7 
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,19 +20,38 @@ _MISSING = ("", "none", "null", "na", "n/a")
 _OF_A_RUN = " - "
 
 
-def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
-    """Columns of a table; a row without a loss value is left out and counted, NaN and inf are kept."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first line of a table that is not empty: its cells, what separates them (None: blanks), its number, and the text from it on."""
+
+    names: list[str]
+    delimiter: str | None
+    line: int
+    text: str
+
+    def body(self) -> tuple[str, int]:
+        """The text after the header and any empty lines, and the number of its first line."""
+        rest = self.text.partition("\n")[2]
+        body = rest.lstrip("\r\n")
+        return body, self.line + 1 + rest.count("\n", 0, len(rest) - len(body))
+
+
+def read_header(text: str) -> Header:
+    """The header of a table that is not empty."""
     start = next(at for at, letter in enumerate(text) if letter not in "\r\n")
     end = text.find("\n", start)
     first = text[start : end if end >= 0 else len(text)].rstrip("\r")
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else None
-    names = _fields(first, delimiter)
-    line = text.count("\n", 0, start) + 1
-    if all(_is_number(name) for name in names):
-        return _bare_columns(text[start:], delimiter, names, wanted, source, line, run)
-    rest = text[end + 1 :] if end >= 0 else ""
-    body = rest.lstrip("\r\n")
-    line += 1 + rest.count("\n", 0, len(rest) - len(body))
+    return Header(names=_fields(first, delimiter), delimiter=delimiter, line=text.count("\n", 0, start) + 1, text=text[start:])
+
+
+def read_table(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+    """Columns of a table; a row without a loss value is left out and counted, NaN and inf are kept."""
+    header = read_header(text)
+    names, delimiter, line = header.names, header.delimiter, header.line
+    if all(is_number(name) for name in names):
+        return _bare_columns(header.text, delimiter, names, wanted, source, line, run)
+    body, line = header.body()
     if layout := long_layout(names, wanted, source):
         return read_long(table_rows(body, names, delimiter, line, source), layout, wanted, source, run)
     body, shown = _rows_of_run(body, delimiter, names, wanted, source, run)
@@ -164,7 +184,8 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
         return [cell.strip() for cell in line.split(delimiter)]
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a cell is a number, NaN or infinity."""
     try:
         float(text)
     except ValueError:

@@ -1,12 +1,6 @@
-"""The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside it; PNG, SVG or PDF.
+"""The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside it; PNG, SVG or PDF."""
 
-Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's, and differ in lightness; line style, marker
-shape and labels repeat what colour says, so that nothing is lost in grey.
-"""
-
-import importlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +10,17 @@ from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.looks.gap_chart import BinnedGap, binned_gap
 from parity.judging.run_floor import Prior
+from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
 from parity.wording import percent, signed
 
-BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
 PAGE_INCHES = (7.0, 9.0)
-FORMATS = (".png", ".svg", ".pdf")
 LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
-SMALL, TINY = 8, 7
 LEAST_DISTANCE = 0.06  # of a panel's height, between two labels
 WINDOW_SHADE = {"color": "0.5", "alpha": 0.06, "linewidth": 0}
 MARKER_SHARE = 0.008  # of a panel's width: nearer events become one mark with a bar
-LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
-
-
-class FigureError(ValueError):
-    """A figure that can't be drawn here; the message says what is missing or was expected."""
 
 
 def draw_figure(
@@ -45,15 +32,8 @@ def draw_figure(
     planned_steps: int | None = None,
 ) -> None:
     """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise FigureError(f"{path}: expected a name ending in {', '.join(FORMATS)}")
-    try:
-        matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise FigureError(f"{path}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
-    gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps, priors=_borrowed_priors(document))
-    with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
-        figure = figure_module.Figure(figsize=PAGE_INCHES)
+    with figure_file(path, PAGE_INCHES) as figure:
+        gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps, priors=_borrowed_priors(document))
         heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
         figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
         panels = figure.subplots(len(heights), 1, height_ratios=heights)
@@ -62,10 +42,6 @@ def draw_figure(
         panels[1].set_xlim(panels[0].get_xlim())
         if document["gap"]:
             _noises(panels[2], document)
-        try:
-            figure.savefig(path, dpi=150, metadata=_fixed_metadata(path))
-        except OSError as error:
-            raise FigureError(f"{path}: can't be written ({error.strerror})") from None
 
 
 def _borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
@@ -82,7 +58,7 @@ def _borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
 def _frame(figure: Any, document: VerdictDocument) -> float:
     """Headline above, the way back to the evidence below; returns the height (share of the page) that is left for the panels."""
     word, _, body = headline(document).partition(":")
-    lines = _wrapped(body, 106)
+    lines = wrapped(body, 106)
     figure.text(0.03, 0.985, f"{MARKS[document['verdict']]} {word}", fontsize=12, fontweight="bold", ha="left", va="top")
     figure.text(0.03, 0.962, lines, fontsize=SMALL, ha="left", va="top")
     digest = document["inputs"]["sha256_aligned"][:16]
@@ -114,7 +90,7 @@ def _losses(axes: Any, document: VerdictDocument, baseline: Sequence[Curve], can
     bottom, top = _loss_limits(shown)
     axes.set_ylim(bottom, top)
     for (name, colour, _), y in zip(ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True):
-        axes.text(1.01, y, _short(name), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
+        axes.text(1.01, y, shortened(name), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
 
 
 def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> tuple[float, float]:
@@ -259,23 +235,3 @@ def _noises(axes: Any, document: VerdictDocument) -> None:
     for row, value in enumerate(shown.values()):
         axes.annotate(f"{value:.2g}", (value, row), xytext=(3, 0), textcoords="offset points", fontsize=TINY, va="center")
     axes.set_xlabel("nats")
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 12 else f"{name[:11]}…"
-
-
-def _wrapped(text: str, width: int) -> str:
-    lines, line = [], ""
-    for word in text.split():
-        if len(line) + len(word) + 1 > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return "\n".join([*lines, line])
-
-
-def _fixed_metadata(path: str) -> dict[str, None]:
-    """Metadata without the time of drawing, so that equal verdicts give equal files."""
-    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower(), {})

@@ -7,23 +7,29 @@ one had been, is told with its age in the case "same ground".
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 from parity.judging.decision import FAIL, GATE, CheckName, State
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.document import EVALUATION_SCHEMA
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.reasons import BY_CODE, table
 from parity.judging.warnings import WARNING_CODES
+from parity.report.evaluation_facts import answer
 from parity.report.facts import reused_notes
 from parity.report.headline import headline
 
+AnyDocument = VerdictDocument | EvaluationDocument
+
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != GATE)
+NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "late phase")  # they need the training curve
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
-def render_junit(documents: Sequence[VerdictDocument], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
-    """JUnit XML of verdict documents, with an XML declaration and a newline at the end.
+def render_junit(documents: Sequence[AnyDocument], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+    """JUnit XML of verdict documents or comparisons of evaluations, with an XML declaration and a newline at the end.
 
     `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
     """
@@ -40,16 +46,25 @@ def render_junit(documents: Sequence[VerdictDocument], trouble: str | None = Non
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: VerdictDocument, facts: Mapping[str, str]) -> ElementTree.Element:
+def _suite(document: AnyDocument, facts: Mapping[str, str]) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
     _tell(suite, {**_properties(document), **facts})
     outcomes = [_case(suite, document, check, *_outcome(document, check)) for check in CHECKS]
-    outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in document.get("checks", ())]
+    outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
         suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))
     return suite
+
+
+def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
+    """Whether a document compares evaluations of several runs, and not two training curves."""
+    return document["schema"] == EVALUATION_SCHEMA
+
+
+def _checks(document: AnyDocument) -> Sequence[Mapping[str, Any]]:
+    return () if is_evaluation(document) else cast("VerdictDocument", document).get("checks", ())
 
 
 def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
@@ -60,7 +75,7 @@ def _tell(suite: ElementTree.Element, values: Mapping[str, Any]) -> None:
             ElementTree.SubElement(properties, "property", name=_xml(key), value=_xml(str(value)))
 
 
-def _case(suite: ElementTree.Element, document: VerdictDocument, check: str, outcome: str, text: str) -> str:
+def _case(suite: ElementTree.Element, document: AnyDocument, check: str, outcome: str, text: str) -> str:
     """Add the case of one check and say how it came out."""
     case = ElementTree.SubElement(suite, "testcase", name=check, classname=_xml(f"parity.{document['candidate']['name']}"))
     if outcome != "ok":
@@ -80,7 +95,9 @@ def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
     return "ok", f"{check['role']}, {state}: {check['sentence']}"
 
 
-def _outcome(document: VerdictDocument, check: CheckName) -> tuple[str, str]:
+def _outcome(document: AnyDocument, check: CheckName) -> tuple[str, str]:
+    if check in NOT_OF_EVALUATIONS and is_evaluation(document):
+        return "skipped", "not checked: it needs the training loss of each step"
     deciding = document["codes"][0]
     for reason in document["reasons"]:
         code = reason["code"]
@@ -90,10 +107,31 @@ def _outcome(document: VerdictDocument, check: CheckName) -> tuple[str, str]:
         return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:
         return "skipped", f"not decided: {deciding}"
-    return "ok", "; ".join(f"reused: {note}" for note in reused_notes(document)) if check == _GROUND else ""
+    reused = reused_notes(cast("VerdictDocument", document)) if check == _GROUND and not is_evaluation(document) else []
+    return "ok", "; ".join(f"reused: {note}" for note in reused)
 
 
-def _properties(document: VerdictDocument) -> dict[str, Any]:
+def _properties(document: AnyDocument) -> dict[str, Any]:
+    return _evaluation_properties(document) if is_evaluation(document) else _verdict_properties(cast("VerdictDocument", document))
+
+
+def _evaluation_properties(document: EvaluationDocument) -> dict[str, Any]:
+    gap, margin, target = document["gap"]["judged"], document["margin"], document["target"]
+    return {
+        "verdict": document["verdict"],
+        "headline": answer(document),
+        "codes": " ".join(document["codes"]),
+        "gap_nats": gap and gap["mean"],
+        "ci_low": gap and gap["lo"],
+        "ci_high": gap and gap["hi"],
+        "margin_nats": margin and margin["nats"],
+        "token_tax": target and target["tax"] and target["tax"]["estimate"],
+        "profile": document["profile"],
+        "engine_version": document["engine_version"],
+    }
+
+
+def _verdict_properties(document: VerdictDocument) -> dict[str, Any]:
     gap, margin = document["gap"], document["margin"]
     return {
         "verdict": document["verdict"],

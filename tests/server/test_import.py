@@ -82,3 +82,31 @@ def test_json_has_one_object_per_run_and_nothing_else(served, runs, tmp_path, ca
         "gaps": 0,
         "duplicates": 0,
     }
+
+
+def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp_path, capsys):
+    spec = make_job(
+        80, engine="external", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=2),)
+    )
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}))
+        job_id, runs = job.id, {(run.arm.name, run.replicate): run.id for run in job.runs}
+    rows = [
+        f"{arm},{number},s{number},{step},{3 - step / 100 + number + worse}"
+        for arm, worse in (("fp8_current", 0.0), ("nvfp4", 0.1))
+        for number in range(2)
+        for step in range(80)
+    ]
+    (tmp_path / "runs.csv").write_text("recipe,run,system,step,loss\n" + "\n".join(rows) + "\n")
+    words = (str(tmp_path / "runs.csv"), "--arm-by", "recipe", "--run-by", "run", "--job", job_id, "--context", "device_class=h100")
+    code, output = _import(served, capsys, *words)
+    assert code == 0, output
+    assert f"{runs['nvfp4', 1]} {tmp_path / 'runs.csv'}, run 1 of nvfp4: 80 steps" in output
+    with database.read() as session:
+        for (arm, number), run in runs.items():
+            _, columns = store.read(session, run, "train")
+            assert columns["lm_loss"][0] == pytest.approx(3.0 + number + (0.1 if arm == "nvfp4" else 0.0))
+            assert session.get_one(Run, run).manifest == {"device_class": "h100", "engine": "external", "system": f"s{number}"}
+    (tmp_path / "runs.csv").write_text("recipe,run,system,step,loss\n" + "\n".join(rows[:-80]) + "\n")
+    code, output = _import(served, capsys, *words)
+    assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)

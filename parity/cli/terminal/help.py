@@ -12,7 +12,7 @@ from parity.recipes import OTHER, RECIPES
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 # Groups of options.
-ARMS, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Policy", "Further evidence", "Output"
+ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
 EXPERIMENT, NOISE, SERVER, QUEUE = "Experiment", "Noise", "Server", "Queue"
 
 # Lists of words in the help of several options.

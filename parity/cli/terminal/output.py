@@ -39,6 +39,15 @@ def write_file(path: str, data: bytes) -> None:
         raise UsageError(f"{path}: cannot be written ({os_words(error)})") from None
 
 
+def paths_by_name(path: str, names: Sequence[str]) -> list[str]:
+    """One path per name: the path itself for a single name, else with the name before its ending."""
+    if len(names) == 1:
+        return [path]
+    target = Path(path)
+    safe = ("".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name) for name in names)
+    return [str(target.with_name(f"{target.stem}-{name}{target.suffix}")) for name in safe]
+
+
 def print_json(value: Any) -> None:
     """Print a value to stdout as indented JSON with sorted keys."""
     print(json.dumps(value, indent=1, sort_keys=True))

@@ -11,7 +11,6 @@ from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import measure
 from parity.judging.evaluations.rules import Ground, Question, decide
-from parity.judging.evaluations.speed import speeds
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.inputs.context import HOST, values_of
 from parity.judging.margin import determine_margin
@@ -95,7 +94,7 @@ class EvaluationCase:
             arm_names=(self.baseline_name, candidate),
             grounds=grounds,
             target=self.target,
-            speeds=speeds(base_times, cand_times, self.criteria.confidence),
+            times=(base_times, cand_times),
         )
 
 

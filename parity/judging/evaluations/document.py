@@ -1,15 +1,19 @@
 """A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again."""
 
+from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
 
 from parity.canonical_json import json_value
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import Decision
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
-from parity.judging.evaluations.rules import Ground, Question, judged
-from parity.judging.evaluations.speed import HardwareSpeed
+from parity.judging.evaluations.rules import Ground, Question, judged, side
+from parity.judging.evaluations.speed import speeds
 from parity.judging.evaluations.target import Reached, arm_time, samples_to, token_tax
+from parity.judging.evaluations.times import RunTimes
 from parity.judging.evaluations.welch import Estimate, spread
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import prior_for
@@ -26,12 +30,12 @@ def evaluation_document(
     arm_names: tuple[str, str],
     grounds: Sequence[Ground],
     target: float | None,
-    speeds: Sequence[HardwareSpeed],
+    times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
 ) -> EvaluationDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
     reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
     arms = [
-        _arm(arm_names[number], runs, values, reached[number] if reached else None, question)
+        _arm(arm_names[number], runs, values, reached[number] if reached else None, times[number], question)
         for number, (runs, values) in enumerate(zip(m.runs, (m.baseline, m.candidate), strict=True))
     ]
     document: EvaluationDocument = json_value(
@@ -52,11 +56,18 @@ def evaluation_document(
             "curve": {"steps": m.steps, **_fields(m.bands)} if m.bands else None,
             "grounds": [{**_fields(ground), "confounded": ground.confounded} for ground in grounds],
             "target": _target(reached, target, question),
-            "speed": speeds,
+            "speed": speeds(*times, question.criteria.confidence),
             "planned_steps": question.planned_steps,
+            "notes": _notes([run for arm in m.runs for run in arm]),
         }
     )
     return document
+
+
+def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
+    """What a reader noted of the runs, each note once with the number of its runs."""
+    counted = Counter(note for run in runs for note in run.notes)
+    return [{"note": note, "runs": number} for note, number in counted.items()]
 
 
 def _advice(decision: Decision) -> list[str]:
@@ -65,10 +76,13 @@ def _advice(decision: Decision) -> list[str]:
     return list(dict.fromkeys(step for step in steps if step))
 
 
-def _arm(name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, question: Question) -> dict[str, object]:
-    mean = float(values.mean()) if len(values) else float("nan")
-    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS else None
-    prior = prior_for(runs[0].recipe, None, question.criteria, mean, runs[0].rounding)
+def _arm(
+    name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
+) -> dict[str, object]:
+    mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
+    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
+    prior = prior_for(runs[0].recipe, None, question.criteria, mean or 0.0, runs[0].rounding)
+    by_label = {own.run: own for own in times}
     described = []
     for number, run in enumerate(runs):
         to_target = reached[number] if reached else None
@@ -77,13 +91,14 @@ def _arm(name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence
                 "label": run.label,
                 "cluster": run.context.get(question.cluster) if question.cluster else None,
                 "last_step": run.steps[-1] if len(run.steps) else 0,
-                "loss": values[number],
+                "loss": values[number] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
+                "times": _times(by_label[run.label]) if run.label in by_label else None,
                 "sha256": run.digest(),
             }
         )
-    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between else {}
+    share = {"rel": between.sd / mean, "assumed_rel": prior.tau / mean} if between and mean else {}
     return {
         "name": name,
         "recipe": runs[0].recipe,
@@ -91,6 +106,10 @@ def _arm(name: str, runs: Sequence[Curve], values: FloatArray, reached: Sequence
         "spread": {"sd": between.sd, "lo": between.lo, "hi": between.hi, **share} if between else None,
         "runs": described,
     }
+
+
+def _times(times: RunTimes) -> dict[str, object]:
+    return {"hardware": times.hardware, "step_seconds": times.step_seconds, "seconds_to_target": times.seconds_to_target}
 
 
 def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
@@ -119,9 +138,12 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     }
 
 
-def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, float]:
+def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, object]:
     lo, hi = gap.bounds(question.criteria.confidence)
-    return {"mean": gap.mean, "rel": gap.mean / float(m.baseline.mean()), "lo": lo, "hi": hi, "se": gap.se, "df": gap.df}
+    code = side(gap, question.margin.nats, question.criteria)[1] if question.margin else None
+    level = float(m.baseline.mean())
+    share = gap.mean / level if level else None
+    return {"mean": gap.mean, "rel": share, "lo": lo, "hi": hi, "se": gap.se, "df": gap.df, "against_margin": code}
 
 
 def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question) -> dict[str, object] | None:

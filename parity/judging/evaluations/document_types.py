@@ -7,7 +7,10 @@ from parity.judging.document_types import MarginDocument, ReasonDocument
 
 
 class SpreadDocument(TypedDict):
-    """Standard deviation between an arm's runs at the point compared, nats, its interval, and its share of the loss; None for one run."""
+    """Standard deviation between an arm's runs at the points compared, nats, its interval, and its share of the loss.
+
+    `assumed_rel` is the share that the judge would assume for a single run.
+    """
 
     sd: float
     lo: float
@@ -16,23 +19,33 @@ class SpreadDocument(TypedDict):
     assumed_rel: float
 
 
-class EvaluatedRunDocument(TypedDict):
-    """One run: its cluster, its last point, its loss at the points compared, and its samples to the target.
+class RunTimesDocument(TypedDict):
+    """One run's times: the hardware, seconds a step and seconds to the target; None where not on record."""
 
+    hardware: str | None
+    step_seconds: float | None
+    seconds_to_target: float | None
+
+
+class EvaluatedRunDocument(TypedDict):
+    """One run: its cluster, its last point, its loss at the points compared, its samples to the target, and its times if they are known.
+
+    None for a loss without a common point.
     `beyond` says whether the samples are a bound: the truth lies `above` or `below` them. `sha256` is that of the whole series.
     """
 
     label: str
     cluster: str | None
     last_step: int
-    loss: float
+    loss: float | None
     samples_to_target: float | None
     beyond: str | None
+    times: RunTimesDocument | None
     sha256: str
 
 
 class EvaluatedArmDocument(TypedDict):
-    """An arm: its name, its recipe, its mean loss at the points compared, the spread of its runs, and the runs that count."""
+    """An arm: its name, its recipe, its mean loss at the points compared, the spread of two or more runs, and the runs that count."""
 
     name: str
     recipe: str | None
@@ -42,14 +55,18 @@ class EvaluatedArmDocument(TypedDict):
 
 
 class IntervalDocument(TypedDict):
-    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss."""
+    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss, unless that is 0.
+
+    `against_margin` is the reason code of where the interval lies; None without a margin.
+    """
 
     mean: float
-    rel: float
+    rel: float | None
     lo: float
     hi: float
     se: float
     df: float
+    against_margin: str | None
 
 
 class ClustersDocument(IntervalDocument):
@@ -95,6 +112,13 @@ class TargetDocument(TypedDict):
     tax: dict[str, float] | None
 
 
+class NoteDocument(TypedDict):
+    """What a reader noted, such as the columns it took, and of how many runs."""
+
+    note: str
+    runs: int
+
+
 class AsOfDocument(TypedDict):
     """The points compared, in words, and the tokens at the last of them where their number is known."""
 
@@ -124,3 +148,4 @@ class EvaluationDocument(TypedDict):
     target: TargetDocument | None
     speed: list[dict[str, Any]]
     planned_steps: int | None
+    notes: list[NoteDocument]

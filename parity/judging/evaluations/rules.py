@@ -149,7 +149,10 @@ def _as_of(m: Measured, question: Question) -> str:
     at = question.point(m.points[-1]) if len(m.points) == 1 else f"{question.point(m.points[0])} to {question.point(m.points[-1])}"
     gap = judged(m, question) or m.over_runs
     mean = gap.mean if gap else float(m.candidate.mean() - m.baseline.mean())
-    share = 100.0 * mean / float(m.baseline.mean())
+    level = float(m.baseline.mean())
+    if not level:
+        return f"As of {at} {base} has a loss of 0{_aside(m, question, mean)}"
+    share = 100.0 * mean / level
     side = f"{share:+.2f} % above" if share >= 0.0 else f"{-share:.2f} % below"
     return f"As of {at} {cand} is {side} {base}{_aside(m, question, mean)}"
 
@@ -195,7 +198,7 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
         if margin is None:
             yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], "The policy's margin cannot be determined from these runs."
         return
-    state, code = _side(gap, margin.nats, question.criteria)
+    state, code = side(gap, margin.nats, question.criteria)
     lo, hi = gap.bounds(question.criteria.confidence)
     where = f" over {question.cluster}s" if question.cluster else ""
     yield (
@@ -204,7 +207,7 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
         f"The gap's interval{where}, {interval_words(lo, hi, 4)} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}.",
     )
     if question.cluster and m.over_runs is not None:
-        _, other_code = _side(m.over_runs, margin.nats, question.criteria)
+        _, other_code = side(m.over_runs, margin.nats, question.criteria)
         if other_code != code:
             lo, hi = m.over_runs.bounds(question.criteria.confidence)
             words = f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other_code]} the margin"
@@ -219,7 +222,8 @@ _LIES = {
 }
 
 
-def _side(gap: Estimate, margin: float, criteria: Criteria) -> tuple[State, str]:
+def side(gap: Estimate, margin: float, criteria: Criteria) -> tuple[State, str]:
+    """The verdict and the reason code that an interval alone gives against a margin in nats."""
     lo, hi = gap.bounds(criteria.confidence)
     if lo > margin:
         return FAIL, "GAP_EXCEEDS_MARGIN"

@@ -22,6 +22,7 @@ from scipy.special import polygamma, psi, stdtrit
 
 from parity.judging.curve import FloatArray
 from parity.judging.floors.groups import RerunGroup
+from parity.wording import count
 
 MIN_GROUPS = 3  # the jackknife needs two after leaving one out
 MAX_DF = 30.0
@@ -56,10 +57,10 @@ class FamilyFloor:
 def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
     """Fit the groups of a family. Raises ValueError with fewer than 3 groups or 8 degrees of freedom in all."""
     if len(groups) < MIN_GROUPS:
-        raise ValueError(f"{len(groups)} usable groups; expected at least {MIN_GROUPS}, to see how far groups differ")
+        raise ValueError(f"{count(len(groups), 'usable group')}; expected at least {MIN_GROUPS}, to see how far groups differ")
     total = sum(group.df for group in groups)
     if total < MIN_FAMILY_DF:
-        raise ValueError(f"{total} degrees of freedom in all groups; expected at least {MIN_FAMILY_DF}")
+        raise ValueError(f"{count(total, 'degree')} of freedom in all groups; expected at least {MIN_FAMILY_DF}")
     ordered = sorted(groups, key=lambda group: (group.share, group.df, group.group))
     half_df = np.array([group.df for group in ordered]) / 2.0
     errors = polygamma(1, half_df)
@@ -115,9 +116,9 @@ def _moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
 
 
 def _jackknife_se(logs: FloatArray, errors: FloatArray) -> float:
-    count = len(logs)
-    left_out = np.array([_moments(np.delete(logs, index), np.delete(errors, index))[1] for index in range(count)])
-    return math.sqrt((count - 1) / count * float(((left_out - left_out.mean()) ** 2).sum()))
+    groups = len(logs)
+    left_out = np.array([_moments(np.delete(logs, index), np.delete(errors, index))[1] for index in range(groups)])
+    return math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
 
 
 def _log_bias(df: float) -> float:

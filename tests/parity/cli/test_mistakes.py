@@ -57,19 +57,22 @@ MISTAKES = [
     (
         "compare long.csv",
         2,
-        "long.csv holds 2 runs: a, b; name a baseline and its candidates: `parity compare long.csv:a long.csv:b`",
+        "long.csv holds 2 runs: a, b; name a baseline and its candidates: `parity compare long.csv:a long.csv:b`, or use --arm-by",
     ),
     (
         "compare base=wide.csv",
         2,
-        "wide.csv holds 2 runs: fp 8, nv; name a baseline and its candidates: `parity compare 'wide.csv:fp 8' wide.csv:nv`",
+        (
+            "wide.csv holds 2 runs: fp 8, nv; name a baseline and its candidates: "
+            "`parity compare 'wide.csv:fp 8' wide.csv:nv`, or use --arm-by"
+        ),
     ),
     (
         "compare many.csv",
         2,
         (
             "many.csv holds 12 runs: r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more; name a baseline and its candidates: "
-            "`parity compare many.csv:r0 many.csv:r1`"
+            "`parity compare many.csv:r0 many.csv:r1`, or use --arm-by"
         ),
     ),
     (
@@ -108,7 +111,7 @@ MISTAKES = [
             "expected another recipe, such as nvfp4_no_sr or other:NAME"
         ),
     ),
-    ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate"),
+    ("compare fp8.csv", 2, "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
     (
         "compare fp8.csv folder",
@@ -325,7 +328,11 @@ MISTAKES = [
     ("gate job.yaml --json nowhere/x.json", 2, "nowhere/x.json: cannot be written; expected a file name in an existing folder"),
     ("resend nofile", 2, "nofile: no such file or folder; expected a spool, such as the folder parity-spool"),
     ("resend fp8.csv", 2, "fp8.csv: is not a spool of parity.Run; expected a file below the folder parity-spool"),
-    ("import fp8.csv", 2, "--as-run is missing; example: `parity import baseline.csv nvfp4.csv --as-run RUN1 --as-run RUN2`"),
+    (
+        "import fp8.csv",
+        2,
+        "--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs",
+    ),
     ("import fp8.csv --as-run a --as-run b", 2, "1 file but 2 x --as-run; expected one for each file, in the same order"),
     ("baseline show @1", 2, "'@1' is not the name of a baseline; expected NAME or NAME@VERSION such as fp8@1"),
     ("baseline expire fp8 --reason x", 2, "'fp8' has no version; expected NAME@VERSION such as fp8@1"),
@@ -372,7 +379,11 @@ MISTAKES = [
         "--margin is '1', without a unit; type --margin 1% for a share of the loss, or --margin \"1 nats\"",
     ),
     ("baseline promot fp8 j1", 2, "unknown command 'promot'; did you mean promote?"),
-    ("compare", 2, "BASE CAND [CAND...] is missing; example: `parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500`"),
+    (
+        "compare",
+        2,
+        "BASE CAND [CAND...] is missing; example: `parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500`",
+    ),
 ]
 
 

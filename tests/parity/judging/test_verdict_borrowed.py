@@ -103,7 +103,7 @@ def test_reruns_of_one_arm_warn_about_the_other_arms_loan(make_run: MakeRun, flo
     ("make", "word"),
     [
         (lambda: table(QUIET, "stochastic"), "nearest rounding"),
-        (lambda: table([("g", 20, 0.001)]), "1 usable groups"),
+        (lambda: table([("g", 20, 0.001)]), "1 usable group;"),
         (lambda: table([*QUIET, ("bad", 5, -1.0)]), "'-1.0'"),
         (lambda: table([("a", 9, 0.0), ("b", 9, 0.0)]), "bit for bit"),
         (lambda: table(QUIET, level=3.2), "3.200 nats"),

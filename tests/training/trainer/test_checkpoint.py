@@ -1,7 +1,6 @@
 """A run that is killed goes on to the bit; what a crash tears is found; what another run made is refused."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from training.spec import Data, Model, RunSpec, Schedule
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
@@ -63,11 +61,10 @@ def lines_of(step) -> list[str]:
     return [str(step.step), step.loss.hex(), step.param_norm.hex()]
 
 
-def attempt(recipe: str, folder: Path, recorded: int, cache: Path, kill_after: int | None) -> list[list[str]]:
+def attempt(recipe: str, folder: Path, recorded: int, kill_after: int | None) -> list[list[str]]:
     """What one process said of its steps before it ended or, after so many of them and its first checkpoint, was killed."""
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     arguments = [str(Path(__file__).parent), recipe, str(folder), str(recorded), "0.03" if kill_after else "0"]
-    with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         lines = []
         for line in child.stdout:
             lines.append(line.split())
@@ -79,26 +76,13 @@ def attempt(recipe: str, folder: Path, recorded: int, cache: Path, kill_after: i
     return lines
 
 
-@pytest.fixture
-def programs(tmp_path):
-    """A folder of compiled programs that this process shares with its children."""
-    compilation_cache.reset_cache()
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    yield tmp_path / "programs"
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1)
-    compilation_cache.reset_cache()
-    jax.clear_caches()
-
-
 @pytest.mark.parametrize(("recipe", "kills"), [("fp8_delayed", 1), ("nvfp4", 2)])
-def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills, programs, tmp_path):
+def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills, tmp_path):
     uninterrupted = [lines_of(step) for step in train(replace(SPEC, recipe=recipe), corpus())]
     recorded: list[list[str]] = []
     starts = []
     for kill_after in (*np.random.default_rng(kills).integers(10, 30, kills), None):
-        lines = attempt(recipe, tmp_path / "run", len(recorded), programs, kill_after)
+        lines = attempt(recipe, tmp_path / "run", len(recorded), kill_after)
         start = int(lines[0][0])
         starts.append(start)
         assert start <= len(recorded)

@@ -76,7 +76,7 @@ def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
     [
         ("g", "nearest", GOOD, "no family"),
         ("f", "stochastic", GOOD, "stochastic rounding"),
-        ("f", "nearest", GOOD[:1], "1 usable groups"),
+        ("f", "nearest", GOOD[:1], "1 usable group;"),
         ("f", "nearest", [("a", 2, 0.001), ("b", 3, 0.001), ("c", 3, 0.002)], "5 degrees"),
         ("f", "nearest", [("a", 5, 1e-6), ("b", 5, 1e-3), ("c", 5, 1e-1)], "differ so much"),
     ],

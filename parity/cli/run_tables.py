@@ -1,0 +1,288 @@
+"""Tables of many runs on the command line: their options, their arms, and the comparison of runs with few evaluations."""
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from parity.canonical_json import canonical_json
+from parity.cli.inputs import Arm, refuse_mixed_units
+from parity.cli.terminal.exits import exit_code
+from parity.cli.terminal.help import TABLE
+from parity.cli.terminal.output import UsageError, paths_by_name, write_file
+from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.judging.criteria import LOSS, Criteria
+from parity.judging.curve import Curve, Rounding
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.measured import MAX_POINTS, MIN_RUNS
+from parity.judging.evaluations.times import RunTimes
+from parity.judging.evidence import bundle_bytes
+from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
+from parity.readers.source import STDIN
+from parity.report.evaluation_figure import draw_evaluation_figure
+from parity.report.evaluations import render_markdown, render_text
+from parity.report.junit import render_junit
+from parity.report.text import REPORT_SCHEMA
+from parity.version import JUDGE_VERSION
+from parity.wording import count
+
+ArmBy = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", rich_help_panel=TABLE, help="Read many runs from one table, in which COLUMN names the arm of each row."),
+]
+RunBy = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN[,COLUMN]", rich_help_panel=TABLE, help="Name the columns that together tell the runs of an arm apart."),
+]
+StepColumn = Annotated[
+    str | None,
+    typer.Option("--step", metavar="COLUMN", rich_help_panel=TABLE, help="Name the column of the step. [default: well-known names]"),
+]
+LossColumn = Annotated[
+    str | None,
+    typer.Option("--loss", metavar="COLUMN", rich_help_panel=TABLE, help="Name the column of the loss. [default: well-known names]"),
+]
+BaselineArm = Annotated[
+    str | None, typer.Option("--baseline", metavar="ARM", rich_help_panel=TABLE, help="Name the arm that is the baseline.")
+]
+PairBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        rich_help_panel=TABLE,
+        help="Pair runs of two arms that have the same value, because they share data and initialization. "
+        "[default: unpaired; curves of more than 100 points: one seed]",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        rich_help_panel=TABLE,
+        help="Count runs with the same value, such as those of one system, as one piece of evidence.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="STEP[,STEP]", rich_help_panel=TABLE, help="Compare at these steps. [default: the last that all runs reached]"),
+]
+Target = Annotated[
+    float | None, typer.Option(metavar="NATS", rich_help_panel=TABLE, help="Compare how many steps the arms need to reach this loss.")
+]
+TokensPerStep = Annotated[
+    float | None,
+    typer.Option(metavar="N", rich_help_panel=TABLE, help="Set the tokens per step or sample, so that points are shown in tokens."),
+]
+Times = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=TABLE,
+        help="Read the times of the runs: a table with the same arm and run columns, and times such as minutes_to_target or step_seconds.",
+    ),
+]
+
+
+NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"
+NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """The options of a table of many runs as they were given; None for one that was not."""
+
+    arm_by: str | None
+    run_by: str | None
+    step: str | None
+    loss: str | None
+    baseline: str | None = None
+    pair_by: str | None = None
+    cluster: str | None = None
+    at: str | None = None
+    target: float | None = None
+    tokens_per_step: float | None = None
+    times: str | None = None
+
+    def given(self, *names: str) -> dict[str, object]:
+        """The options that were given, of those named by their fields, or of all."""
+        values = {name: getattr(self, name) for name in names or self.__dataclass_fields__}
+        return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
+
+    def refuse_alone(self) -> None:
+        """Raise UsageError where an option of a table was given without --arm-by."""
+        refuse_given(self.given(), NEEDS_ARM_BY)
+
+    def layout(self) -> RunTable:
+        """The columns of the table; UsageError where --arm-by or --run-by is missing."""
+        if not self.arm_by or not self.run_by:
+            missing = "--run-by COLUMN[,COLUMN]" if self.arm_by else "--arm-by COLUMN"
+            raise UsageError(f"{missing} is missing; expected the columns that name the arm and the run in a table of many runs")
+        keep = () if self.cluster is None else (self.cluster,)
+        return RunTable(arm=self.arm_by, run=self.run_columns(), step=self.step, loss=self.loss, seed=self.pair_by, keep=keep)
+
+    def run_columns(self) -> tuple[str, ...]:
+        """The columns of --run-by."""
+        columns = tuple(part.strip() for part in (self.run_by or "").split(","))
+        if "" in columns:
+            raise UsageError(f"--run-by is {self.run_by!r}; expected one or several columns such as system,run")
+        return columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFiles:
+    """Paths of the reports that `compare` writes in addition to stdout; None for a report that is not wanted."""
+
+    bundle: str | None
+    figure: str | None
+    junit: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFacts:
+    """What options state of arms, by arm: recipes, rounding, and context as key and value."""
+
+    recipes: Mapping[str, str]
+    roundings: Mapping[str, Rounding]
+    contexts: Mapping[str, Mapping[str, str]]
+
+
+def refuse_given(values: Mapping[str, object], reason: str) -> None:
+    """Raise UsageError for the first option that has a value; `reason` follows its name."""
+    for option, value in values.items():
+        if value is not None and value is not False:
+            raise UsageError(f"{option} {reason}")
+
+
+def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Curve]]:
+    """The runs of each arm of the one table; raises UsageError for several files, and ReadError."""
+    layout = options.layout()
+    if len(files) != 1:
+        raise UsageError(f"{count(len(files), 'file')} with --arm-by; expected one table that holds all arms")
+    if files[0] == options.times == STDIN:
+        raise UsageError('"-" was given for the table and for --times; stdin can be read only once')
+    return read_run_table(files[0], layout)
+
+
+def chosen_arm(arms: Mapping[str, object], option: str, name: str | None) -> str:
+    """The arm that an option names; UsageError where it is missing or unknown."""
+    names = ", ".join(arms)
+    if name is None:
+        raise UsageError(f"{option} is missing; expected one of the arms {names}")
+    if name not in arms:
+        raise UsageError(f"{option} is {name!r}; expected one of the arms {names}{did_you_mean(name, arms)}")
+    return name
+
+
+def read_table_arms(files: Sequence[str], options: TableOptions, facts: ArmFacts) -> list[Arm]:
+    """The arms of the table, baseline first, with what options state of them; raises UsageError or ReadError."""
+    by_name = read_table(files, options)
+    baseline = chosen_arm(by_name, "--baseline", options.baseline)
+    for option, stated in (("--recipe", facts.recipes), ("--rounding", facts.roundings), ("--context", facts.contexts)):
+        for name in stated:
+            if name not in by_name:
+                raise UsageError(f"{option}: no arm is called {name!r}; the arms are {', '.join(by_name)}{did_you_mean(name, by_name)}")
+    arms = [(name, [_with_facts(run, name, facts) for run in by_name[name]]) for name in sorted(by_name, key=lambda name: name != baseline)]
+    refuse_mixed_units(arms, [], "--step COLUMN")
+    return arms
+
+
+def _with_facts(run: Curve, arm: str, facts: ArmFacts) -> Curve:
+    return dataclasses.replace(
+        run,
+        recipe=facts.recipes.get(arm),
+        rounding=facts.roundings.get(arm),
+        context={**run.context, **facts.contexts.get(arm, {})},
+    )
+
+
+def refuse_evaluation_options(arms: Sequence[Arm], options: TableOptions) -> None:
+    """Raise UsageError where an option that only a comparison of evaluations has was given for longer curves."""
+    points = max(len(run.steps) for _, runs in arms for run in runs)
+    fewest = min(len(runs) for _, runs in arms)
+    reason = f"needs runs of at most {MAX_POINTS} evaluations and at least {MIN_RUNS} runs per arm; these have up to {points:,} points"
+    refuse_given(
+        options.given("cluster", "at", "target", "tokens_per_step", "times"), f"{reason} and {count(fewest, 'run')} in the smallest arm"
+    )
+
+
+def judge_evaluations(
+    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None
+) -> tuple[EvaluationCase, list[EvaluationDocument]]:
+    """Judge arms of few evaluations, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
+    if gates := [gate for gate in criteria.gates if gate != LOSS]:
+        raise UsageError(f"the policy's gates are {', '.join(gates)}, but these runs have only evaluations; expected the gate {LOSS} alone")
+    (name, baseline), candidates = arms[0], dict(arms[1:])
+    times = read_times(options, dict(arms)) if options.times else []
+    try:
+        case = EvaluationCase(
+            baseline=baseline,
+            candidates=candidates,
+            criteria=criteria,
+            baseline_name=name,
+            paired=options.pair_by is not None,
+            cluster=options.cluster,
+            at=_steps(options.at),
+            target=options.target,
+            tokens_per_step=options.tokens_per_step,
+            planned_steps=planned_steps,
+            times=times,
+        )
+        return case, case.documents()
+    except ValueError as error:
+        field, _, rest = str(error).partition(" ")
+        raise UsageError(f"--{field.replace('_', '-')} {rest}" if field in TableOptions.__dataclass_fields__ else str(error)) from None
+
+
+def report_evaluations(
+    case: EvaluationCase, documents: Sequence[EvaluationDocument], files: ReportFiles, *, as_json: bool, markdown: bool
+) -> int:
+    """Print the documents as text, canonical JSON or Markdown, write the reports, and return the exit code of the worst verdict."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other; give only one of them")
+    if files.bundle:
+        write_file(files.bundle, bundle_bytes(case, documents))
+    if files.figure:
+        names = [document["candidate"]["name"] for document in documents]
+        for path, document in zip(paths_by_name(files.figure, names), documents, strict=True):
+            draw_evaluation_figure(path, document)
+    if files.junit:
+        write_file(files.junit, render_junit(documents).encode())
+    if as_json:
+        sys.stdout.write(canonical_json({"schema": REPORT_SCHEMA, "engine_version": JUDGE_VERSION, "verdicts": list(documents)}))
+    else:
+        sys.stdout.write("\n".join((render_markdown if markdown else render_text)(document) for document in documents))
+    return exit_code(documents)
+
+
+def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:
+    """The times of every run of the arms; UsageError where the two tables do not hold the same runs."""
+    if options.times is None or options.arm_by is None:
+        return []
+    times = read_run_times(options.times, options.arm_by, options.run_columns())
+    runs = {(arm, run.label): run for arm, curves in arms.items() for run in curves}
+    timed = {(each.arm, each.run) for each in times}
+    for kind, missing in (("a run that the curves do not have", timed - set(runs)), ("no row for a run of the curves", set(runs) - timed)):
+        if missing:
+            arm, label = min(missing)
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise UsageError(
+                f"--times {options.times} has {kind}: {label} of {arm}{more}; expected one row for each run (an unknown time stays empty)"
+            )
+    return [dataclasses.replace(each, hardware=each.hardware or _hardware(runs[each.arm, each.run])) for each in times]
+
+
+def _hardware(run: Curve) -> str | None:
+    return next((run.context[key] for key in HARDWARE if key in run.context), None)
+
+
+def _steps(text: str | None) -> tuple[int, ...]:
+    """The steps of --at."""
+    parts = [part.strip() for part in text.split(",")] if text is not None else []
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and len(part) <= 16):
+            raise UsageError(f"--at is {text!r}; expected one or several steps such as 1000,2000")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,37 @@
+"""The curve of what a reader took from a file, with the checks that every file gets: plausible losses, repeated steps, one unit."""
+
+import dataclasses
+
+import numpy as np
+
+from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.readers.columns import KNOWN_NAMES, LOSS, STEP, Columns
+from parity.readers.plausible import check_repeats, check_unnamed, check_values
+from parity.readers.source import ReadError
+from parity.readers.units import unit_change
+
+_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
+
+
+def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
+    """The curve of one run's columns; `name` is what errors call the file, `stated` whether the user named the column of the loss.
+
+    Raises ReadError for what cannot be one run's loss in nats.
+    """
+    steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
+    notes = (taken.taken(), *taken.notes, *check_values(loss, taken.names[LOSS], name, taken.option))
+    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
+        check_unnamed(loss, taken.names[LOSS], name, taken.option)
+    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
+    try:
+        curve = curve_from_arrays(steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten)
+        repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()
+    except CurveError as error:
+        raise ReadError(f"{name}: {error}") from None
+    if change := unit_change(curve.steps):
+        last, stride, first, wider = change
+        raise ReadError(
+            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of {wider:,}), so the unit changes; "
+            f"expected one unit; name the column that counts optimizer steps with {taken.option.format(STEP)}"
+        )
+    return dataclasses.replace(curve, notes=(*notes, *repeats))

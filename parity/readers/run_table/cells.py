@@ -1,0 +1,136 @@
+"""The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parity.judging.curve import FloatArray
+from parity.readers.columns import did_you_mean, listed
+from parity.readers.jsonlines import is_json_list, json_records
+from parity.readers.long_table import table_rows
+from parity.readers.npz import NPZ
+from parity.readers.parquet import SUFFIX as PARQUET
+from parity.readers.parquet import parquet_cells
+from parity.readers.source import ReadError, read_text
+from parity.readers.table import is_number, read_header
+from parity.readers.tensorboard import is_tensorboard_file
+
+_EMPTY = ("", "none", "null", "na", "n/a")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """A table's `columns` by name, one cell per row; `lines` numbers the rows, and `place` is what is numbered: a line, record or row."""
+
+    source: str
+    columns: Mapping[str, Sequence[object]]
+    lines: Sequence[int]
+    place: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in the order of the file."""
+        return tuple(self.columns)
+
+    def where(self, row: int) -> str:
+        """The file and the line of a row, for errors."""
+        return f"{self.source}, {self.place} {self.lines[row]}"
+
+    def require(self, column: str, what: str) -> None:
+        """Raise ReadError where a column is missing; `what` says what it was named for."""
+        if column not in self.columns:
+            raise ReadError(
+                f"{self.source}: no column {column!r} for {what}; the columns are {listed(self.names)}{did_you_mean(column, self.names)}"
+            )
+
+    def text(self, row: int, column: str) -> str:
+        """A cell as text, "" for an empty one; a whole number is written without a point."""
+        return _text(self.columns[column][row])
+
+    def texts(self, column: str) -> list[str]:
+        """A column as text, as `text` gives it."""
+        return [_text(value) for value in self.columns[column]]
+
+    def full_texts(self, column: str, what: str) -> list[str]:
+        """A column as text; raises ReadError with the line of an empty cell."""
+        texts = self.texts(column)
+        if "" in texts:
+            raise ReadError(f"{self.where(texts.index(''))}: the column {column!r} is empty; expected {what} in every row")
+        return texts
+
+    def is_empty(self, row: int, column: str) -> bool:
+        """Whether a cell holds nothing; NaN is a value."""
+        value = self.columns[column][row]
+        return value is None or (isinstance(value, str) and not value.strip())
+
+    def number(self, row: int, column: str) -> float:
+        """A cell as a number; raises ReadError with its line where it is not one."""
+        value = self.columns[column][row]
+        number = _number(value)
+        if number is None:
+            shown = "nothing" if self.is_empty(row, column) else repr(value)
+            raise ReadError(f"{self.where(row)}: {shown:.60} in the column {column!r}; expected a number (nan and inf are allowed)")
+        return number
+
+    def numbers(self, rows: Sequence[int], column: str) -> FloatArray:
+        """The cells of some rows as numbers (n,), NaN for an empty one; raises ReadError with the line of any other text."""
+        values = self.columns[column]
+        return np.array([np.nan if _text(values[row]).lower() in _EMPTY else self.number(row, column) for row in rows], np.float64)
+
+
+def read_cells(source: str) -> Cells:
+    """The cells of a table from a path, a .gz or "-" (stdin). Raises ReadError for a file that is not a table with a header."""
+    if (source.endswith(NPZ) or is_tensorboard_file(source)) and Path(source).is_file():
+        raise ReadError(f"{source}: not a table of many runs; expected CSV, TSV, JSON lines or Parquet, with a column for the arm")
+    if source.endswith(PARQUET) and Path(source).is_file():
+        columns = parquet_cells(source)
+        rows = len(next(iter(columns.values()), []))
+        cells = Cells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
+    else:
+        text = read_text(source)
+        cells = _json_cells(text, source) if text.lstrip()[:1] == "{" or is_json_list(text) else _table_cells(text, source)
+    if not cells.lines:
+        raise ReadError(f"{source}: the table has no rows; expected one row per run and evaluation")
+    return cells
+
+
+def _json_cells(text: str, source: str) -> Cells:
+    records, place = json_records(text, source)
+    names = dict.fromkeys(key for _, record in records for key in record)
+    columns = {name: [record.get(name) for _, record in records] for name in names}
+    return Cells(source=source, columns=columns, lines=[number for number, _ in records], place=place)
+
+
+def _table_cells(text: str, source: str) -> Cells:
+    header = read_header(text)
+    if all(is_number(name) for name in header.names):
+        raise ReadError(f"{source}: there is no header line; expected names of columns in line 1")
+    for name in header.names:
+        if header.names.count(name) > 1:
+            raise ReadError(f"{source}: {header.names.count(name)} columns are called {name!r}; expected one; rename the others")
+    body, line = header.body()
+    rows = table_rows(body, header.names, header.delimiter, line, source)
+    columns = {name: [row[name] for _, row in rows] for name in header.names}
+    return Cells(source=source, columns=columns, lines=[number for number, _ in rows], place="line")
+
+
+def _text(value: object) -> str:
+    if value is None or value != value:  # NaN names nothing
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _number(value: object) -> float | None:
+    """A value as a number, None where it is not one; Python would read 1_0 as 10, which nobody who writes a table means."""
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return float("inf")
+    except (TypeError, ValueError):
+        return None

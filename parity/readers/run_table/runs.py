@@ -1,0 +1,274 @@
+"""Tables of many runs, one row per run and step or evaluation: columns name the arm, the run, the step and the loss.
+
+Nothing is guessed about runs: rows of one run that repeat a step are refused, because then the columns do not tell its runs apart. Runs
+are in natural order of their names (run 2 before run 10), so that the order of the rows changes nothing but the order of the arms.
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import Curve, FloatArray
+from parity.judging.inputs.context import HOST
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, listed, other_losses, step_number
+from parity.readers.curves import curve_of
+from parity.readers.long_table import METRIC_NAMES, RUN_NAMES, VALUE_NAMES
+from parity.readers.run_table.cells import Cells, read_cells
+from parity.readers.source import ReadError
+from parity.wording import count
+
+MAX_ARMS = 20
+HARDWARE = ("accelerator", "device", "device_class", "gpu")
+CONDITIONS = (
+    *HARDWARE,
+    *("system", HOST, "hostname", "software", "software_version", "framework", "image", "driver", "engine", "code_revision"),
+)
+"""Columns, in lower case, that name what a run ran on: kept as its context where they have one value in the whole run."""
+
+_OPTION = "--{} NAME"
+_NAMES_OF_RUNS = (*RUN_NAMES, "seed")  # with two values in what should be one run, rows of two runs are mixed
+_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTable:
+    """The columns of a table of many runs: `arm` names the arm of a row, the values of `run` together name its run.
+
+    `step` and `loss` (nats per token) default to the well-known names. Runs of two arms with one value of `seed` share data and
+    initialization. The columns in `keep`, such as the cluster of a run, become part of each run's context.
+    """
+
+    arm: str
+    run: tuple[str, ...]
+    step: str | None = None
+    loss: str | None = None
+    seed: str | None = None
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """The rows of one run, in the order of the file."""
+
+    arm: str
+    name: tuple[str, ...]
+    rows: Sequence[int]
+
+    @property
+    def label(self) -> str:
+        return "/".join(self.name)
+
+
+def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
+    """The runs of each arm, arms in order of appearance, from a path or "-" (stdin): CSV, TSV, JSON lines, a JSON list or Parquet.
+
+    A run's label is its values of `layout.run`, joined by "/". Raises ReadError, one line, for a missing column, an arm column with one
+    value or more than 20, an empty name, a step or loss that is not a number, and a run that repeats a step.
+    """
+    cells = read_cells(source)
+    _check_columns(cells, layout)
+    arms: dict[str, list[Curve]] = {arm: [] for arm in _arms(cells, layout)}
+    runs = _runs(cells, layout)
+    quantities = _quantities(cells, layout)
+    seeds = _seeds(cells, layout, runs)
+    for run, seed in sorted(zip(runs, seeds, strict=True), key=lambda each: (_natural(each[0].name), each[0].name)):
+        replicate = sum(curve.seed == seed for curve in arms[run.arm])
+        curve = _curve(cells, run, quantities, layout)
+        arms[run.arm].append(dataclasses.replace(curve, seed=seed, replicate=replicate, context=_context(cells, run, layout)))
+    return arms
+
+
+def _check_columns(cells: Cells, layout: RunTable) -> None:
+    """Raise ReadError where a column is missing, or is named both for a value and for a name."""
+    if not layout.run:
+        raise ReadError(f"{cells.source}: no column names the run; expected at least one; the columns are {listed(cells.names)}")
+    seed = () if layout.seed is None else (layout.seed,)
+    parts = {"the arm": (layout.arm,), "the run": layout.run, "the seed": seed, "the cluster": layout.keep}
+    for what, names in parts.items():
+        for name in names:
+            cells.require(name, what)
+            if name == layout.arm and what in ("the seed", "the cluster"):
+                raise ReadError(f"{cells.source}: the column {name!r} names the arm, so it cannot name {what}; name another column")
+    for what, column in (("the step", layout.step), ("the loss", layout.loss)):
+        if column is None:
+            continue
+        cells.require(column, what)
+        other = next((role for role, names in parts.items() if column in names), None)
+        if other or (column == layout.step and column == layout.loss):
+            raise ReadError(
+                f"{cells.source}: the column {column!r} was given for {what} and for {other or 'the loss'}; expected one column for each"
+            )
+
+
+def _arms(cells: Cells, layout: RunTable) -> list[str]:
+    """The values of the arm column in order of appearance; raises ReadError where they cannot be arms."""
+    arms = list(dict.fromkeys(cells.full_texts(layout.arm, "the name of an arm")))
+    if len(arms) == 1:
+        raise ReadError(
+            f"{cells.source}: the column {layout.arm!r} has one value, {arms[0]!r}; expected a baseline and at least one candidate; "
+            "name the column that differs between the arms"
+        )
+    if len(arms) > MAX_ARMS:
+        raise ReadError(
+            f"{cells.source}: the column {layout.arm!r} has {len(arms):,} values ({listed(arms[:3])}, ...); expected 2 to {MAX_ARMS} arms; "
+            "name a column with one value per arm"
+        )
+    return arms
+
+
+def _runs(cells: Cells, layout: RunTable) -> list[_Run]:
+    """The runs with their rows; raises ReadError for two runs with one label in an arm."""
+    arms = cells.texts(layout.arm)
+    names = [cells.full_texts(column, "the name of a run") for column in layout.run]
+    rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for row, (arm, *name) in enumerate(zip(arms, *names, strict=True)):
+        rows.setdefault((arm, tuple(name)), []).append(row)
+    runs = [_Run(arm=arm, name=name, rows=own) for (arm, name), own in rows.items()]
+    for (arm, label), number in Counter((run.arm, run.label) for run in runs).items():
+        if number > 1:
+            raise ReadError(f"{cells.source}: {number} runs of {arm} are called {label!r}; expected one name per run; rename one of them")
+    return runs
+
+
+def _quantities(cells: Cells, layout: RunTable) -> dict[str, str]:
+    """The column of each quantity; those that name the arm, the run, the seed or a condition hold no quantity."""
+    wanted = {quantity: column for quantity, column in ((STEP, layout.step), (LOSS, layout.loss)) if column is not None}
+    taken = {layout.arm, *layout.run, layout.seed, *layout.keep}
+    conditions = {name for name in cells.names if name.strip().lower() in CONDITIONS} - set(wanted.values())
+    names = [name for name in cells.names if name not in taken | conditions]
+    columns = find_columns(names, wanted, cells.source, _OPTION)
+    _refuse_metrics(cells, names, columns[LOSS])
+    return {
+        quantity: column for quantity, column in columns.items() if quantity in (STEP, LOSS) or column not in (columns[STEP], columns[LOSS])
+    }
+
+
+def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
+    """Raise ReadError where the values of several metrics stand in one column, because they would be read as losses of one run."""
+    if loss.strip().lower() not in VALUE_NAMES:
+        return
+    for name in names:
+        metrics = list(dict.fromkeys(cells.texts(name))) if name.strip().lower() in METRIC_NAMES else []
+        if len(metrics) > 1:
+            raise ReadError(
+                f"{cells.source}: the column {name!r} names {len(metrics)} metrics ({listed(metrics[:_SHOWN])}); expected the loss alone; "
+                "remove the rows of other metrics, or export one column per metric"
+            )
+
+
+def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTable) -> Curve:
+    others = other_losses([name for name in cells.names if name not in layout.keep], quantities[LOSS])
+    further = {*quantities.values(), *others} - {quantities[STEP], quantities[LOSS]}
+    kept = [row for row in run.rows if _has_loss(cells, row, quantities[LOSS], further)]
+    if not kept:
+        raise ReadError(
+            f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column {quantities[LOSS]!r}; "
+            "expected a number in at least one of its rows; write nan for a run that diverged, or name the loss with --loss NAME"
+        )
+    steps = _steps(cells, kept, quantities[STEP])
+    _refuse_repeats(cells, run, kept, steps, quantities)
+    for column in cells.names:
+        if column.strip().lower() in _NAMES_OF_RUNS and column not in (layout.arm, *quantities.values()):
+            _only_value(cells, run, column, may_be_empty=True)
+    values: dict[str, FloatArray] = {
+        STEP: steps,
+        LOSS: np.array([cells.number(row, quantities[LOSS]) for row in kept], np.float64),
+    }
+    for quantity, column in quantities.items():
+        if quantity not in values:
+            values[quantity] = cells.numbers(kept, column)
+    skipped = len(run.rows) - len(kept)
+    if skipped and VALIDATION in quantities:
+        evaluated = [row for row in run.rows if not cells.is_empty(row, quantities[VALIDATION])]
+        series = zip(_steps(cells, evaluated, quantities[STEP]), cells.numbers(evaluated, quantities[VALIDATION]), strict=True)
+        values[VALIDATION] = at_rows(values[STEP], list(series))
+    notes = (f"{count(skipped, 'row')} without a loss left out",) if skipped else ()
+    columns = Columns(values=values, names=quantities, others=others, notes=notes, option=_OPTION)
+    return curve_of(columns, f"{cells.source}, run {run.label} of {run.arm}", label=run.label, stated=layout.loss is not None)
+
+
+def _has_loss(cells: Cells, row: int, loss: str, further: Collection[str]) -> bool:
+    """Whether a row has a loss; ReadError where it has no `further` value either: the end of a failed run must not go unseen."""
+    if not cells.is_empty(row, loss):
+        return True
+    if all(cells.is_empty(row, column) for column in further):
+        raise ReadError(f"{cells.where(row)}: nothing in the column {loss!r}; expected a number; write nan where a run diverged")
+    return False
+
+
+def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
+    return np.array([step_number(cells.number(row, column), cells.where(row), _OPTION) for row in rows], np.float64)
+
+
+def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], steps: FloatArray, quantities: Mapping[str, str]) -> None:
+    """Raise ReadError where a run has a step twice, with the columns in which the two rows differ."""
+    seen: dict[float, int] = {}
+    for row, step in zip(rows, steps.tolist(), strict=True):
+        first = seen.setdefault(step, row)
+        if first == row:
+            continue
+        differ = [
+            name for name in cells.names if name not in quantities.values() and cells.columns[name][first] != cells.columns[name][row]
+        ]
+        remedy = (
+            f"the rows also differ in {listed(differ[:_SHOWN])}: name what tells runs apart with --run-by"
+            if differ
+            else "they differ in no column that could name another run: remove one of them"
+        )
+        raise ReadError(
+            f"{cells.source}: run {run.label} of {run.arm} has step {step:,.0f} twice ({cells.place}s {cells.lines[first]} and "
+            f"{cells.lines[row]}); expected one row per run and step; {remedy}"
+        )
+
+
+def _seeds(cells: Cells, layout: RunTable, runs: Sequence[_Run]) -> list[int]:
+    """The seed of each run: whole numbers as they are, other values numbered in their natural order; 0 without a column of seeds."""
+    if layout.seed is None:
+        return [0] * len(runs)
+    cells.full_texts(layout.seed, "the seed of the run")
+    values = [_only_value(cells, run, layout.seed) for run in runs]
+    if all(re.fullmatch(r"[0-9]{1,15}", value) for value in values):
+        return [int(value) for value in values]
+    numbers = {value: number for number, value in enumerate(sorted(set(values), key=lambda value: _natural((value,))))}
+    return [numbers[value] for value in values]
+
+
+def _context(cells: Cells, run: _Run, layout: RunTable) -> dict[str, str]:
+    """What a run ran on: the kept columns, and the well-known conditions that have one value in it."""
+    context = {column: _only_value(cells, run, column) for column in layout.keep}
+    for column in cells.names:
+        key = column.strip().lower()
+        if key in CONDITIONS and column not in (layout.arm, *layout.keep):
+            values = {cells.text(row, column) for row in run.rows}
+            if len(values) == 1 and "" not in values:
+                context.setdefault(HOST if key == "hostname" else key, values.pop())
+    return context
+
+
+def _only_value(cells: Cells, run: _Run, column: str, *, may_be_empty: bool = False) -> str:
+    """A column's one value in a run; raises ReadError where a row has another value, or none."""
+    first = cells.text(run.rows[0], column)
+    for row in run.rows:
+        value = cells.text(row, column)
+        if not value and not may_be_empty:
+            raise ReadError(f"{cells.where(row)}: the column {column!r} is empty; expected a value in every row")
+        if value != first:
+            raise ReadError(
+                f"{cells.where(row)}: run {run.label} of {run.arm} has {first!r} and {value!r} in the column {column!r}; "
+                f"expected one value per run; if these are two runs, add {column} to --run-by"
+            )
+    return first
+
+
+def _natural(name: Sequence[str]) -> list[list[tuple[int, str]]]:
+    """A key that sorts names with numbers in them by the numbers."""
+    return [[_sort_key(part) for part in re.split("([0-9]+)", text)] for text in name]
+
+
+def _sort_key(part: str) -> tuple[int, str]:
+    digits = part.lstrip("0")
+    return (len(digits), digits) if re.fullmatch("[0-9]+", part) else (-1, part)

@@ -1,0 +1,212 @@
+"""A comparison of evaluations in words: the answer in one line, and the rows of its tables."""
+
+from collections.abc import Mapping, Sequence
+
+from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluationDocument, IntervalDocument, TargetDocument
+from parity.judging.reasons import BY_CODE
+from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
+
+AGAINST_MARGIN: Mapping[str | None, str] = {
+    "WITHIN_MARGIN": "within the margin",
+    "GAP_EXCEEDS_MARGIN": "above the margin",
+    "CI_STRADDLES_MARGIN": "straddles the margin",
+    "BETTER_THAN_BASELINE": "better by more than the margin",
+}
+_TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+
+Cells = tuple[str, ...]
+
+
+def answer(document: EvaluationDocument) -> str:
+    """The verdict in one line: as of which point, gap with interval, margin, what decided; both intervals where they decide otherwise."""
+    margin = document["margin"]
+    parts = [_gap_words(document)]
+    if margin:
+        share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
+        parts.append(f"margin {margin['nats']:.{TABLE_DECIMALS}f}{share}")
+    code = document["codes"][0]
+    entry = BY_CODE.get(code)
+    decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
+    pair = f"{document['candidate']['name']} against {document['baseline']['name']}"
+    return f"{document['verdict'].upper()}: {pair}{point_words(document, ' as of ')}: {', '.join(parts)}; {decided}."
+
+
+def point_words(document: EvaluationDocument, before: str) -> str:
+    """The points compared, after `before`; empty where there are none."""
+    as_of = document["as_of"]
+    if not as_of:
+        return ""
+    several = len(as_of["points"])
+    return f"{before}{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}"
+
+
+def _gap_words(document: EvaluationDocument) -> str:
+    """The judged gap with its interval; both intervals where they decide otherwise; what there is where none can be judged."""
+    judged, intervals = document["gap"]["judged"], _intervals(document)
+    if not intervals:
+        base, cand = document["baseline"]["mean"], document["candidate"]["mean"]
+        if isinstance(base, float) and isinstance(cand, float):
+            return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
+        return "no gap measured"
+    confidence = percent(document["gap"]["confidence"])
+    if len({interval["against_margin"] for interval, _ in intervals}) == 1:
+        interval, unit = intervals[-1]
+        unknown = "; over clusters unknown" if judged is None else ""
+        return f"gap {signed(interval['mean'], TABLE_DECIMALS)} nats ({confidence} CI {_ends(interval)} over {unit}{unknown})"
+    (runs, runs_unit), (clusters, clusters_unit) = intervals
+    return (
+        f"gap {signed(runs['mean'], TABLE_DECIMALS)} nats over {runs_unit} ({confidence} CI {_ends(runs)}: {_side(runs)}) "
+        f"and {signed(clusters['mean'], TABLE_DECIMALS)} over {clusters_unit} ({_ends(clusters)}: {_side(clusters)})"
+    )
+
+
+def _side(interval: IntervalDocument) -> str:
+    """Where an interval lies, in words; "no margin" without one."""
+    return AGAINST_MARGIN.get(interval["against_margin"], "no margin")
+
+
+def _intervals(document: EvaluationDocument) -> list[tuple[IntervalDocument, str]]:
+    """The gap over runs and over clusters, each with what it counts; the judged one last."""
+    gap, intervals = document["gap"], []
+    if gap["over_runs"]:
+        intervals.append((gap["over_runs"], _runs_words(document)))
+    if over := gap["over_clusters"]:
+        number = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
+        intervals.append((over, count(number, over["key"])))
+    return intervals
+
+
+def _runs_words(document: EvaluationDocument) -> str:
+    pairs = document["gap"]["pairs"]
+    runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
+    return count(runs, "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")
+
+
+def _ends(interval: IntervalDocument) -> str:
+    return interval_words(interval["lo"], interval["hi"], TABLE_DECIMALS)
+
+
+def comparison_rows(document: EvaluationDocument) -> list[Cells]:
+    """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
+    rows: list[Cells] = [("", "value", f"{percent(document['gap']['confidence'])} CI", "over")]
+    for interval, unit in _intervals(document):
+        rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
+    if target := document["target"]:
+        rows.append(_tax_row(document, target))
+    at = f" to {target['nats']:g}" if target else " to the target"
+    several = len(document["speed"]) > 1
+    for number, speed in enumerate(document["speed"], 1):
+        runs = f"{speed['runs'][0]} and {count(speed['runs'][1], 'run')} on {f'hardware {number}' if several else 'equal hardware'}"
+        for name, key in (("step speed", "step"), (f"net speed{at}", "net")):
+            if ratio := speed[key]:
+                rows.append((name, f"{ratio['value']:.3f} x", f"{ratio['lo']:.3f} to {ratio['hi']:.3f}", runs))
+    return rows
+
+
+def _tax_row(document: EvaluationDocument, target: TargetDocument) -> Cells:
+    name, tax = f"token tax to {target['nats']:g}", target["tax"]
+    runs = count(len(document["baseline"]["runs"]) + len(document["candidate"]["runs"]), "run")
+    if tax is None:
+        return name, "unknown", "", "each arm needs 2 runs that reach it"
+    return name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", runs
+
+
+def share(value: float) -> str:
+    """A share with its sign: "+9.2 %"."""
+    return f"{100.0 * value:+.1f} %"
+
+
+def arm_rows(document: EvaluationDocument) -> list[Cells]:
+    """A heading and the rows that set the two arms side by side; rows without a value in either arm are left out."""
+    arms = document["baseline"], document["candidate"]
+    target = document["target"]
+    rows: list[Cells] = [("", arms[0]["name"], arms[1]["name"])]
+    rows.append(("recipe", *(arm["recipe"] or "" for arm in arms)))
+    rows.append(("runs", *(_runs_of(document, arm) for arm in arms)))
+    rows.append((f"loss{point_words(document, ' at ')}, nats", *(_decimals(arm["mean"]) for arm in arms)))
+    rows.append(("spread of runs", *(_spread(arm) for arm in arms)))
+    confidence = percent(document["gap"]["confidence"])
+    rows.append((f"its {confidence} CI", *(_spread_ends(arm) for arm in arms)))
+    rows.append(("assumed for one run", *(_assumed(arm) for arm in arms)))
+    if target:
+        at = f"{target['nats']:g}"
+        needed = target["baseline_samples"], target["candidate_samples"]
+        rows.append((f"reaches {at} at", *(steps_words(document, steps) for steps in needed)))
+        rows.append(
+            (f"runs seen to reach {at}", *(f"{seen} of {len(arm['runs'])}" for arm, seen in zip(arms, target["reached"], strict=True)))
+        )
+    return [rows[0], *(row for row in rows[1:] if any(row[1:]))]
+
+
+def _runs_of(document: EvaluationDocument, arm: EvaluatedArmDocument) -> str:
+    over, runs = document["gap"]["over_clusters"], len(arm["runs"])
+    clusters = len({run["cluster"] for run in arm["runs"]})
+    return f"{runs} in {count(clusters, over['key'])}" if over else str(runs)
+
+
+def _decimals(value: object) -> str:
+    """A loss in nats; empty for one that is missing or not finite."""
+    return f"{value:.{TABLE_DECIMALS}f}" if isinstance(value, float) else ""
+
+
+def _spread(arm: EvaluatedArmDocument) -> str:
+    spread = arm["spread"]
+    return _nats_and_share(spread["sd"], spread["rel"]) if spread else ""
+
+
+def _spread_ends(arm: EvaluatedArmDocument) -> str:
+    spread = arm["spread"]
+    return f"{spread['lo']:.{TABLE_DECIMALS}f} to {spread['hi']:.{TABLE_DECIMALS}f}" if spread else ""
+
+
+def _assumed(arm: EvaluatedArmDocument) -> str:
+    spread, mean = arm["spread"], arm["mean"]
+    return _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else ""
+
+
+def _nats_and_share(nats: float, rel: float) -> str:
+    return f"{nats:.{TABLE_DECIMALS}f} ({100.0 * rel:.2f} %)"
+
+
+def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
+    """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
+    runs = sum(len(document[arm]["runs"]) for arm in ("baseline", "candidate"))
+    noted = [("input", _of_runs(note["note"], note["runs"], runs)) for note in document["notes"]]
+    if curve := document["curve"]:
+        ends = interval_words(min(curve["gap"]), max(curve["gap"]), TABLE_DECIMALS)
+        noted.append((f"gap at all {len(curve['steps'])} common points", f"{ends} nats"))
+    several = len(document["speed"]) > 1
+    for number, speed in enumerate(document["speed"], 1):
+        noted.append((f"hardware {number}" if several else "hardware", str(speed["hardware"])))
+    return noted
+
+
+def _of_runs(note: str, number: int, runs: int) -> str:
+    return note if number == runs else f"{count(number, 'run')} of {runs}: {note}"
+
+
+def tokens_per_step(document: EvaluationDocument) -> float | None:
+    """Tokens a step, where the document knows them."""
+    as_of = document["as_of"]
+    return as_of["tokens"] / as_of["points"][-1] if as_of and as_of["tokens"] and as_of["points"][-1] else None
+
+
+def token_unit(tokens: float) -> tuple[float, str]:
+    """The unit in which a number of tokens is written: its size and its letter, such as 1e9 and "B"."""
+    return next(((size, letter) for size, letter in _TOKEN_UNITS if tokens >= size), (1.0, ""))
+
+
+def steps_words(document: EvaluationDocument, steps: float | None) -> str:
+    """A point between evaluations: "1.29 B tokens" where a step's tokens are known, else "step 157,105"; empty for None."""
+    if steps is None:
+        return ""
+    each = tokens_per_step(document)
+    if each is None:
+        return f"step {steps:,.0f}"
+    size, letter = token_unit(steps * each)
+    return f"{steps * each / size:.{2 if letter else 0}f} {letter}".rstrip() + " tokens"
+
+
+def reasons_and_advice(document: EvaluationDocument) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
+    """(code, sentence) of each reason, and what to do next."""
+    return [(reason["code"], reason["sentence"]) for reason in document["reasons"]], document["advice"]["sentences"]

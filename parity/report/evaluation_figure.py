@@ -1,0 +1,296 @@
+"""The figure of a comparison of evaluations: the gap at every point with its bands, each run's loss, and what it needs to the target.
+
+Runs stand in rows, one per cluster, under the row of their arm, which has the arm's mean with its interval. PNG, SVG or PDF.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
+from parity.judging.interval import t_quantile
+from parity.report.evaluation_facts import answer, point_words, share, token_unit, tokens_per_step
+from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
+from parity.report.headline import MARKS
+from parity.version import VERSION
+from parity.wording import count, percent, signed
+
+PAGE_WIDTH = 7.0  # inches
+GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
+NAME_WIDTH = 26  # characters of a row's name
+ROW_SPREAD = 0.30  # of a row, by which dots that lie side by side are moved up or down
+DOT_LEVELS = 5
+STEP = "step"
+COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of dots: what it is called, its runs, whose arm (0 baseline, 1 candidate), and whether it is the arm's own row."""
+
+    name: str
+    runs: Sequence[EvaluatedRunDocument]
+    arm: int
+    whole: bool
+
+
+def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
+    """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format. Raises FigureError."""
+    line, rows = answer(document), run_rows(document)
+    title = wrapped(line.partition(":")[2], 108)
+    above = 0.60 + 0.145 * (title.count("\n") + 1)  # inches, as all that follow
+    dots = ROW_HEIGHT * max(len(rows), MIN_ROWS)
+    height = above + GAP_HEIGHT + 0.80 + dots + 0.70
+    with figure_file(path, (PAGE_WIDTH, height), line) as figure:
+        figure.text(
+            0.03, 1.0 - 0.13 / height, f"{MARKS[document['verdict']]} {line.partition(':')[0]}", fontsize=12, fontweight="bold", va="top"
+        )
+        figure.text(0.03, 1.0 - 0.36 / height, title, fontsize=SMALL, va="top", linespacing=1.25)
+        runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
+        figure.text(0.03, 0.07 / height, f"parity {VERSION}, judge {document['engine_version']}, {runs} runs", fontsize=TINY, va="bottom")
+        _gap(figure.add_axes((0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)), document)
+        panels = [_losses, *([_reached] if document["target"] else []), *([_minutes] if _has_minutes(document) else [])]
+        left, right, between = 0.245, 0.98, 0.03
+        width = (right - left + between) / len(panels) - between
+        for number, panel in enumerate(panels):
+            axes = figure.add_axes((left + number * (width + between), 0.70 / height, width, dots / height))
+            _set_rows(axes, rows, named=number == 0)
+            panel(axes, document, rows)
+
+
+def run_rows(document: EvaluationDocument) -> list[Row]:
+    """The rows from top to bottom: each arm, then its clusters in order of name where runs have any."""
+    rows = []
+    arms = document["baseline"], document["candidate"]
+    names = _short_names(sorted({run["cluster"] for arm in arms for run in arm["runs"] if run["cluster"]}))
+    for number, arm in enumerate(arms):
+        rows.append(Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True))
+        clusters = sorted({run["cluster"] for run in arm["runs"] if run["cluster"]})
+        for cluster in clusters:
+            own = [run for run in arm["runs"] if run["cluster"] == cluster]
+            rows.append(Row(name=names[cluster], runs=own, arm=number, whole=False))
+    return rows
+
+
+def _gap(axes: Any, document: EvaluationDocument) -> None:
+    """The gap at every common point with limits that hold at all points at once, zero, the margins, and the point compared."""
+    axes.set_ylabel("gap, nats (+ = candidate worse)")
+    curve, judged = document["curve"], document["gap"]["judged"]
+    scale, unit = _axis_unit(document)
+    axes.set_xlabel(unit)
+    _whole_steps(axes, unit)
+    if curve is None:
+        axes.set(xticks=[], yticks=[])
+        axes.spines["right"].set_visible(False)
+        axes.text(0.5, 0.5, "no gap measured", transform=axes.transAxes, ha="center")
+        return
+    at = [step * scale for step in curve["steps"]]
+    axes.fill_between(at, curve["lo"], curve["hi"], color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
+    axes.plot(at, curve["gap"], color=CANDIDATE_COLOUR, linewidth=1.0, marker="o", markersize=3)
+    axes.axhline(0.0, color="0.2", linewidth=0.8)
+    margin = document["margin"]["nats"] if document["margin"] else None
+    held = [0.0, *curve["lo"], *curve["hi"], *([margin] if margin else []), *([judged["lo"], judged["hi"]] if judged else [])]
+    low, high = min(held), max(held)
+    pad = 0.12 * (high - low or 1e-6)
+    axes.set_ylim(low - pad, high + pad)
+    axes.set_xlim(0.0, at[-1] * 1.06)
+    confidence = percent(document["gap"]["confidence"])
+    axes.set_title(f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3)
+    if margin:
+        _margins(axes, margin, (low - pad, high + pad), document["margin"]["rel"] if document["margin"] else None)
+    mean = document["baseline"]["mean"]
+    if isinstance(mean, float) and mean > 0.0:
+        level = mean / 100.0
+        axes.secondary_yaxis("right", functions=(lambda y: y / level, lambda y: y * level)).set_ylabel("gap, % of the baseline's loss")
+    else:
+        axes.spines["right"].set_visible(False)
+    _compared(axes, document, scale)
+
+
+def _margins(axes: Any, margin: float, limits: tuple[float, float], rel: float | None) -> None:
+    """The margin, and its mirror image where the panel reaches it."""
+    for value, text in ((margin, f"margin {signed(margin, 4)}{f' ({percent(rel)})' if rel else ''}"), (-margin, "better by the margin")):
+        if limits[0] < value < limits[1]:
+            axes.axhline(value, color="0.35", linestyle="-.", linewidth=0.9)
+            where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+            axes.annotate(text, (0.01, value), fontsize=TINY, va="bottom", bbox=LABEL_BOX, zorder=1.5, **where)  # under the curve
+
+
+def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
+    """The intervals over runs and over clusters at the point compared, side by side."""
+    gap, as_of, over = document["gap"], document["as_of"], document["gap"]["over_clusters"]
+    if not as_of or not (gap["over_runs"] or over):
+        return
+    last = as_of["points"][-1] * scale
+    axes.axvline(last, color="0.5", linewidth=0.6, linestyle=":")
+    shown: list[tuple[IntervalDocument, str, str]] = [(gap["over_runs"], "over runs (black)", "0.1")] if gap["over_runs"] else []
+    if over:
+        shown.append((over, f"over {over['key']}s (grey)", "0.45"))
+    for number, (interval, _, colour) in enumerate(shown):
+        x, mean = last * (1.0 + number * 0.022), interval["mean"]
+        ends = [[mean - interval["lo"]], [interval["hi"] - mean]]
+        axes.errorbar(
+            [x], [mean], yerr=ends, fmt="D" if number == 0 else "_", color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5
+        )
+    words = f"{percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
+    axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
+
+
+def _axis_unit(document: EvaluationDocument) -> tuple[float, str]:
+    """What a step is multiplied by on the axis, and the axis's name."""
+    each, curve = tokens_per_step(document), document["curve"]
+    if each is None or curve is None:
+        return 1.0, STEP
+    size, letter = token_unit(curve["steps"][-1] * each)
+    return each / size, f"tokens, {letter}" if letter else "tokens"
+
+
+def _whole_steps(axes: Any, unit: str) -> None:
+    if unit == STEP:
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
+    """The names of the rows on the left, arms in their colour, and a line above each arm."""
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [_row_name(row) if named else "" for row in rows], fontsize=TINY)
+    axes.tick_params(axis="y", length=0)
+    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_color(COLOURS[row.arm])
+        label.set_fontweight("bold" if row.whole else "normal")
+    for place, row in enumerate(rows):
+        if row.whole and place:
+            axes.axhline(place - 0.5, color="0.8", linewidth=0.6)
+    axes.spines["right"].set_visible(False)
+    axes.tick_params(axis="x", labelsize=TINY)
+
+
+def _row_name(row: Row) -> str:
+    """An arm's name with its number of runs; a cluster's name."""
+    if row.whole:
+        return f"{shortened(row.name, NAME_WIDTH - 9)}, {count(len(row.runs), 'run')}"
+    return shortened(row.name, NAME_WIDTH)
+
+
+def _short_names(clusters: Sequence[str]) -> dict[str, str]:
+    """Each cluster's name after its last slash, where these names stay distinct."""
+    ends = {name: name.rpartition("/")[2] for name in clusters}
+    return ends if all(ends.values()) and len(set(ends.values())) == len(ends) else {name: name for name in clusters}
+
+
+def _dots(axes: Any, place: int, row: Row, values: Sequence[float], hollow: Sequence[bool]) -> None:
+    """A dot for each value, moved up and down in turn in order of size, so that near ones stay apart."""
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    heights = dict(zip(order, dot_heights(len(values)), strict=True))
+    for empty in (False, True):
+        kept = [index for index in range(len(values)) if hollow[index] == empty]
+        axes.plot(
+            [values[index] for index in kept],
+            [place + heights[index] for index in kept],
+            MARKERS[row.arm],
+            markersize=3,
+            color=COLOURS[row.arm],
+            markerfacecolor="white" if empty else COLOURS[row.arm],
+            markeredgewidth=0.7,
+            alpha=0.85,
+        )
+
+
+def dot_heights(number: int) -> list[float]:
+    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours never have the same."""
+    levels = min(DOT_LEVELS, number)
+    stride = 2 if levels == DOT_LEVELS else 1
+    return [ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0 for dot in range(number)]
+
+
+def _mean_mark(axes: Any, place: int, value: float, ends: tuple[float, float] | None) -> None:
+    """A mean as a bar, with its interval where there is one."""
+    if ends:
+        axes.errorbar(
+            [value], [place], xerr=[[value - ends[0]], [ends[1] - value]], fmt="D", color="0.1", markersize=4, capsize=3, zorder=5
+        )
+    else:
+        axes.plot([value], [place], "|", color="0.1", markersize=11, markeredgewidth=1.4, zorder=5)
+
+
+def _with_rows_dots(rows: Sequence[Row], row: Row) -> bool:
+    """Whether a row holds dots: a cluster's does, an arm's only where its runs have no clusters."""
+    return not row.whole or not any(other.arm == row.arm and not other.whole for other in rows)
+
+
+def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+    """Each run's loss at the points compared, and the arms' means with their intervals over runs."""
+    confidence = document["gap"]["confidence"]
+    arms = document["baseline"], document["candidate"]
+    for place, row in enumerate(rows):
+        values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
+        if _with_rows_dots(rows, row):
+            _dots(axes, place, row, values, [False] * len(values))
+        if row.whole and (ends := _mean_ends(arms[row.arm], confidence)):
+            _mean_mark(axes, place, *ends)
+        elif values and not row.whole:
+            _mean_mark(axes, place, sum(values) / len(values), None)
+    axes.set_title(f"loss{point_words(document, ' at ')}", fontsize=SMALL, loc="left", pad=4)
+    axes.set_xlabel("nats", fontsize=TINY)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _mean_ends(arm: EvaluatedArmDocument, confidence: float) -> tuple[float, tuple[float, float]] | None:
+    mean, spread, runs = arm["mean"], arm["spread"], len(arm["runs"])
+    if not isinstance(mean, float) or not spread:
+        return None
+    half = t_quantile(confidence, runs - 1) * spread["sd"] / math.sqrt(runs)
+    return mean, (mean - half, mean + half)
+
+
+def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+    """Each run's samples (or tokens) to the target; hollow where they are only a bound."""
+    target = document["target"]
+    scale, unit = _axis_unit(document)
+    if target is None:
+        return
+    means = target["baseline_samples"], target["candidate_samples"]
+    for place, row in enumerate(rows):
+        reached = [(run["samples_to_target"], run["beyond"]) for run in row.runs]
+        values = [samples * scale for samples, _ in reached if samples is not None]
+        if _with_rows_dots(rows, row):
+            _dots(axes, place, row, values, [beyond is not None for samples, beyond in reached if samples is not None])
+        mean = means[row.arm]
+        if row.whole and mean is not None:
+            _mean_mark(axes, place, mean * scale, None)
+    tax = target["tax"]
+    title = f"{'steps' if tokens_per_step(document) is None else 'tokens'} to {target['nats']:g}"
+    axes.set_title(f"{title}: {share(tax['estimate'])}" if tax else title, fontsize=SMALL, loc="left", pad=4)
+    bounds = any(run["beyond"] for arm in (document["baseline"], document["candidate"]) for run in arm["runs"])
+    _whole_steps(axes, unit)
+    axes.set_xlabel(f"{unit}{' (hollow: a bound)' if bounds else ''}", fontsize=TINY)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _has_minutes(document: EvaluationDocument) -> bool:
+    return any(_minutes_of(run) is not None for arm in (document["baseline"], document["candidate"]) for run in arm["runs"])
+
+
+def _minutes_of(run: EvaluatedRunDocument) -> float | None:
+    seconds = run["times"]["seconds_to_target"] if run["times"] else None
+    return seconds / 60.0 if isinstance(seconds, (int, float)) else None
+
+
+def _minutes(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+    """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs that the net speed compares."""
+    shared = {speed["hardware"] for speed in document["speed"]}
+    apart = False
+    for place, row in enumerate(rows):
+        timed = [(minutes, run["times"]["hardware"] in shared) for run in row.runs if run["times"] and (minutes := _minutes_of(run))]
+        apart |= not all(equal for _, equal in timed)
+        if _with_rows_dots(rows, row):
+            _dots(axes, place, row, [minutes for minutes, _ in timed], [not equal for _, equal in timed])
+    target, speed = document["target"], document["speed"][0] if len(document["speed"]) == 1 else None
+    title = f"minutes to {target['nats']:g}" if target else "minutes to the target"
+    axes.set_title(f"{title}: net {speed['net']['value']:.2f} x" if speed and speed["net"] else title, fontsize=SMALL, loc="left", pad=4)
+    below = [f"minutes{' (filled: equal hardware)' if apart else ''}"]
+    if speed and speed["step"]:
+        below.append(f"where a step is {speed['step']['value']:.2f} x as fast")
+    axes.set_xlabel("\n".join(below), fontsize=TINY)
+    axes.locator_params(axis="x", nbins=5)

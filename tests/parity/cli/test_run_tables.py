@@ -1,0 +1,246 @@
+"""`--arm-by`: tables of many runs in `compare` and `calibrate`, and one line for bad usage."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.cli.finished_runs import runs_of_table
+from parity.cli.terminal.exits import EXIT_CODES
+from parity.cli.terminal.output import UsageError
+from parity.judging.curve import curve_from_arrays
+
+Run = Callable[..., tuple[int, str, str]]
+
+EVALUATED = ("--arm-by", "precision", "--run-by", "system,run", "--step", "samples", "--loss", "eval_loss_nats", "--baseline", "FP8")
+SYSTEMS = {"FP8": ("s1", "s2"), "NVFP4": ("s1", "s3", "s4")}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Evaluations of two arms on several systems with the times of each run, and training curves of three arms with two seeds each."""
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(3)
+    rows, times = (
+        ["system,accelerator,precision,run,seed,samples,eval_loss_nats"],
+        ["system,precision,run,minutes_to_target,ms_per_sequence"],
+    )
+    for arm, systems in SYSTEMS.items():
+        for system in systems:
+            for number in range(4):
+                own, worse = rng.normal(0, 0.006), 0.027 if arm == "NVFP4" else 0.0
+                for point in range(1, 14):
+                    loss = 3.0 + 2.0 * point**-0.5 + own + worse + rng.normal(0, 0.002)
+                    rows.append(f"{system},8xB200,{arm},{number},{100 + number},{12288 * point},{loss:.6f}")
+                times.append(f"{system},{arm},{number},{90 + number - 400 * worse:.2f},{30 + number / 10}")
+    curves = ["arm,seed,step,loss"]
+    t = np.arange(1500)
+    batches = [rng.normal(0, 0.06, 1500) for _ in range(2)]
+    for arm, gap in (("fp8", 0.0), ("mxfp8", -0.002), ("bad", 0.05)):
+        for seed in range(2):
+            loss = 1.38 + 3.5 * np.exp(-t / 80) + batches[seed] + gap + rng.normal(0, 0.01, 1500)
+            curves += [f"{arm},{seed},{step},{value:.6f}" for step, value in zip(t, loss, strict=True)]
+    paths = {}
+    for name, lines in (("evaluations", rows), ("times", times), ("short_times", times[:-2]), ("curves", curves)):
+        paths[name] = str(folder / f"{name}.csv")
+        Path(paths[name]).write_text("\n".join(lines) + "\n")
+    return paths
+
+
+def documents(run: Run, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    code, out, err = run("compare", *arguments, "--json")
+    assert err == ""
+    return code, json.loads(out)["verdicts"]
+
+
+def test_evaluations_of_one_table_are_compared(tables: dict[str, str], run: Run) -> None:
+    code, (document,) = documents(run, tables["evaluations"], *EVALUATED)
+    assert code == EXIT_CODES["inconclusive"]
+    assert (document["schema"], document["baseline"]["name"], document["candidate"]["name"]) == ("parity.evaluations/1", "FP8", "NVFP4")
+    assert (len(document["baseline"]["runs"]), len(document["candidate"]["runs"])) == (8, 12)
+    assert (document["as_of"]["points"], document["as_of"]["tokens"]) == ([159744], None)
+    assert document["gap"]["over_runs"]["mean"] == pytest.approx(0.027, abs=0.01)
+    assert (document["gap"]["over_clusters"], document["gap"]["pairs"], document["target"]) == (None, None, None)
+
+
+def test_every_option_of_evaluations_counts(tables: dict[str, str], run: Run) -> None:
+    words = "--cluster system --at 98304,110592 --target 3.6 --tokens-per-step 8192 --pair-by seed --planned-steps 159744"
+    recipes = ("--recipe", "FP8=fp8_current", "--recipe", "NVFP4=nvfp4_no_rht")
+    _, (document,) = documents(run, tables["evaluations"], *EVALUATED, *words.split(), *recipes, "--times", tables["times"])
+    assert (document["as_of"]["points"], document["as_of"]["tokens"]) == ([98304, 110592], 110592 * 8192)
+    assert (document["gap"]["over_clusters"]["baseline"], document["gap"]["over_clusters"]["candidate"]) == (2, 3)
+    assert document["gap"]["pairs"] is not None
+    assert (document["target"]["nats"], document["planned_steps"]) == (3.6, 159744)
+    assert (document["baseline"]["recipe"], document["candidate"]["recipe"]) == ("fp8_current", "nvfp4_no_rht")
+    assert [speed["hardware"] for speed in document["speed"]] == ["8xB200"]  # from the table of curves
+    assert document["speed"][0]["net"]["value"] == pytest.approx(91.5 / 80.7, abs=0.001)
+
+
+def test_a_context_that_differs_is_on_record(tables: dict[str, str], run: Run) -> None:
+    stated = ("--context", "FP8:image=a", "--context", "NVFP4:image=b")
+    _, (document,) = documents(run, tables["evaluations"], *EVALUATED, *stated)
+    assert {ground["key"]: ground["confounded"] for ground in document["grounds"]} == {"image": True, "system": False}
+    assert "CONFOUNDED" in document["codes"]
+
+
+def test_a_bundle_of_evaluations_is_verified(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    bundle = str(tmp_path / "bundle.zip")
+    documents(run, tables["evaluations"], *EVALUATED, "--cluster", "system", "--bundle", bundle)
+    assert run("verify", bundle)[0] == 0
+
+
+def test_evaluations_have_every_kind_of_report(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    figure, junit = tmp_path / "gap.svg", tmp_path / "junit.xml"
+    code, text, _ = run("compare", tables["evaluations"], *EVALUATED, "--figure", str(figure), "--junit", str(junit))
+    assert code == EXIT_CODES["inconclusive"]
+    assert text.startswith("◇ INCONCLUSIVE: NVFP4 against FP8 as of step 159,744: gap +")
+    line = " ".join(text.partition("\n\n")[0].split())[2:]
+    assert line in figure.read_text(encoding="utf-8")
+    assert line in junit.read_text(encoding="utf-8")
+    _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")
+    assert markdown.startswith("◇ **INCONCLUSIVE**: NVFP4 against FP8 as of step 159,744")
+
+
+CURVES = ("--arm-by", "arm", "--run-by", "seed", "--baseline", "fp8", "--planned-steps", "1500", "--rounding", "bad=nearest")
+RECIPES = ("--recipe", "fp8=fp8_current", "--recipe", "mxfp8=mxfp8")
+
+
+def test_training_curves_of_one_table_are_judged_as_those_of_files(tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    code, judged = documents(run, tables["curves"], *CURVES, *RECIPES, "--pair-by", "seed")
+    assert code == EXIT_CODES["fail"]
+    assert [(document["candidate"]["name"], document["verdict"]) for document in judged] == [("mxfp8", "pass"), ("bad", "fail")]
+    files: dict[str, list[str]] = {}
+    for line in Path(tables["curves"]).read_text().splitlines()[1:]:
+        arm, seed, rest = line.split(",", 2)
+        files.setdefault(f"{arm}{seed}", ["step,loss"]).append(rest)
+    for name, lines in files.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    path = {name: str(tmp_path / f"{name}.csv") for name in files}
+    _, of_files = documents(
+        run, f"fp8={path['fp80']}", f"mxfp8={path['mxfp80']}", "--baseline-run", path["fp81"], "--candidate-run", f"mxfp8={path['mxfp81']}",
+        "--seeds", "0,1", "--planned-steps", "1500", *RECIPES,
+    )  # fmt: skip
+    assert of_files[0]["gap"] == judged[0]["gap"]
+    assert of_files[0]["codes"] == judged[0]["codes"]
+
+
+def test_without_pairs_curves_of_two_seeds_do_not_pass(tables: dict[str, str], run: Run) -> None:
+    code, judged = documents(run, tables["curves"], *CURVES, *RECIPES)
+    assert code == EXIT_CODES["inconclusive"]
+    assert judged[0]["codes"][0] == "DATA_ORDER_MISMATCH"
+
+
+def test_calibrate_reads_the_runs_of_one_arm(tables: dict[str, str], run: Run) -> None:
+    code, out, _ = run("calibrate", tables["evaluations"], *EVALUATED[:-2], "--arm", "FP8", "--json")
+    calibration = json.loads(out)
+    assert (code, calibration["runs"]) == (0, 8)
+    assert calibration["tau"]["value"] == pytest.approx(0.006, abs=0.004)
+
+
+BAD = {
+    "no run-by": ("{evaluations} --arm-by precision --baseline FP8", "--run-by COLUMN[,COLUMN] is missing"),
+    "no baseline": ("{table} --arm-by precision --run-by system,run", "--baseline is missing; expected one of the arms FP8, NVFP4"),
+    "baseline": (
+        "{table} --arm-by precision --run-by system,run --baseline FP9",
+        "--baseline is 'FP9'; expected one of the arms FP8, NVFP4",
+    ),
+    "two files": ("{times} {evaluated}", "2 files with --arm-by"),
+    "no such column": ("{table} --arm-by precison --run-by run --baseline FP8", "no column 'precison' for the arm"),
+    "runs not apart": (
+        "{table} --arm-by precision --run-by run --baseline FP8",
+        "twice (lines 2 and 54); expected one row per run and step",
+    ),
+    "run-by": ("{table} --arm-by precision --run-by system,, --baseline FP8", "--run-by is 'system,,'"),
+    "step alone": ("{evaluations} {times} --step samples", "--step needs --arm-by"),
+    "target alone": ("{evaluations} {times} --target 0", "--target needs --arm-by"),
+    "baseline run": ("{evaluated} --baseline-run x.csv", "--baseline-run names a file, but with --arm-by"),
+    "candidate run": ("{evaluated} --candidate-run NVFP4=x.csv", "--candidate-run names a file"),
+    "control": ("{evaluated} --control x.csv", "--control names a file"),
+    "column": ("{evaluated} --column loss=x", "--column is not used with --arm-by"),
+    "seeds": ("{evaluated} --seeds 1,2", "--seeds is not used with --arm-by; name the column of the seed with --pair-by"),
+    "recipe": ("{evaluated} --recipe NVFP=nvfp4", "--recipe: no arm is called 'NVFP'; the arms are FP8, NVFP4"),
+    "rounding": ("{evaluated} --rounding x=nearest", "--rounding: no arm is called 'x'"),
+    "context": ("{evaluated} --context x:image=y", "--context: no arm is called 'x'"),
+    "cluster": ("{evaluated} --cluster sistem", "no column 'sistem' for the cluster"),
+    "cluster in a run": ("{evaluated} --cluster eval_loss_nats", "'eval_loss_nats' was given for the loss and for the cluster"),
+    "at": ("{evaluated} --at 10k", "--at is '10k'; expected one or several steps"),
+    "at no evaluation": ("{evaluated} --at 5", "not every run has an evaluation at 5"),
+    "target": ("{evaluated} --target nan", "--target is nan; expected a positive number"),
+    "tokens": ("{evaluated} --tokens-per-step 0", "--tokens-per-step is 0.0; expected a positive number"),
+    "gate": ("{evaluated} --gate spikes", "--gate needs training curves"),
+    "accuracy": ("{evaluated} --accuracy-margin 0.5", "--accuracy-margin needs training curves"),
+    "snr": ("{evaluated} --layer-snr x.csv", "--layer-snr needs training curves"),
+    "family": ("{evaluated} --family f", "--family needs training curves"),
+    "floors": ("{evaluated} --floors x.csv", "--floors needs training curves"),
+    "worth": ("{evaluated} --full-run-hours 10", "--full-run-hours needs training curves"),
+    "policy": ("{evaluated} --criteria {policy}", "the policy's gates are spikes"),
+    "no times": ("{evaluated} --times {evaluations}", "no column of times"),
+    "times of fewer runs": ("{evaluated} --times {short_times}", "no row for a run of the curves: s4/2 of NVFP4 and 1 more"),
+    "times of other runs": ("{evaluated} --times {other_times}", "a run that the curves do not have: s9/0 of FP8"),
+    "stdin twice": ("- --arm-by precision --run-by run --baseline FP8 --times -", "stdin can be read only once"),
+    "cluster of curves": ("{curves} {of_curves} --cluster seed", "--cluster needs runs of at most 100 evaluations"),
+    "times of curves": ("{curves} {of_curves} --times {times}", "--times needs runs of at most 100 evaluations"),
+    "both forms": ("{evaluated} --markdown", "exclude each other"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_usage_is_one_line_and_exit_code_2(case: str, tables: dict[str, str], tmp_path: Path, run: Run) -> None:
+    (tmp_path / "policy.yaml").write_text("criteria: {margin: 1%, gates: [loss, spikes]}\n")
+    (tmp_path / "other.csv").write_text(Path(tables["times"]).read_text() + "s9,FP8,0,90,30\n")
+    evaluated = " ".join((tables["evaluations"], *EVALUATED))
+    words, message = BAD[case]
+    places = {
+        "table": f"{tables['evaluations']} --step samples --loss eval_loss_nats",
+        "of_curves": " ".join(CURVES),
+        "evaluated": evaluated,
+    }
+    more = {"policy": str(tmp_path / "policy.yaml"), "other_times": str(tmp_path / "other.csv")}
+    code, out, err = run("compare", *words.format(**tables, **places, **more).split(), "--json")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("calibrate {evaluations} --arm FP8", "--arm needs --arm-by"),
+        ("calibrate {evaluations} --arm-by precision --run-by system,run --step samples --loss eval_loss_nats", "--arm is missing"),
+        ("calibrate {evaluations} --arm-by precision --run-by run --arm FP8 --column loss=x", "--column is not used with --arm-by"),
+        ("import {evaluations} --job j", "--job needs --arm-by"),
+        ("import {evaluations} --arm-by precision --run-by run", "--job is missing"),
+        ("import {evaluations} --arm-by precision --run-by run --as-run r", "--as-run is not used with --arm-by"),
+        ("import {evaluations} --arm-by precision --run-by run --job j --recipe nvfp4", "--recipe is not used with --arm-by"),
+    ],
+)
+def test_bad_usage_of_calibrate_and_import(words: str, message: str, tables: dict[str, str], run: Run) -> None:
+    code, out, err = run(*words.format(**tables).split())
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert message in err
+
+
+def job_of(**arms: int) -> dict[str, Any]:
+    """A job's document with so many runs in each arm, in the reverse order of their numbers."""
+    return {
+        "id": "j1",
+        "arms": [
+            {"name": name, "runs": [{"id": f"{name}-{number}", "seed": 0, "replicate": number} for number in reversed(range(runs))]}
+            for name, runs in arms.items()
+        ],
+    }
+
+
+def test_runs_of_a_table_are_those_of_a_job_in_order() -> None:
+    curves = [curve_from_arrays([1, 2], [3.0, 2.0], label=f"r{number}", context={"system": "s", "image": "a"}) for number in range(2)]
+    finished = runs_of_table("t.csv", {"fp8": curves}, job_of(fp8=2, nvfp4=1), {"image": "b"})
+    assert [(each.run, each.file, each.context) for each in finished] == [
+        (f"fp8-{number}", f"t.csv, run r{number} of fp8", {"system": "s", "image": "b"}) for number in range(2)
+    ]
+    with pytest.raises(UsageError, match="job j1 has no arm 'fp8'; expected arms called FP8; did you mean FP8"):
+        runs_of_table("t.csv", {"fp8": curves}, job_of(FP8=2), {})
+    with pytest.raises(UsageError, match="fp8 has 2 runs, but job j1 has 3"):
+        runs_of_table("t.csv", {"fp8": curves}, job_of(fp8=3), {})

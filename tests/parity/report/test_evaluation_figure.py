@@ -1,0 +1,74 @@
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.report.evaluation_facts import answer
+from parity.report.evaluation_figure import ROW_SPREAD, dot_heights, draw_evaluation_figure, run_rows
+from parity.report.figure_file import FigureError
+
+Compare = Callable[..., EvaluationDocument]
+WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        *((suffix, WHOLE) for suffix in ("png", "svg", "pdf")),
+        ("svg", {}),
+        ("svg", {"runs": (1, 3)}),
+        ("svg", {"runs": (3, 3), "target": 1.0, "names": ("b" * 60, "c" * 60)}),
+        ("svg", {"cluster": "system", "timed": True}),
+        ("svg", {**WHOLE, "change": lambda run: dataclasses.replace(run, steps=run.steps + 1)}),
+    ],
+)
+def test_equal_documents_give_equal_files(suffix: str, options: dict[str, object], compared: Compare, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document, path = compared(**options), tmp_path / f"figure.{suffix}"
+    draw_evaluation_figure(str(path), document)
+    first = path.read_bytes()
+    assert len(first) > 5000
+    draw_evaluation_figure(str(path), document)
+    assert path.read_bytes() == first
+
+
+def test_the_file_is_titled_with_the_answer(compared: Compare, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document, path = compared(**WHOLE), tmp_path / "figure.svg"
+    draw_evaluation_figure(str(path), document)
+    assert answer(document) in path.read_text(encoding="utf-8")
+
+
+def test_another_ending_is_refused(compared: Compare) -> None:
+    with pytest.raises(FigureError, match=r"expected a name ending in \.png"):
+        draw_evaluation_figure("figure.txt", compared())
+
+
+def test_each_cluster_has_a_row_below_its_arm(compared: Compare) -> None:
+    document = compared(**WHOLE)
+    rows = run_rows(document)
+    assert [row.whole for row in rows] == [True, False, False, True, False, False, False, False]
+    assert [row.arm for row in rows] == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert sum(len(row.runs) for row in rows if not row.whole) == 14
+    assert [row.name for row in rows[:3]] == ["FP8", "fp8_current-0", "fp8_current-1"]  # without "maker/", which all have
+    assert [row.name for row in run_rows(compared())] == ["FP8", "NVFP4"]
+
+
+def test_names_are_not_shortened_to_equal_ones(compared: Compare) -> None:
+    apart = {"fp8_current": "x/node", "nvfp4": "y/node"}
+    document = compared(cluster="hall", change=lambda run: dataclasses.replace(run, context={"hall": apart["nvfp4"]}))
+    for run in document["baseline"]["runs"]:
+        run["cluster"] = apart["fp8_current"]
+    assert [row.name for row in run_rows(document)] == ["FP8", "x/node", "NVFP4", "y/node"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 40])
+def test_dots_stay_in_their_row_and_neighbours_apart(count: int) -> None:
+    heights = dot_heights(count)
+    assert len(heights) == count
+    assert max(map(abs, heights), default=0.0) <= ROW_SPREAD
+    assert all(left != right for left, right in itertools.pairwise(heights))
+    assert count != 1 or heights == [0.0]

@@ -1,0 +1,152 @@
+import dataclasses
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from parity import Curve
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.report.evaluation_facts import AGAINST_MARGIN, answer, arm_rows, comparison_rows, steps_words, token_unit
+from parity.report.evaluations import render_markdown, render_text
+from parity.report.junit import NOT_OF_EVALUATIONS, render_junit
+
+Compare = Callable[..., EvaluationDocument]
+CLUSTERED = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}
+NUMBER = r"[+-]\d\.\d{4}"
+
+
+def _rows(rows: list[tuple[str, ...]]) -> dict[str, list[str]]:
+    return {row[0]: list(row[1:]) for row in rows}
+
+
+def test_the_answer_is_one_line_with_point_gap_interval_margin_and_what_decided(compared: Compare) -> None:
+    line = answer(compared(tokens_per_step=8192.0))
+    pattern = (
+        rf"^INCONCLUSIVE: NVFP4 against FP8 as of 1\.3 B tokens: gap {NUMBER} nats \(95 % CI {NUMBER} to {NUMBER} over 14 runs\), "
+        r"margin 0\.0\d\d\d \(1\.0 %\); decided by AS_OF: "
+    )
+    assert re.match(pattern, line), line
+    assert "\n" not in line
+
+
+def test_the_answer_has_both_intervals_where_they_decide_otherwise(compared: Compare) -> None:
+    gap = compared(**CLUSTERED)["gap"]
+    assert gap["over_runs"]
+    assert gap["over_clusters"]
+    between = (gap["over_runs"]["hi"] + gap["over_clusters"]["hi"]) / 2.0
+    line = answer(compared(**CLUSTERED, margin=f"{between:.6f} nats"))
+    inside, across = AGAINST_MARGIN["WITHIN_MARGIN"], AGAINST_MARGIN["CI_STRADDLES_MARGIN"]
+    interval = rf"{NUMBER} to {NUMBER}"
+    assert re.search(
+        rf"gap {NUMBER} nats over 14 runs \(95 % CI {interval}: {inside}\) and {NUMBER} over 6 systems \({interval}: {across}\), margin",
+        line,
+    )
+    wide = answer(compared(**CLUSTERED, margin="0.5 nats"))
+    assert "over 6 systems)" in wide
+    assert "over 14 runs" not in wide
+
+
+def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -> None:
+    single = answer(compared(runs=(1, 3)))
+    assert "nats without an interval" in single
+    assert "decided by TOO_FEW_RUNS" in single
+    one_system = answer(compared(runs=(2, 2), cluster="hall"))
+    assert "over clusters unknown" in one_system
+    assert "decided by CLUSTERS_UNUSABLE" in one_system
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda run: dataclasses.replace(run, loss=np.full(len(run.loss), np.nan)), "NONFINITE_CAND"),
+        (lambda run: dataclasses.replace(run, steps=run.steps + 1), "NO_COMMON_STEPS"),
+        (lambda run: dataclasses.replace(run, loss=-run.loss), "LOSS_NOT_NATS"),
+    ],
+    ids=["NaN", "other steps", "negative"],
+)
+def test_runs_that_cannot_be_compared_are_reported(change: Callable[[Curve], Curve], code: str, compared: Compare) -> None:
+    document = compared(**CLUSTERED, change=change)
+    assert document["codes"][0] == code
+    for text in (render_text(document), render_markdown(document), render_junit([document])):
+        assert code in text
+        assert "nan" not in text
+    assert ("no gap measured" in answer(document)) == (code != "LOSS_NOT_NATS")
+
+
+def test_the_rows_compare_quality_tax_and_speed(compared: Compare) -> None:
+    document = compared(**CLUSTERED)
+    names = [row[0] for row in comparison_rows(document)]
+    assert names == ["", "gap, nats", "gap, nats", "token tax to 3.34", *["step speed", "net speed to 3.34"] * 2]
+    tax = document["target"] and document["target"]["tax"]
+    assert tax
+    assert comparison_rows(document)[3][1:3] == (f"{100 * tax['estimate']:+.1f} %", f"{100 * tax['lo']:+.1f} % to {100 * tax['hi']:+.1f} %")
+    assert [row[0] for row in comparison_rows(compared())] == ["", "gap, nats"]
+
+
+def test_the_arms_stand_side_by_side(compared: Compare) -> None:
+    document = compared(**CLUSTERED)
+    rows = _rows(arm_rows(document))
+    assert rows["runs"] == ["6 in 2 systems", "8 in 4 systems"]
+    assert rows["recipe"] == ["fp8_current", "nvfp4"]
+    assert rows["assumed for one run"][0].endswith("(0.08 %)")
+    assert rows["assumed for one run"][1].endswith("(0.30 %)")
+    assert rows["runs seen to reach 3.34"][0] == "6 of 6"
+    for arm, loss in zip((document["baseline"], document["candidate"]), rows["loss at 1.3 B tokens, nats"], strict=True):
+        assert f"{arm['mean']:.4f}" == loss
+    alone = _rows(arm_rows(compared(runs=(1, 3))))
+    assert alone["spread of runs"][0] == ""
+    assert not any(name.startswith("reaches") for name in alone)
+
+
+def test_a_target_that_too_few_runs_reach_has_no_tax(compared: Compare) -> None:
+    document = compared(target=1.0)
+    assert _rows(comparison_rows(document))["token tax to 1"][0] == "unknown"
+    assert _rows(arm_rows(document))["runs seen to reach 1"] == ["0 of 6", "0 of 8"]
+
+
+def test_points_are_named_in_tokens_where_these_are_known(compared: Compare) -> None:
+    assert steps_words(compared(tokens_per_step=8192.0), 157_105.3) == "1.29 B tokens"
+    assert steps_words(compared(), 157_105.3) == "step 157,105"
+    assert steps_words(compared(), None) == ""
+    assert [token_unit(tokens) for tokens in (12.0, 3e7, 2e12)] == [(1.0, ""), (1e6, "M"), (1e12, "T")]
+
+
+@pytest.mark.parametrize("options", [{}, CLUSTERED, {"runs": (1, 3)}, {"runs": (3, 3), "target": 1.0}, {"names": ("b" * 60, "c" * 60)}])
+def test_text_has_80_columns_every_reason_and_nothing_twice(options: dict[str, object], compared: Compare) -> None:
+    document = compared(**options)
+    text = render_text(document)
+    assert max(map(len, text.splitlines())) <= 80
+    whole = " ".join(text.split())
+    sentences = [reason["sentence"] for reason in document["reasons"]] + document["advice"]["sentences"]
+    for sentence in sentences:
+        if max(map(len, sentence.split())) < 60:
+            assert whole.count(" ".join(sentence.split())) == 1, sentence
+    assert all(reason["code"] in whole for reason in document["reasons"])
+    assert text == render_text(json.loads(json.dumps(document)))
+
+
+def test_markdown_holds_the_same_and_names_cannot_break_it(compared: Compare) -> None:
+    document = compared(**CLUSTERED, names=("FP8", "a|b<script>\nc"))
+    text = render_markdown(document)
+    assert "<script>" not in text
+    assert text.startswith("◇ **INCONCLUSIVE**: a\\|b&lt;script&gt; c against FP8 as of 1.3 B tokens")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4, 5}
+    for reason in document["reasons"]:
+        assert f"- `{reason['code']}` " in text
+
+
+def test_junit_skips_what_evaluations_cannot_show(compared: Compare) -> None:
+    document = compared(**CLUSTERED)
+    root = ElementTree.fromstring(render_junit([document]))  # noqa: S314  (our own XML)
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    assert all(cases[name].find("skipped") is not None for name in NOT_OF_EVALUATIONS)
+    error = cases["plan and window"].find("error")
+    assert error is not None
+    assert str(error.get("message")).startswith("AS_OF: ")
+    values = {item.get("name"): item.get("value") for item in root.iter("property")}
+    assert values["headline"] == answer(document)
+    assert values["gap_nats"] == str(document["gap"]["judged"] and document["gap"]["judged"]["mean"])
