@@ -24,7 +24,7 @@ from parity.judging.window import decline_limit
 
 MIN_POINTS, MAX_POINTS, MIN_RUNS = 5, 100, 2
 ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
-START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding
+START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding; 3 with a constant
 LATE_SHARE = 0.2  # of a run, over which its decline says whether the loss still falls
 
 
@@ -187,18 +187,22 @@ def _across(baseline: Sequence[Curve], candidate: Sequence[Curve], related: Call
 
 
 def _share_start(left: Curve, right: Curve) -> bool:
-    """Whether two runs have equal losses at their first evaluations after step 0: one was forked from the other, or both from a third."""
+    """Whether two runs have equal losses at their first evaluations after step 0, or losses that differ there by one constant.
+
+    Then one was forked from the other, or both from a third.
+    """
     steps, (x, y) = common_losses((left, right))
     finite = usable(x) & usable(y) & (steps > 0)
     x, y = x[finite], y[finite]
     if len(x) < START_POINTS or max(quantum(x), quantum(y)) > ALIKE_NATS:
         return False
-    rounding = 4.0 * np.spacing(np.abs(x[:START_POINTS]).astype(np.float32))
-    return bool((np.abs(y - x)[:START_POINTS] <= np.maximum(rounding, max(quantum(x), quantum(y)))).all())
+    rounding = max(quantum(x), quantum(y), 4.0 * float(np.spacing(np.abs(x[: START_POINTS + 1]).astype(np.float32)).max()))
+    gap = (y - x)[: START_POINTS + 1]
+    return float(np.abs(gap[:START_POINTS]).max()) <= rounding or (len(gap) > START_POINTS and float(np.ptp(gap)) <= rounding)
 
 
 def _alike(left: Curve, right: Curve) -> bool:
-    """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree bit for bit."""
+    """Whether one run is a copy of the other, but for a constant; coarsely rounded losses must agree at every point."""
     if same_series(left, right):
         return True
     _, (x, y) = common_losses((left, right))
@@ -207,5 +211,5 @@ def _alike(left: Curve, right: Curve) -> bool:
     if len(gap) < MIN_POINTS:
         return False
     if max(quantum(x[finite]), quantum(y[finite])) > ALIKE_NATS:
-        return not gap.any()
+        return float(np.ptp(gap)) <= ALIKE_NATS
     return float(np.mean(np.abs(gap - median(gap)) <= ALIKE_NATS)) >= ALIKE_SHARE

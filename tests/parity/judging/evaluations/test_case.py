@@ -144,9 +144,11 @@ def test_forks_are_no_runs(at: int) -> None:
     assert {"REPLICATES_DEPENDENT", "REPLICATES_IDENTICAL"} & set(document["codes"])
 
 
-def test_a_candidate_forked_from_the_baseline_does_not_pass() -> None:
+@pytest.mark.parametrize("constant", [0.0, 0.002])
+def test_a_candidate_forked_from_the_baseline_does_not_pass(constant: float) -> None:
     baseline = arm(1, 4)
-    candidate = [forks_of(run, number, 1, 6)[0] for number, run in enumerate(baseline)]
+    forks = [forks_of(run, number, 1, 6)[0] for number, run in enumerate(baseline)]
+    candidate = [curve_from_arrays(run.steps, run.loss + constant, label=run.label) for run in forks]
     assert judged(baseline, candidate)["codes"][0] == "ARMS_SHARE_START"
 
 
