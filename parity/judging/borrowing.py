@@ -57,6 +57,7 @@ def _borrowed(assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, l
     return Prior(
         tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
         df=weight * floor.df + (1.0 - weight) * assumed.df,
-        basis=f"borrowed from {lender.family}: {floor.groups} groups, {floor.runs:,} runs",
+        basis=f"borrowed from {lender.family}: {floor.groups} groups, {floor.runs:,} runs"
+        + (f", weight {weight:.2f}" if weight < 1.0 else ""),
         loan=Loan(lender=lender, floor=floor, agreement=agreed),
     )

@@ -113,8 +113,8 @@ def _noise_borrowed(m: Measurements) -> str | None:
 )
 def _noise_contradicted(m: Measurements) -> str | None:
     contradicted = {
-        f"{loan.agreement.ratio:.1f} times as much as {loan.lender.family} (p = {loan.agreement.p:.2g}), which counts only "
-        f"{percent(loan.agreement.weight)}"
+        f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = {loan.agreement.p:.2g}; "
+        f"the family has a weight of {loan.agreement.weight:.2f} instead of 1)"
         for _, loan in _loans(m)
         if loan.agreement.contradicted and loan.agreement.ratio is not None
     }

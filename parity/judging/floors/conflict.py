@@ -1,9 +1,9 @@
 """How far a comparison's own runs contradict the family whose run floor it borrows, and what is left of the loan.
 
-p = P(F(d, d0) >= s_own^2 / s0^2)                  s_own: spread of the own runs on d degrees of freedom; no own reruns: p = 1
+p = P(F(d, df_lent) >= s_own^2/s0^2)                s_own: spread of the own runs on d degrees of freedom; no own reruns: p = 1
 weight = min(1, p / 0.2)                           1: the family counts in full; the conflict is named below p = 0.05
 tau0^2 = weight s0^2 + (1 - weight) wide^2         wide: the largest of the assumed floor, s0 and s_own
-df     = weight d0 + (1 - weight) df_assumed
+df     = weight df_lent + (1 - weight) df_assumed
 
 Continuous in s_own, so no run decides alone whether the family counts. Only noisier runs contradict: quieter ones leave the floor of the
 family, which is then too wide. With a weight of 0 the arm is back at what it has without a family, and never below its own spread, so

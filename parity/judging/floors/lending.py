@@ -73,7 +73,9 @@ def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
     except ValueError as error:
         return _refused(name, f"{error} (rounding {rounding})")
     if floor.df < 1.0:
-        return _refused(name, f"its {floor.groups} groups differ so much that they are worth {floor.df:.2f} degrees of freedom; expected 1")
+        return _refused(
+            name, f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected 1)"
+        )
     return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
 
 

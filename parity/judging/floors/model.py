@@ -3,7 +3,8 @@
 e_g = ln s_g^2 - digamma(d_g/2) + ln(d_g/2), t_g = trigamma(d_g/2)        unbiased for the group's log variance, and its error's variance
 v = (sum w_g (e_g - m)^2 - sum w_g (1 - w_g) t_g) / (1 - sum w_g^2)       w_g ~ 1/t_g with sum 1, m = sum w_g e_g
 d0 = 2 trigamma^-1(v),  ln s0^2 = m + digamma(d0/2) - ln(d0/2)            v <= 0: d0 infinite, ln s0^2 = m
-df lent = min(2 trigamma^-1(v + t(G - 1, 97.5 %) se), 30)                 se of v by the jackknife over the G groups
+bound = min(2 trigamma^-1(v + t(G - 1, 97.5 %) se), 30)                   se of v by the jackknife over the G groups
+df lent = 1/(1/bound + 1/sum d_g)                                         s0 itself is only known on sum d_g
 
 Before that each e_g is drawn in to median -+ 2.5 sqrt(v' + t_g), v' from the median absolute deviation: one broken or mislabelled group
 must not set the family's floor. Those groups are named as outliers. s is a share of the loss.
@@ -71,7 +72,7 @@ def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
     bound = 2.0 * inverse_trigamma(between + float(stdtrit(len(ordered) - 1, _ONE_SIDED)) * _jackknife_se(kept, errors))
     return FamilyFloor(
         share=math.exp((mean + _log_bias(estimated)) / 2.0),
-        df=min(bound, MAX_DF),
+        df=1.0 / (1.0 / min(bound, MAX_DF) + 1.0 / total),
         estimated_df=estimated,
         groups=len(ordered),
         runs=sum(group.runs for group in ordered),

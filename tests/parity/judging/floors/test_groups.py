@@ -78,7 +78,7 @@ def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
         ("f", "stochastic", GOOD, "stochastic rounding"),
         ("f", "nearest", GOOD[:1], "1 usable group;"),
         ("f", "nearest", [("a", 2, 0.001), ("b", 3, 0.001), ("c", 3, 0.002)], "5 degrees"),
-        ("f", "nearest", [("a", 5, 1e-6), ("b", 5, 1e-3), ("c", 5, 1e-1)], "differ so much"),
+        ("f", "nearest", [("a", 5, 1e-6), ("b", 5, 1e-3), ("c", 5, 1e-1)], "too little"),
     ],
 )
 def test_what_lends_nothing_says_why(make_table: MakeTable, name: str, rounding: str, rows: list[tuple[object, ...]], word: str) -> None:

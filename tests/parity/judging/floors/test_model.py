@@ -69,7 +69,7 @@ def slow_fit(pairs: list[tuple[float, int]]) -> tuple[float, float, float]:
     se = math.sqrt((n - 1) / n * sum((value - sum(left) / n) ** 2 for value in left))
     from scipy.stats import t
 
-    df = min(30.0, 2 * bisect(between + t.ppf(0.975, n - 1) * se))
+    df = 1 / (1 / min(30.0, 2 * bisect(between + t.ppf(0.975, n - 1) * se)) + 1 / sum(runs - 1 for _, runs in pairs))
     d0 = 2 * bisect(between)
     bias = 0.0 if math.isinf(d0) else float(digamma(d0 / 2)) - math.log(d0 / 2)
     return math.exp((mean + bias) / 2), df, d0
@@ -105,9 +105,14 @@ def test_scaling_every_sd_scales_the_floor_alone(pairs: list[tuple[float, int]],
 def test_groups_alike_are_worth_the_most_and_groups_apart_less() -> None:
     alike = fit_family(groups_of([(0.0005, 10)] * 12))
     assert alike.share == pytest.approx(0.0005, rel=0.1)
-    assert (alike.df, alike.estimated_df) == (MAX_DF, math.inf)
+    assert alike.df == pytest.approx(1 / (1 / MAX_DF + 1 / 108))
+    assert alike.estimated_df == math.inf
     apart = fit_family(groups_of([(0.0005 * 2 ** (number % 3), 10) for number in range(12)]))
     assert apart.df < 12
+
+
+def test_a_few_small_groups_that_are_alike_by_chance_are_worth_less_than_their_own_runs() -> None:
+    assert fit_family(groups_of([(0.0005, 4)] * 3)).df < 9.0
 
 
 def test_the_truth_is_recovered_from_the_model_itself() -> None:
