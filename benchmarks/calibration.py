@@ -1,6 +1,7 @@
-"""How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns.
+"""How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
+and F1 to F6 on run floors that are borrowed from public reruns.
 
-Run: python benchmarks/calibration.py [A1 A4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
+Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
 """
 
@@ -11,10 +12,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import borrowed_floors
 import numpy as np
+from marks import Line, share
 from scipy.signal import lfilter
 
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
@@ -28,21 +30,6 @@ LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
 POLICY = {margin: criteria_from_mapping({"margin": margin}) for margin in MARGINS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One measured figure beside its mark."""
-
-    what: str
-    value: str
-    mark: str
-    ok: bool
-
-
-def share(value: float) -> str:
-    """A share in words."""
-    return f"{100 * value:.1f} %"
 
 
 def ar1(rng: np.random.Generator, count: int, n: int, rho: float) -> np.ndarray:
@@ -285,6 +272,29 @@ def a13(quick: bool) -> Iterator[Line]:
     yield Line(what="each run listed 8 times, verdicts or intervals changed", value=str(changed), mark="0", ok=changed == 0)
 
 
+def f6(_quick: bool) -> Iterator[Line]:
+    """The public reruns, one against one, with the run floor of a family that is half as noisy as they are."""
+    for family in (borrowed_floors.TRACK3, borrowed_floors.RECORDS):
+        named = {"baseline": family, "candidate": family}
+        for margin in MARGINS:
+            states: Counter[str] = Counter()
+            hits = 0
+            for base, cand in itertools.permutations(public_reruns(), 2):
+                (verdict,) = judge(
+                    [base],
+                    {"candidate": [cand]},
+                    POLICY[margin],
+                    planned_steps=1750,
+                    baseline_name="baseline",
+                    floors=borrowed_floors.public_floors(),
+                    families=named,
+                )
+                states[verdict.verdict] += 1
+                hits += covers(verdict)
+            value = f"{dict(states)}, covers 0 {share(hits / 42)}"
+            yield Line(what=f"public reruns, {family.partition('/')[2]}, {margin}", value=value, mark="no fail", ok=states["fail"] == 0)
+
+
 CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A1": a1,
     "A2": a2,
@@ -296,6 +306,8 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A11": a11,
     "A12": a12,
     "A13": a13,
+    **borrowed_floors.CHECKS,
+    "F6": f6,
 }
 
 

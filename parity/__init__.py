@@ -7,30 +7,38 @@ if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
+    from parity.judging.floors.groups import Floors, read_floors
+    from parity.judging.floors.public import public_floors
     from parity.judging.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
 
 __all__ = [
     "Criteria",
     "Curve",
+    "Floors",
     "Run",
     "RunTable",
     "Verdict",
     "criteria_from_mapping",
     "curve_from_arrays",
     "judge",
+    "public_floors",
+    "read_floors",
     "read_run_table",
 ]
 
 _HOMES = {
     "Criteria": "parity.judging.criteria",
     "Curve": "parity.judging.curve",
+    "Floors": "parity.judging.floors.groups",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
     "criteria_from_mapping": "parity.judging.criteria",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
+    "public_floors": "parity.judging.floors.public",
+    "read_floors": "parity.judging.floors.groups",
     "read_run_table": "parity.readers.run_table",
 }
 

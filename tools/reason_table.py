@@ -21,6 +21,7 @@ REMEDIES: Mapping[str, str] = {
     "SMOOTHED": "Export the raw losses, without a moving average.",
     "ROUNDED": "Log the loss with more digits.",
     "RUN_NOISE_ASSUMED": "Add replicates or controls, so that the run floor is measured.",
+    "RUN_NOISE_BORROWED": "Check that the family is like your runs: model shape, data, batch, length, engine. Replicates replace it.",
     "WITHIN_MARGIN": "Nothing.",
     "CI_STRADDLES_MARGIN": "Follow the report's advice: it has the number of runs or steps that would decide.",
     "VALIDATION_LOSS_FAILS": "Treat it like a gap in the training loss: keep more layers or steps in bf16.",

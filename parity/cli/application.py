@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli import baselines, compare, design, gate, jobs, runs, verify
+from parity.cli import baselines, compare, design, floors, gate, jobs, runs, verify
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import HELP_NAMES, Command, Group
 from parity.cli.terminal.output import UsageError
@@ -98,12 +98,12 @@ def _add(panel: str, *groups: typer.Typer) -> None:
     for group in groups:
         for command in group.registered_commands:
             command.cls = Command
-            if group is not baselines.app:  # whose commands have a list of their own
+            if group not in (baselines.app, floors.app):  # whose commands have a list of their own
                 command.rich_help_panel = panel
         app.add_typer(group, rich_help_panel=panel)
 
 
-_add(FILES, compare.app, verify.app, design.app)
+_add(FILES, compare.app, verify.app, design.app, floors.app)
 _add(JOBS, jobs.app, gate.app)
 _add(OWN_RUNS, runs.app)
 _add(JOBS, baselines.app)

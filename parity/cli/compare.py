@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
+from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
     ArmOptions,
     PolicyOptions,
@@ -192,6 +193,22 @@ def compare(
             help="Read the quantization SNR per layer of a candidate, CSV or JSON with layer,operand,snr_db; used for advice after a fail.",
         ),
     ] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ARM=]NAME",
+            rich_help_panel=EVIDENCE,
+            help="Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity floors list`). Repeatable.",
+        ),
+    ] = None,
+    floors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=EVIDENCE,
+            help="Read the families from this table (CSV). [default: the public reruns shipped here]",
+        ),
+    ] = None,
     full_run_hours: Annotated[
         float | None,
         typer.Option(metavar="HOURS", rich_help_panel=EVIDENCE, help="Report what the full run saves; it takes HOURS device hours."),
@@ -269,6 +286,8 @@ def compare(
                     "--layer-policy": layer_policy,
                     "--evaluation": evaluation,
                     "--layer-snr": layer_snr,
+                    "--family": family,
+                    "--floors": floors,
                     "--full-run-hours": full_run_hours,
                     "--hour-price": hour_price,
                 },
@@ -281,6 +300,9 @@ def compare(
     refuse_mixed_units(arms, controls)
     _refuse_unknown_arms(evaluation, [name for name, _ in arms])
     (name, baseline_curves), candidates = arms[0], dict(arms[1:])
+    if floors is not None and not family:
+        raise UsageError(f"--floors is {floors!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
+    families = stated_families(family or [], [name, *candidates])
     case = Case(
         baseline=baseline_curves,
         candidates=candidates,
@@ -292,6 +314,8 @@ def compare(
         baseline_name=name,
         layer_snr_db=read_layer_snrs(layer_snr or [], tuple(candidates)),
         evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation", "NAME=FILE").items()},
+        floors=read_table(floors) if families else None,
+        families=families,
     )
     documents = case.documents()
     _write_reports(files, case, documents)

@@ -12,6 +12,7 @@ from parity.judging.arms import Arm
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.document_types import VerdictDocument
+from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
@@ -148,6 +149,22 @@ def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
+        **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
+    }
+
+
+def _loan(loan: Loan) -> dict[str, Any]:
+    return {
+        "family": loan.lender.family,
+        "rel": loan.floor.share,
+        "df": loan.floor.df,
+        "groups": loan.floor.groups,
+        "runs": loan.floor.runs,
+        "outliers": loan.floor.outliers,
+        "bit_equal_groups": loan.lender.bit_equal,
+        "own_over_family": loan.agreement.ratio,
+        "p": loan.agreement.p,
+        "weight": loan.agreement.weight,
     }
 
 

@@ -42,8 +42,23 @@ class MarginDocument(TypedDict):
     source: str
 
 
+class LoanDocument(TypedDict):
+    """The floor that a family of reruns lends, as a share of the loss, and how the comparison's own runs agree with it."""
+
+    family: str
+    rel: float
+    df: float
+    groups: int
+    runs: int
+    outliers: list[str]
+    bit_equal_groups: int
+    own_over_family: float | None
+    p: float
+    weight: float
+
+
 class FloorDocument(TypedDict):
-    """The run floor of one arm, nats, and what it rests on."""
+    """The run floor of one arm, nats, and what it rests on; `borrowed` only where a family lends."""
 
     value: float
     rel: float | None
@@ -54,6 +69,7 @@ class FloorDocument(TypedDict):
     prior: float
     prior_df: float
     prior_basis: str
+    borrowed: NotRequired[LoanDocument]
 
 
 class FloorsDocument(TypedDict):

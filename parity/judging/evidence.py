@@ -1,4 +1,5 @@
-"""The evidence bundle: series, evaluations, policy, manifest and verdict in a zip, from which another person recomputes it offline.
+"""The evidence bundle: series, evaluations, groups of reruns that a floor is borrowed from, policy, manifest and verdict in a zip, from
+which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the zip are fixed, so equal cases give equal
 bytes. `verify` checks the digests, judges again and compares: words and counts exactly, numbers to 1e-9 relative. A bundle of another
@@ -19,7 +20,7 @@ from parity.canonical_json import canonical_json, json_value
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
 from parity.judging.bundle.arrays import pack_array
-from parity.judging.bundle.manifest import Arms, layer_snrs, planned_steps_of, shown, task_results, text_or_none, truth
+from parity.judging.bundle.manifest import Arms, families_of, layer_snrs, planned_steps_of, shown, task_results, text_or_none, truth
 from parity.judging.bundle.strict_json import JsonError, parse_json
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
@@ -28,6 +29,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
+from parity.judging.floors.groups import Floors, read_floors
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.verdict import judge
 from parity.version import JUDGE_VERSION
@@ -35,7 +37,7 @@ from parity.version import JUDGE_VERSION
 AnyDocument = VerdictDocument | EvaluationDocument
 
 BUNDLE_SCHEMA = "parity.bundle/1"
-MANIFEST, VERDICT, EVALUATIONS = "manifest.json", "verdict.json", "evaluations.json"
+MANIFEST, VERDICT, EVALUATIONS, FLOORS = "manifest.json", "verdict.json", "evaluations.json", "floors.csv"
 RELATIVE_TOLERANCE = 1e-9
 _MAX_WORDS = 300
 MAX_DIFFERENCES = 1000  # lines; a document that differs in more is another document
@@ -61,6 +63,8 @@ class Case:
     baseline_name: str | None = None
     layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
     evaluations: Evaluations = field(default_factory=dict)
+    floors: Floors | None = None
+    families: Mapping[str, str] = field(default_factory=dict)
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -75,6 +79,8 @@ class Case:
             baseline_name=self.baseline_name,
             layer_snr_db=self.layer_snr_db,
             evaluations=self.evaluations,
+            floors=self.floors,
+            families=self.families,
         )
         return [verdict.document() for verdict in verdicts]
 
@@ -96,6 +102,8 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument]) 
         arms.append({"role": role, "name": name, "runs": described})
     if isinstance(case, Case) and case.evaluations:
         files[EVALUATIONS] = canonical_json(case.evaluations).encode()
+    if isinstance(case, Case) and case.families and case.floors is not None:
+        files[FLOORS] = case.floors.only(set(case.families.values())).csv().encode()
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
@@ -115,6 +123,7 @@ def _manifest_of(case: Case) -> dict[str, Any]:
         "assume_complete": case.assume_complete,
         "layer_policy": case.layer_policy,
         "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
+        **({"families": dict(case.families)} if case.families else {}),
     }
 
 
@@ -261,6 +270,8 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         baseline_name=arms.baseline_name,
         layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
+        floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,
+        families=families_of(manifest.get("families", {})),
     )
 
 

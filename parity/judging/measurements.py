@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.arms import Arms, Controls, make_arms, usable_controls
-from parity.judging.criteria import Criteria
+from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
+from parity.judging.borrowing import Lending
+from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FORKED_FROM, Curve
+from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
 from parity.judging.inputs.context import differing_context, same_data_recorded
 from parity.judging.inputs.independence import resemblance, shared_start
@@ -21,10 +23,14 @@ from parity.judging.window_statistics import PairInWindow, WindowStatistics, mea
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurements:
-    """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common."""
+    """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
+
+    `lending` holds the family of baseline and candidate, None for an arm that names none.
+    """
 
     criteria: Criteria
     arms: Arms
+    lending: Lending
     controls: Controls
     window: Window
     planned_share: float
@@ -48,6 +54,7 @@ def measure(
     criteria: Criteria,
     controls: Sequence[Curve],
     window: Window,
+    lenders: Lenders,
 ) -> Measurements:
     """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
@@ -56,10 +63,15 @@ def measure(
     usable = usable_controls(arms, controls, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
-    statistics = _statistics(aligned, arms, usable, criteria, window, resolved.quantum)
+    lending = (
+        _lender(arms.baseline, criteria.baseline_run_floor, lenders),
+        _lender(arms.candidate, criteria.candidate_run_floor, lenders),
+    )
+    statistics = _statistics(aligned, arms, lending, usable, criteria, window, resolved.quantum)
     return Measurements(
         criteria=criteria,
         arms=arms,
+        lending=lending,
         controls=usable,
         window=window,
         planned_share=planned_share(arms.runs, window),
@@ -78,15 +90,30 @@ def measure(
 
 
 def _statistics(
-    aligned: Aligned, arms: Arms, controls: Controls, criteria: Criteria, window: Window, quantum: float
+    aligned: Aligned, arms: Arms, lending: Lending, controls: Controls, criteria: Criteria, window: Window, quantum: float
 ) -> WindowStatistics | None:
     part = window.part(aligned.steps)
     if not arms.share_seeds or part.start >= part.stop:
         return None
     pair = PairInWindow(
-        aligned=aligned, means=aligned.arm_means(), part=part, arms=arms, controls=controls, criteria=criteria, quantum=quantum
+        aligned=aligned,
+        means=aligned.arm_means(),
+        part=part,
+        arms=arms,
+        controls=controls,
+        criteria=criteria,
+        quantum=quantum,
+        lending=lending,
     )
     return measure_window(pair, window)
+
+
+def _lender(arm: Arm, declared: Amount | None, lenders: Lenders) -> Lender | None:
+    """What the arm may borrow; a run floor that the policy declares counts more than a family."""
+    lender = lenders.of(arm.name, arm.rounding)
+    if lender is None or declared is None:
+        return lender
+    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm.name} ({declared})")
 
 
 def _resemblance(arms: Arms) -> str | None:

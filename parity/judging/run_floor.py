@@ -6,6 +6,7 @@ SE_run^2 = tau_d^2 / S                           S > 1 seeds: the spread of S pa
 df = V^2 / (a^2/df_A + b^2/df_B + 2 rho a b / sqrt(df_A df_B)), a = tau_A^2/K_A, b = tau_B^2/K_B, V = a + b
 
 rho = sqrt(w_A w_B), w = nu0/(nu0 + nu), where both arms rest on the same prior (one guess used twice counts once), else 0 (Welch).
+nu0 is 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
 Can fail: the prior. It is named in the verdict, and replicates or controls replace it.
 Sources: 116 groups of reruns (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
 """
@@ -19,18 +20,20 @@ import numpy as np
 
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
+from parity.judging.floors.lending import Loan
 from parity.recipes import rounds_to_nearest
 
-TauSource = Literal["prior", "replicates", "controls", "replicates and controls"]
+TauSource = Literal["prior", "borrowed", "replicates", "controls", "replicates and controls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """An assumed run floor: `tau` in nats, `df` it is worth, and where it comes from."""
+    """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed."""
 
     tau: float
     df: float
     basis: str
+    loan: Loan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,11 @@ class RunFloor:
     measured: float | None
     measured_df: int
     runs: int
+
+    @property
+    def borrowed_df(self) -> float:
+        """Degrees of freedom of other runs of its family; 0 where the prior is assumed."""
+        return self.prior.loan.df if self.prior.loan else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +84,22 @@ def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, l
 
 def run_floor(prior: Prior, run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None) -> RunFloor:
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of the first seed's configuration."""
+    squares, df, source = own_spread(run_means, run_seeds, control_means)
+    return RunFloor(
+        tau=math.sqrt((prior.df * prior.tau**2 + squares) / (prior.df + df)),
+        df=prior.df + df,
+        source=source or ("borrowed" if prior.loan else "prior"),
+        prior=prior,
+        measured=math.sqrt(squares / df) if df else None,
+        measured_df=df,
+        runs=len(run_means),
+    )
+
+
+def own_spread(
+    run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None
+) -> tuple[float, int, TauSource | None]:
+    """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, its degrees of freedom, and what gave them."""
     seed_groups = [[mean for mean, own in zip(run_means, run_seeds, strict=True) if own == seed] for seed in sorted(set(run_seeds))]
     replicate_df = sum(len(group) - 1 for group in seed_groups)
     controls = [] if control_means is None else list(control_means)
@@ -83,18 +107,10 @@ def run_floor(prior: Prior, run_means: FloatArray, run_seeds: Sequence[int], con
         seed_groups[0] = [*seed_groups[0], *controls]
     df = sum(len(group) - 1 for group in seed_groups)
     squares = sum(float(np.sum((np.array(group) - np.mean(group)) ** 2)) for group in seed_groups)
-    source: TauSource = "prior"
+    source: TauSource | None = None
     if df:
         source = "replicates" if not controls else "controls" if not replicate_df else "replicates and controls"
-    return RunFloor(
-        tau=math.sqrt((prior.df * prior.tau**2 + squares) / (prior.df + df)),
-        df=prior.df + df,
-        source=source,
-        prior=prior,
-        measured=math.sqrt(squares / df) if df else None,
-        measured_df=df,
-        runs=len(run_means),
-    )
+    return squares, df, source
 
 
 def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:

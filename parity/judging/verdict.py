@@ -11,6 +11,8 @@ from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document import verdict_document
 from parity.judging.document_types import VerdictDocument
+from parity.judging.floors.groups import Floors
+from parity.judging.floors.lending import Lenders
 from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
@@ -77,13 +79,16 @@ def judge(
     baseline_name: str | None = None,
     layer_snr_db: Mapping[str, LayerSnr] | None = None,
     evaluations: Evaluations | None = None,
+    floors: Floors | None = None,
+    families: Mapping[str, str] | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
     `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
     Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
-    fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. Losses in nats. Raises ValueError where
-    an arm has no run, a recipe is not known (`parity.recipes`), the plan is not positive, or evaluations can't be compared.
+    fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family)
+    borrows its run floor from that family of `floors`. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
+    (`parity.recipes`), the plan is not positive, evaluations can't be compared, or a family is named for an unknown arm or without floors.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -96,11 +101,12 @@ def judge(
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
+    lenders = _lenders(floors, families or {}, (name, *candidates))
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window)
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)
@@ -112,8 +118,14 @@ def judge(
                     measurements=measured,
                     advisory=advisory,
                     checks=made,
-                    peers=tuple(compare_peers((other, candidate), others, runs, criteria, window) for other, others in earlier),
+                    peers=tuple(compare_peers((other, candidate), others, runs, criteria, window, lenders) for other, others in earlier),
                     layer_policy=layer_policy,
                 )
             )
     return tuple(verdicts)
+
+
+def _lenders(floors: Floors | None, families: Mapping[str, str], arms: tuple[str, ...]) -> Lenders:
+    if unknown := [arm for arm in families if arm not in arms]:
+        raise ValueError(f"a family is named for {unknown[0]!r}; expected one of the arms {', '.join(arms)}")
+    return Lenders(floors, families)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from parity.judging.decision import Reason, ReasonCode, Rule
+from parity.judging.floors.lending import Lender, Loan
 from parity.judging.inputs.independence import Relation
 from parity.judging.inputs.pairing import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.inputs.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
@@ -49,14 +50,16 @@ def noise_assumed(m: Measurements) -> str | None:
         return None
     sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
     level = abs(m.statistics.baseline.level)
-    df = m.statistics.measured_df
+    df = int(m.statistics.measured_df + m.statistics.borrowed_df)
     prior = (
         []
         if m.statistics.interval.run.seeds > 1
-        else [(name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and level]
+        else [
+            (name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and not arm.floor.prior.loan and level
+        ]
     )
     if not prior:
-        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom measured, {MIN_MEASURED_DF} needed."
+        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {_of_data(m)}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
@@ -64,6 +67,87 @@ def noise_assumed(m: Measurements) -> str | None:
         else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     )
     return f"Run noise was assumed ({which}), not measured."
+
+
+def _of_data(m: Measurements) -> str:
+    return "measured or borrowed" if m.statistics and m.statistics.borrowed_df else "measured"
+
+
+def _loans(m: Measurements) -> list[tuple[str, Loan]]:
+    """The loan of each arm that borrows, by the arm's name."""
+    if m.statistics is None:
+        return []
+    sides = zip((m.arms.baseline.name, m.arms.candidate.name), m.statistics.floors, strict=True)
+    return [(name, floor.prior.loan) for name, floor in sides if floor.prior.loan is not None]
+
+
+@warns(
+    ReasonCode(
+        code="RUN_NOISE_BORROWED",
+        check=None,
+        means="the run noise is that of a named family of reruns",
+        detail="it counts as data, unless the comparison's own runs contradict it",
+    )
+)
+def _noise_borrowed(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.noise_basis != "borrowed":
+        return None
+    lent: dict[str, list[str]] = {}
+    for name, loan in _loans(m):
+        floor, equal = loan.floor, loan.lender.bit_equal
+        left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
+        where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {floor.groups} groups, {floor.runs:,} runs{left_out})"
+        lent.setdefault(where, []).append(name)
+    which = " and ".join(where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items())
+    return f"Run noise was borrowed from {which}, not measured here."
+
+
+@warns(
+    ReasonCode(
+        code="RUN_NOISE_CONTRADICTED",
+        check=None,
+        means="the comparison's own runs differ more than the family whose run noise is borrowed",
+        detail="the family then counts less",
+        next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
+    )
+)
+def _noise_contradicted(m: Measurements) -> str | None:
+    contradicted = {
+        f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = {loan.agreement.p:.2g}; "
+        f"the family has a weight of {loan.agreement.weight:.2f} instead of 1)"
+        for _, loan in _loans(m)
+        if loan.agreement.contradicted and loan.agreement.ratio is not None
+    }
+    return f"The runs differ {' and '.join(sorted(contradicted))}." if contradicted else None
+
+
+@warns(
+    ReasonCode(
+        code="FAMILY_UNUSED",
+        check=None,
+        means="a family of reruns was named, and nothing could be borrowed from it",
+        detail="the sentence has the reason; the run noise is what it would be without the family",
+        next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
+    )
+)
+def _family_unused(m: Measurements) -> str | None:
+    unused: dict[tuple[str, str], list[str]] = {}
+    for arm, lender in zip((m.arms.baseline, m.arms.candidate), m.lending, strict=True):
+        if lender is not None and (reason := lender.refused or _other_level(m, lender)):
+            unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
+    lines = [f"Family {family} was not used for {' and '.join(arms)}: {reason}." for (family, reason), arms in unused.items()]
+    return " ".join(lines) or None
+
+
+def _other_level(m: Measurements, lender: Lender) -> str:
+    """Why a family that lends does not lend at this loss, "" where it does."""
+    if lender.floor is None or m.statistics is None or lender in [loan.lender for _, loan in _loans(m)]:
+        return ""
+    low, high = lender.floor.levels
+    return (
+        f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at {m.statistics.baseline.level:.3f}, more than a "
+        "tenth away: another model, other data or another length"
+    )
 
 
 @warns(
@@ -179,7 +263,9 @@ def _policy_unusual(m: Measurements) -> str | None:
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)
         parts += [
-            f"run floor {percent(f.prior.tau / level)} of the loss" for f in m.statistics.floors if level and f.prior.tau < 0.0002 * level
+            f"run floor {percent(f.prior.tau / level)} of the loss"
+            for f in m.statistics.floors
+            if level and f.prior.tau < 0.0002 * level and f.prior.loan is None
         ]
     return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}." if parts else None
 

@@ -6,10 +6,12 @@ neither for the level nor for the runs' means, and are interpolated in the gap s
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from parity.judging.arms import Arms, Controls
+from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.criteria import Criteria
 from parity.judging.curve import BoolArray, FloatArray, IntArray
 from parity.judging.inputs.alignment import Aligned
@@ -17,12 +19,15 @@ from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
-from parity.judging.run_floor import RunFloor, RunTerm, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.run_floor import RunFloor, RunTerm, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, decline_limit, drift, ols_change
 
 MIN_SENSITIVITY_POINTS = 20
 MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
+MIN_BORROWED_DF = 1.0  # of an arm without reruns: less is what a contradicted family leaves
+
+NoiseBasis = Literal["measured", "borrowed", "assumed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +92,26 @@ class WindowStatistics:
         return seeds - 1 if seeds > 1 else sum(floor.measured_df for floor in self.floors)
 
     @property
+    def borrowed_df(self) -> float:
+        """Degrees of freedom that families add to the between-run term; arms that share one loan count it once."""
+        baseline, candidate = self.floors
+        if self.interval.run.seeds > 1:
+            return min(baseline.borrowed_df, candidate.borrowed_df)
+        return baseline.borrowed_df + (0.0 if baseline.prior == candidate.prior else candidate.borrowed_df)
+
+    @property
     def noise_is_assumed(self) -> bool:
-        """Whether the between-run term is mostly prior: fewer than 4 degrees of freedom of data, or an arm without any."""
+        """Whether the between-run term is mostly assumed: fewer than 4 degrees of freedom of data, or an arm without any."""
+        bare = any(floor.measured_df == 0 and floor.borrowed_df < MIN_BORROWED_DF for floor in self.floors)
+        return (bare and self.interval.run.seeds == 1) or self.measured_df + self.borrowed_df < MIN_MEASURED_DF
+
+    @property
+    def noise_basis(self) -> NoiseBasis:
+        """What the between-run term rests on: the weakest arm's basis."""
+        if self.noise_is_assumed:
+            return "assumed"
         bare = self.interval.run.seeds == 1 and any(floor.measured_df == 0 for floor in self.floors)
-        return bare or self.measured_df < MIN_MEASURED_DF
+        return "borrowed" if bare or self.measured_df < MIN_MEASURED_DF else "measured"
 
     @property
     def effective_n(self) -> float:
@@ -103,7 +124,8 @@ class WindowStatistics:
 class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
 
-    `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded.
+    `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded,
+    `lending` the family's floor of each arm that names a family.
     """
 
     aligned: Aligned
@@ -113,6 +135,7 @@ class PairInWindow:
     controls: Controls
     criteria: Criteria
     quantum: float
+    lending: Lending = NO_LENDERS
 
     @property
     def steps(self) -> IntArray:
@@ -223,6 +246,16 @@ def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, 
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
     base_prior = prior_for(arms.baseline.recipe, criteria.baseline_run_floor, criteria, size, arms.baseline.rounding)
     cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding)
+    if pair.lending != NO_LENDERS:
+        spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
+        own = OwnRuns(
+            squares=(spreads[0][0], spreads[1][0]),
+            df=(spreads[0][1], spreads[1][1]),
+            gap_squares=float(np.sum((gaps - gaps.mean()) ** 2)),
+            gap_df=len(gaps) - 1,
+            gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
+        )
+        base_prior, cand_prior = borrow((base_prior, cand_prior), pair.lending, own, size)
     floors = run_floor(base_prior, base_means, base_seeds, control_means), run_floor(cand_prior, cand_means, cand_seeds)
     return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors)
 

@@ -9,6 +9,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.looks.gap_chart import BinnedGap, binned_gap
+from parity.judging.run_floor import Prior
 from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
@@ -32,7 +33,7 @@ def draw_figure(
 ) -> None:
     """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
     with figure_file(path, PAGE_INCHES) as figure:
-        gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps)
+        gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps, priors=_borrowed_priors(document))
         heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
         figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
         panels = figure.subplots(len(heights), 1, height_ratios=heights)
@@ -41,6 +42,17 @@ def draw_figure(
         panels[1].set_xlim(panels[0].get_xlim())
         if document["gap"]:
             _noises(panels[2], document)
+
+
+def _borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
+    """The priors of a verdict of which an arm borrowed its run floor, so that the chart's bands and the verdict's interval agree."""
+    floors = document["tau"]
+    if floors is None or not ("borrowed" in floors["baseline"] or "borrowed" in floors["candidate"]):
+        return None
+    first, second = (
+        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"]) for floor in (floors["baseline"], floors["candidate"])
+    )
+    return first, second
 
 
 def _frame(figure: Any, document: VerdictDocument) -> float:

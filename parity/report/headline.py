@@ -2,29 +2,30 @@
 
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
-from parity.judging.reasons import BY_CODE
+from parity.judging.reasons import BY_CODE, MISFITS
 from parity.wording import count, interval_words, percent, sentence_decimals, signed
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
+NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 
 
 def headline(document: VerdictDocument) -> str:
     """The verdict in one or two sentences with numbers and units."""
     word = str(document["verdict"]).upper()
     body = {"pass": _pass, "fail": _fail, "inconclusive": _inconclusive}[document["verdict"]](document)
-    return f"{word}: {body}{_assumed(document)}"
+    return f"{word}: {body}{_noise_sentence(document)}"
 
 
 def answer(document: VerdictDocument) -> str:
-    """The verdict in one line: gap with interval, margin, runs, whether run noise was assumed, and what decided; no advice."""
+    """The verdict in one line: gap with interval, margin, runs, what the run noise rests on, and what decided; no advice."""
     gap, margin, decimals = document["gap"], document["margin"], _decimals(document)
     parts = [f"gap {signed(gap['mean'], decimals)} nats ({_interval(document)})" if gap else "no gap measured"]
     if margin:
         share = f" ({percent(margin['rel'])})" if margin["rel"] and "nats" not in margin["source"] else ""
         parts.append(f"margin {margin['nats']:.{decimals}f}{share}")
     parts.append(f"{_runs(document)}{_layers(document)}")
-    if "RUN_NOISE_ASSUMED" in document["codes"][1:]:
-        parts.append("run noise assumed")
+    if (basis := _noise_basis(document)) and document["codes"][0] != "RUN_NOISE_ASSUMED":
+        parts.append(f"run noise {basis}")
     code = document["codes"][0]
     entry = BY_CODE.get(code)
     decided = f"decided by {code}: {entry.means}" if entry else f"decided by {code}"
@@ -78,10 +79,18 @@ def _gap_aside(document: VerdictDocument) -> str:
     return f" Gap {signed(gap['mean'], decimals)} nats ({_interval(document)}{_step_noise(document)})."
 
 
-def _assumed(document: VerdictDocument) -> str:
-    if document["codes"][0] == "RUN_NOISE_ASSUMED":
+def _noise_basis(document: VerdictDocument) -> str:
+    """What the weakest arm's run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not fit."""
+    if not document["gap"] or document["codes"][0] in MISFITS:
         return ""
-    return "".join(f" {reason['sentence']}" for reason in document["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED")
+    return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
+
+
+def _noise_sentence(document: VerdictDocument) -> str:
+    basis = _noise_basis(document)
+    if basis in ("", "measured"):
+        return " Run noise measured." if basis else ""
+    return "".join(f" {reason['sentence']}" for reason in document["reasons"][1:] if reason["code"] in NOISE_BASES)
 
 
 def judged_gap(document: VerdictDocument) -> GapDocument:

@@ -89,6 +89,12 @@ def truth(value: object, where: str) -> bool:
     return typed(value, bool, where, "true or false")
 
 
+def families_of(value: object) -> dict[str, str]:
+    """The family of reruns by arm."""
+    families: dict[str, str] = typed(value, dict, "families", "an object by arm")
+    return {arm: typed(family, str, f"families[{shown(arm)}]", "text") for arm, family in families.items()}
+
+
 def layer_snrs(value: object) -> dict[str, LayerSnr]:
     """SNR (dB) by candidate, then by layer and operand, from lists of [layer, operand, snr]."""
     by_candidate: dict[str, LayerSnr] = {}

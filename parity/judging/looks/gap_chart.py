@@ -17,10 +17,12 @@ from parity.judging.inputs.independence import independent_runs
 from parity.judging.interval import t_quantile
 from parity.judging.margin import determine_margin
 from parity.judging.noise import dot, lag1, mad_sd
-from parity.judging.run_floor import RunFloor, prior_for, run_floor
+from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.spikes import SCALE_SAMPLE
 from parity.judging.spikes import THRESHOLD_SDS as SPIKE_SDS
 from parity.judging.window import Window, plan_window
+
+Priors = tuple[Prior, Prior]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,11 +76,12 @@ def _basis(
     means: tuple[IntArray, FloatArray, FloatArray, IntArray],
     criteria: Criteria,
     planned_steps: int | None,
+    priors: Priors | None = None,
 ) -> GapBasis:
     window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction)
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
-    floors = _floors(*counted, steps, criteria, level)
+    floors = _floors(*counted, steps, criteria, level, priors)
     margin = None if level is None or floors is None else determine_margin(criteria, level, floors[0])
     left, right = (
         tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
@@ -103,19 +106,21 @@ def binned_gap(
     first_step: int | None = None,
     last_step: int | None = None,
     basis: GapBasis | None = None,
+    priors: Priors | None = None,
     log: bool = False,
 ) -> BinnedGap:
     """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
-    With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range.
+    With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range. `priors` are the
+    run floors to start from where the verdict borrowed them; by default they are assumed.
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")
     base_runs, cand_runs = (baseline, candidate) if basis else (independent_runs(baseline)[0], independent_runs(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
-    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps)
+    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps, priors)
     steps, base, cand, runs_2T = means
     inside = slice(
         0 if first_step is None else int(np.searchsorted(steps, first_step)),
@@ -178,7 +183,12 @@ def _level(steps: IntArray, base: FloatArray, window: Window) -> tuple[float | N
 
 
 def _floors(
-    baseline: Sequence[Curve], candidate: Sequence[Curve], steps: IntArray, criteria: Criteria, level: float | None
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    steps: IntArray,
+    criteria: Criteria,
+    level: float | None,
+    priors: Priors | None,
 ) -> tuple[RunFloor, RunFloor] | None:
     """Run floors of both arms from the last fifth of the steps that all runs have."""
     if level is None:
@@ -187,10 +197,13 @@ def _floors(
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
     floors = []
-    for arm, declared in ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor)):
+    sides = ((baseline, criteria.baseline_run_floor), (candidate, criteria.candidate_run_floor))
+    for number, (arm, declared) in enumerate(sides):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         prior = prior_for(arm[0].recipe, declared, criteria, abs(level), rounding_of(run.rounding for run in arm))
+        if priors is not None:
+            prior = priors[number]
         floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return floors[0], floors[1]
 

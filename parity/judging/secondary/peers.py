@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.floors.lending import Lenders
 from parity.judging.inputs.pairing import SAME_ORDER
 from parity.judging.measurements import measure
 from parity.judging.secondary.conditions import NotComparable
@@ -25,9 +26,11 @@ class Peer:
     sentence: str
 
 
-def compare_peers(names: tuple[str, str], first: Sequence[Curve], second: Sequence[Curve], criteria: Criteria, window: Window) -> Peer:
+def compare_peers(
+    names: tuple[str, str], first: Sequence[Curve], second: Sequence[Curve], criteria: Criteria, window: Window, lenders: Lenders
+) -> Peer:
     """Compare the second candidate with the first, with the same window, noises and run floors as a verdict."""
-    m = measure(names, first, second, criteria, (), window)
+    m = measure(names, first, second, criteria, (), window, lenders)
     measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
     speed = None if isinstance(measured, NotComparable) else measured
     paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded

@@ -174,6 +174,8 @@ BAD = {
     "gate": ("{evaluated} --gate spikes", "--gate needs training curves"),
     "accuracy": ("{evaluated} --accuracy-margin 0.5", "--accuracy-margin needs training curves"),
     "snr": ("{evaluated} --layer-snr x.csv", "--layer-snr needs training curves"),
+    "family": ("{evaluated} --family f", "--family needs training curves"),
+    "floors": ("{evaluated} --floors x.csv", "--floors needs training curves"),
     "worth": ("{evaluated} --full-run-hours 10", "--full-run-hours needs training curves"),
     "policy": ("{evaluated} --criteria {policy}", "the policy's gates are spikes"),
     "no times": ("{evaluated} --times {evaluations}", "no column of times"),

@@ -7,12 +7,21 @@ import pytest
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.looks.gap_chart import binned_gap, gap_basis, step_edges
+from parity.judging.run_floor import Prior
 
 MakeRun = Callable[..., Curve]
 
 
 def cut(run: Curve, keep: slice, **extra: object) -> Curve:
     return curve_from_arrays(run.steps[keep], run.loss[keep], **extra)  # type: ignore[arg-type]
+
+
+def test_bands_start_from_the_priors_that_a_verdict_borrowed(make_run: MakeRun, one_percent: Criteria) -> None:
+    pair = [make_run(1000)], [make_run(1000, seed=2)]
+    prior = Prior(tau=0.0001, df=30.0, basis="borrowed")
+    assumed, borrowed = (binned_gap(*pair, one_percent, bins=7, planned_steps=1000, priors=priors) for priors in (None, (prior, prior)))
+    assert (borrowed.hi - borrowed.lo < assumed.hi - assumed.lo).all()
+    assert (borrowed.mean == assumed.mean).all()
 
 
 def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Criteria) -> None:

@@ -1,0 +1,180 @@
+"""The commands for tables of reruns, from which run floors are borrowed: list its families, show one."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from scipy.special import chdtri
+
+from parity.canonical_json import json_value
+from parity.cli.jobs import AsJson
+from parity.cli.terminal.help import Command, Group
+from parity.cli.terminal.output import UsageError, print_json, print_rows
+from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.judging.curve import Rounding
+from parity.judging.floors.groups import Family, Floors, FloorsError, RerunGroup, read_floors
+from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.public import public_floors
+from parity.readers.source import os_words
+from parity.wording import count, percent
+
+app = typer.Typer(
+    name="floors",
+    help="Show tables of reruns: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
+    cls=Group,
+    epilog="parity floors show modded-nanogpt-124M/track3",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
+_Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
+
+
+@app.command("list", cls=Command, epilog="parity floors list")
+def index(file: _File = None, as_json: AsJson = False) -> int:
+    """List the families of a table with their pooled run noise; in a pipe, one per line."""
+    floors = read_table(file)
+    lenders = [(family, _lenders(floors, family)) for family in floors.families.values()]
+    if as_json:
+        print_json([_family_document(family, lent) for family, lent in lenders])
+        return 0
+    rows: list[tuple[str, ...]] = []
+    for family, lent in lenders:
+        for rounding, lender in lent:
+            groups = _groups_of(family, rounding)
+            runs = sum(group.runs for group in groups)
+            rows.append((family.name, rounding, str(len(groups)), f"{runs:,}", *_floor_cells(lender)))
+        if not lent:
+            rows.append(
+                (family.name, "not stated", str(len(family.groups)), f"{sum(g.runs for g in family.groups):,}", "", "", _why(family))
+            )
+    print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
+    return 0
+
+
+@app.command(cls=Command, epilog="parity floors show modded-nanogpt-124M/track3")
+def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
+    """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
+    floors = read_table(file)
+    family = floors.families.get(name)
+    if family is None:
+        known = tuple(floors.families)
+        raise UsageError(f"the table has no family {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
+    lent = _lenders(floors, family)
+    if as_json:
+        print_json(_family_document(family, lent))
+        return 0
+    for rounding, lender in lent:
+        print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+    for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
+        print(line, file=sys.stderr)
+    outliers = _outliers(lent)
+    print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
+    return 0
+
+
+def read_table(file: str | None) -> Floors:
+    """The table in a file, or the public one; UsageError for a file that cannot be read as a table."""
+    if file is None:
+        return public_floors()
+    try:
+        return read_floors(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise UsageError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+    except FloorsError as error:
+        raise UsageError(f"{file}: {error}") from None
+
+
+def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown arm, or an arm that gets two."""
+    families: dict[str, str] = {}
+    for item in items:
+        arm, mark, family = item.partition("=")
+        if not mark:
+            arms, family = tuple(names), item
+        elif arm in names:
+            arms = (arm,)
+        else:
+            raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        if not family:
+            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
+        for one in arms:
+            if families.setdefault(one, family) != family:
+                raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
+    return families
+
+
+def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
+    """What the family lends to an arm of each class of rounding that its groups have."""
+    classes: tuple[Rounding, ...] = get_args(Rounding)
+    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in classes if _groups_of(family, rounding)]
+
+
+def _groups_of(family: Family, rounding: Rounding) -> list[RerunGroup]:
+    return [group for group in family.groups if group.rounding == rounding]
+
+
+def _why(family: Family) -> str:
+    return family.problems[0] if family.problems else "all groups equal bit for bit" if not family.groups else "lends to nobody"
+
+
+def _floor_cells(lender: Lender) -> tuple[str, str, str]:
+    if lender.floor is None:
+        return "", "", lender.refused
+    outliers = len(lender.floor.outliers)
+    return percent(lender.floor.share), f"{lender.floor.df:.1f}", count(outliers, "outlier") if outliers else ""
+
+
+def _floor_words(lender: Lender) -> str:
+    if lender.floor is None:
+        return f"lends nothing: {lender.refused}"
+    floor = lender.floor
+    return f"{percent(floor.share)} of the loss, worth {floor.df:.1f} degrees of freedom ({floor.groups} groups, {floor.runs:,} runs)"
+
+
+def _outliers(lent: Sequence[tuple[Rounding, Lender]]) -> set[str]:
+    return {name for _, lender in lent if lender.floor for name in lender.floor.outliers}
+
+
+def _interval(group: RerunGroup) -> tuple[float, float]:
+    """95 % interval of a group's standard deviation as a share of the loss, by chi-squared."""
+    low, high = (float(chdtri(group.df, tail)) for tail in (0.025, 0.975))
+    return group.share * (group.df / low) ** 0.5, group.share * (group.df / high) ** 0.5
+
+
+def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
+    low, high = _interval(group)
+    note = "outlier" if group.group in outliers else ""
+    return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
+
+
+def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
+    outliers = _outliers(lent)
+    return json_value(
+        {
+            "family": family.name,
+            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
+            "groups": [
+                {
+                    "group": group.group,
+                    "runs": group.runs,
+                    "mean_loss": group.mean_loss,
+                    "sd": group.sd,
+                    "rel": group.share,
+                    "interval": _interval(group),
+                    "rounding": group.rounding,
+                    "varies": group.varies,
+                    "source": group.source,
+                    "licence": group.licence,
+                    "outlier": group.group in outliers,
+                }
+                for group in family.groups
+            ],
+            "bit_equal": family.bit_equal,
+            "problems": family.problems,
+        }
+    )

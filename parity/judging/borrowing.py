@@ -1,0 +1,63 @@
+"""The priors of a pair of which an arm borrows its run floor from a family (`floors`).
+
+x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S > 1 seeds the spread of the S paired
+gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that the priors expect. Arms that borrow the same floor share one estimate: their
+own runs are pooled, and both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can fail: see `floors.conflict`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from parity.judging.floors.conflict import Spread, agreement
+from parity.judging.floors.lending import Lender, Loan
+from parity.judging.floors.model import FamilyFloor
+from parity.judging.run_floor import Prior
+
+NO_LENDERS = (None, None)
+Lending = tuple[Lender | None, Lender | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRuns:
+    """What the runs of a pair show of the run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
+
+    `gap_runs` is K_A/S and K_B/S, the runs of each arm per seed.
+    """
+
+    squares: tuple[float, float]
+    df: tuple[int, int]
+    gap_squares: float
+    gap_df: int
+    gap_runs: tuple[float, float]
+
+
+def borrow(assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float) -> tuple[Prior, Prior]:
+    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends at that loss, else as assumed."""
+    lent = tuple(lender.floor if lender and lender.floor and lender.floor.is_near(level) else None for lender in lending)
+    taus = tuple(floor.share * level if floor else prior.tau for floor, prior in zip(lent, assumed, strict=True))
+    if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
+        return assumed
+    spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
+    if lending[0] == lending[1]:
+        spreads = [spreads[0] + spreads[1]] * 2
+    expected = taus[0] ** 2 / own.gap_runs[0] + taus[1] ** 2 / own.gap_runs[1]
+    gaps = Spread(squares=own.gap_squares / expected, df=own.gap_df)
+    first, second = (
+        _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
+        for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
+    )
+    return first, second
+
+
+def _borrowed(assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, level: float) -> Prior:
+    agreed = agreement(own, floor)
+    tau = floor.share * level
+    wide = max(assumed.tau, tau, tau * (agreed.ratio or 0.0))
+    weight = agreed.weight
+    return Prior(
+        tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
+        df=weight * floor.df + (1.0 - weight) * assumed.df,
+        basis=f"borrowed from {lender.family}: {floor.groups} groups, {floor.runs:,} runs"
+        + (f", weight {weight:.2f}" if weight < 1.0 else ""),
+        loan=Loan(lender=lender, floor=floor, agreement=agreed),
+    )

@@ -1,0 +1,198 @@
+"""Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
+
+One row per group: `family,group,runs,mean_loss,sd,unit,rounding,varies,source,licence`. `sd` is the standard deviation over the group's
+runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs round gradients, nearest or stochastic; a group without it
+lends to nobody. Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns that are not used (`UNUSED`).
+
+A row that is not usable makes its whole family unusable, because the row may be the noisy one. Can fail: what is not in the table. Who
+names a family claims that model shape, data, batch, length (within a factor) and engine are like those of its groups; only a loss that
+is more than a tenth away from theirs shows that they are not.
+"""
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import get_args
+
+from parity.judging.curve import Rounding
+
+COLUMNS = ("family", "group", "runs", "mean_loss", "sd", "unit", "rounding", "varies", "source", "licence")
+NEEDED = ("family", "group", "runs", "mean_loss", "sd")
+RENAMED: Mapping[str, str] = {"mean_loss_nats": "mean_loss", "sd_nats": "sd"}
+_CORRELATIONS = ("corr_with_final_at_25", "corr_50", "corr_75", "corr_90")
+UNUSED = ("params_millions", "tokens_millions", "precision", "steps", *_CORRELATIONS)
+NATS = "nats"
+MAX_ROWS, MAX_GROUPS = 10_000, 1_000  # of a table, and of a family: the model costs the square of the latter
+MAX_RUNS = 1_000_000
+MAX_SHARE = 0.1  # of the loss: a larger spread is a broken run, or not in nats
+MAX_BYTES = 8 << 20
+MAX_NAME = 200
+_SHOWN = 60
+
+Row = Mapping[str, str]
+
+
+class FloorsError(ValueError):
+    """A floors table that can't be read at all; the message is one line with what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerunGroup:
+    """Reruns of one configuration: `runs` of them, their mean loss and its standard deviation over runs in nats, and where that is from."""
+
+    family: str
+    group: str
+    runs: int
+    mean_loss: float
+    sd: float
+    rounding: Rounding | None
+    varies: str
+    source: str
+    licence: str
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom of the standard deviation."""
+        return self.runs - 1
+
+    @property
+    def share(self) -> float:
+        """The standard deviation as a share of the loss."""
+        return self.sd / self.mean_loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One family of a table: its groups in order of their names, groups of reruns that are equal bit for bit, and one line per bad row."""
+
+    name: str
+    groups: tuple[RerunGroup, ...]
+    bit_equal: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Floors:
+    """A floors table: its rows as text, by column of `COLUMNS`."""
+
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def families(self) -> Mapping[str, Family]:
+        """The families by name, in order of their names."""
+        by_name: dict[str, list[Row]] = {}
+        for row in self.rows:
+            by_name.setdefault(row["family"], []).append(row)
+        return {name: _family(name, by_name[name]) for name in sorted(by_name)}
+
+    def only(self, names: set[str]) -> "Floors":
+        """The rows of these families."""
+        return Floors(tuple(row for row in self.rows if row["family"] in names))
+
+    def csv(self) -> str:
+        """The table as CSV in its documented shape; `read_floors` gives the same table back."""
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+def read_floors(text: str) -> Floors:
+    """Read a table. Raises FloorsError where it has no header, a column that is missing or unknown, no row, or a row of another length."""
+    if len(text) > MAX_BYTES:
+        raise FloorsError(f"the floors table has {len(text):,} characters; expected at most {MAX_BYTES:,}")
+    try:
+        records = [record for record in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True) if record]
+    except csv.Error as error:
+        raise FloorsError(f"the floors table is not readable as CSV ({error}); expected a header and one row per group") from None
+    if len(records) < 2:
+        raise FloorsError(f"the floors table has no row; expected a header with {', '.join(COLUMNS)} and one row per group")
+    if len(records) - 1 > MAX_ROWS:
+        raise FloorsError(f"the floors table has {len(records) - 1:,} rows; expected at most {MAX_ROWS:,}")
+    names = [RENAMED.get(name.strip(), name.strip()) for name in records[0]]
+    _check_header(names)
+    rows = []
+    for number, record in enumerate(records[1:], 1):
+        if len(record) != len(names):
+            raise FloorsError(f"row {number} of the floors table has {len(record)} cells; expected {len(names)}, as its header")
+        cells = dict(zip(names, (cell.strip() for cell in record), strict=True))
+        if not cells["family"] or not cells["family"].isprintable() or len(cells["family"]) > MAX_NAME:
+            problem = f"row {number} of the floors table has the family {shown(cells['family'])}"
+            raise FloorsError(f"{problem}; expected 1 to {MAX_NAME} printable characters, the name under which its group may lend")
+        rows.append({name: cells.get(name, "") for name in COLUMNS})
+    return Floors(tuple(rows))
+
+
+def _check_header(names: list[str]) -> None:
+    for name, times in Counter(names).items():
+        if name not in COLUMNS and name not in UNUSED:
+            raise FloorsError(f"the floors table has a column {shown(name)}; expected the columns {', '.join(COLUMNS)}")
+        if times > 1:
+            raise FloorsError(f"the floors table has the column {name} {times} times; expected it once")
+    if missing := [name for name in NEEDED if name not in names]:
+        raise FloorsError(f"the floors table has no column {', '.join(missing)}; expected the columns {', '.join(COLUMNS)}")
+
+
+def _family(name: str, rows: list[Row]) -> Family:
+    groups: dict[str, RerunGroup] = {}
+    bit_equal, problems = [], []
+    for row in rows:
+        group = _group(row)
+        if isinstance(group, str):
+            problems.append(f"group {shown(row['group'])}: {group}")
+        elif group.group in groups and groups[group.group] != group:
+            problems.append(f"group {shown(group.group)}: two rows with other values; expected one row per group")
+        else:
+            groups[group.group] = group
+    ordered = [groups[key] for key in sorted(groups)]
+    bit_equal = [group.group for group in ordered if group.sd == 0.0]
+    if len(ordered) > MAX_GROUPS:
+        problems.append(f"{len(ordered):,} groups; expected at most {MAX_GROUPS:,} in a family")
+    return Family(
+        name=name, groups=tuple(group for group in ordered if group.sd > 0.0), bit_equal=tuple(bit_equal), problems=tuple(problems)
+    )
+
+
+def _group(row: Row) -> RerunGroup | str:
+    """The group of a row, or what is wrong with it."""
+    runs, mean, sd = (_number(row[name]) for name in ("runs", "mean_loss", "sd"))
+    wrong = (
+        (not row["group"] or len(row["group"]) > MAX_NAME, f"the name has {len(row['group'])} characters; expected 1 to {MAX_NAME}"),
+        (not (2 <= runs <= MAX_RUNS and runs == int(runs)), f"runs is {shown(row['runs'])}; expected a whole number of at least 2"),
+        (not 0.0 < mean < math.inf, f"mean_loss is {shown(row['mean_loss'])}; expected a positive number of nats"),
+        (not 0.0 <= sd < math.inf, f"sd is {shown(row['sd'])}; expected nats, 0 or more"),
+        (row["unit"] not in ("", NATS), f"unit is {shown(row['unit'])}; expected {NATS}, as in every row"),
+        (
+            sd > MAX_SHARE * mean,
+            f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected at most a tenth of the loss, both in nats",
+        ),
+        (
+            row["rounding"] not in ("", *get_args(Rounding)),
+            f"rounding is {shown(row['rounding'])}; expected {' or '.join(get_args(Rounding))}",
+        ),
+    )
+    for holds, what in wrong:
+        if holds:
+            return what
+    rounding: Rounding | None = next((word for word in get_args(Rounding) if word == row["rounding"]), None)
+    texts = {name: row[name] for name in ("family", "group", "varies", "source", "licence")}
+    return RerunGroup(runs=int(runs), mean_loss=mean, sd=sd, rounding=rounding, **texts)
+
+
+def _number(text: str) -> float:
+    """A cell as a number; NaN, which no check lets pass, for anything else."""
+    try:
+        return float(text) if len(text) <= _SHOWN and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def shown(text: str) -> str:
+    """A cell as short printable ASCII."""
+    quoted = ascii(text)
+    return quoted if len(quoted) <= _SHOWN else f"{quoted[: _SHOWN - 3]}..."

@@ -1,0 +1,91 @@
+"""Which floor an arm may borrow: the groups of the family that it names, of its own class of rounding, or why there is none.
+
+A family is only ever used for the arm that names it. An arm whose rounding is not on record counts as stochastic, as everywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parity.judging.curve import Rounding
+from parity.judging.floors.conflict import Agreement
+from parity.judging.floors.groups import Floors
+from parity.judging.floors.model import FamilyFloor, fit_family
+from parity.wording import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lender:
+    """The family that an arm named, and its floor for the arm's class of rounding; `refused` says why where there is none."""
+
+    family: str
+    floor: FamilyFloor | None
+    bit_equal: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loan:
+    """A family's floor as one arm uses it: weighted by how the comparison's own runs agree with it."""
+
+    lender: Lender
+    floor: FamilyFloor
+    agreement: Agreement
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom that count as data of other runs."""
+        return self.agreement.weight * self.floor.df
+
+
+class Lenders:
+    """The lenders of a comparison by arm; each family is fitted once. Raises ValueError where a family is named without a table."""
+
+    def __init__(self, floors: Floors | None, families: Mapping[str, str]) -> None:
+        if families and floors is None:
+            raise ValueError(f"families are {dict(families)} without floors; expected a table of floors to borrow from")
+        self._floors = floors
+        self._families = families
+        self._fitted: dict[tuple[str, Rounding], Lender] = {}
+
+    def of(self, arm: str, rounding: Rounding) -> Lender | None:
+        """The lender of an arm that rounds so; None where the arm names no family."""
+        family = self._families.get(arm)
+        if family is None or self._floors is None:
+            return None
+        if (family, rounding) not in self._fitted:
+            self._fitted[family, rounding] = find_lender(self._floors, family, rounding)
+        return self._fitted[family, rounding]
+
+
+def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
+    """What the family lends to an arm of that rounding; a refusal has its reason."""
+    family = floors.families.get(name)
+    if family is None:
+        return _refused(name, "the floors table has no family of this name")
+    if family.problems:
+        more = f", and {count(len(family.problems) - 1, 'more row')} like it" if len(family.problems) > 1 else ""
+        return _refused(name, f"a row of it is not usable ({family.problems[0]}{more})")
+    groups = [group for group in family.groups if group.rounding == rounding]
+    if not groups:
+        return _refused(name, _nothing_of(rounding, {group.rounding for group in family.groups}, len(family.bit_equal)))
+    try:
+        floor = fit_family(groups)
+    except ValueError as error:
+        return _refused(name, f"{error} (rounding {rounding})")
+    if floor.df < 1.0:
+        return _refused(
+            name, f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected 1)"
+        )
+    return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
+
+
+def _refused(name: str, reason: str) -> Lender:
+    return Lender(family=name, floor=None, refused=reason)
+
+
+def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int) -> str:
+    if not others:
+        return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run noise"
+    stated = sorted(word for word in others if word)
+    have = f"its groups round {' or '.join(stated)}" if stated else "it is not stated how its groups round"
+    return f"it has no group with {rounding} rounding, as the arm has or is taken to have; {have}"

@@ -1,0 +1,118 @@
+"""Run noise that `compare` borrows from a table of reruns, and the commands that show such tables."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., tuple[int, str, str]]
+TRACK3 = "modded-nanogpt-124M/track3"
+HEAD = "family,group,runs,mean_loss,sd,unit,rounding"
+ROWS = [f"tiny,g{number},8,1.4,{0.0006 + 0.0001 * number},nats,nearest" for number in range(5)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., str]:
+    def write(*rows: str) -> str:
+        path = tmp_path / "floors.csv"
+        path.write_text("\n".join([HEAD, *(rows or ROWS)]) + "\n")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def compare(files: dict[str, str], run: Run) -> Callable[..., tuple[int, str, str]]:
+    def call(*options: str) -> tuple[int, str, str]:
+        pair = ("fp8=" + files["fp8"], "mxfp8=" + files["mxfp8"], "--recipe", "fp8=fp8", "--recipe", "mxfp8=mxfp8")
+        return run("compare", *pair, "--planned-steps", "1500", *options)
+
+    return call
+
+
+def test_a_family_of_a_table_gives_the_run_noise(compare: Run, run: Run, table: Callable[..., str], tmp_path: Path) -> None:
+    bundle = str(tmp_path / "out.zip")
+    code, out, _ = compare("--family", "tiny", "--floors", table(), "--bundle", bundle, "--json")
+    document = json.loads(out)["verdicts"][0]
+    assert code == 0
+    assert "RUN_NOISE_BORROWED" in document["codes"]
+    assert document["tau"]["baseline"]["borrowed"]["family"] == "tiny"
+    assert run("verify", bundle)[0] == 0
+
+
+def test_the_text_says_that_run_noise_is_borrowed(compare: Run, table: Callable[..., str]) -> None:
+    _, out, _ = compare("--family", "tiny", "--floors", table())
+    assert "run noise borrowed" in " ".join(out.split())
+
+
+def test_the_public_table_is_used_for_models_like_its_own_alone(compare: Run) -> None:
+    document = json.loads(compare("--family", TRACK3, "--json")[1])["verdicts"][0]
+    assert "FAMILY_UNUSED" in document["codes"]
+    assert "3.27" in next(reason["sentence"] for reason in document["reasons"] if reason["code"] == "FAMILY_UNUSED")
+
+
+def test_a_family_for_one_arm(compare: Run, table: Callable[..., str]) -> None:
+    document = json.loads(compare("--family", "mxfp8=tiny", "--floors", table(), "--json")[1])["verdicts"][0]
+    assert "borrowed" not in document["tau"]["baseline"]
+    assert document["tau"]["candidate"]["borrowed"]["groups"] == 5
+
+
+@pytest.mark.parametrize(("rows", "family"), [(ROWS, "tinny"), ([*ROWS, "tiny,bad,4,1.4,-1,nats,nearest"], "tiny"), (ROWS[:1], "tiny")])
+def test_a_family_without_use_is_named_and_the_verdict_stands(
+    compare: Run, table: Callable[..., str], rows: list[str], family: str
+) -> None:
+    code, out, _ = compare("--family", family, "--floors", table(*rows), "--json")
+    plain_code, plain, _ = compare("--json")
+    document, without = json.loads(out)["verdicts"][0], json.loads(plain)["verdicts"][0]
+    assert (code, document["gap"]) == (plain_code, without["gap"])
+    assert set(document["codes"]) - set(without["codes"]) == {"FAMILY_UNUSED"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--floors", "x.csv"), ("--family",)),
+        (("--family", "fp9=tiny"), ("'fp9'", "fp8, mxfp8")),
+        (("--family", "fp8="), ("'fp8='",)),
+        (("--family", "a", "--family", "fp8=b"), ("'a'", "'b'", "fp8")),
+        (("--family", "a", "--floors", "/nowhere/x.csv"), ("/nowhere/x.csv", "cannot be read")),
+    ],
+)
+def test_wrong_calls_are_one_line(compare: Run, options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    code, out, err = compare(*options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert all(word in err for word in words)
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", HEAD + ",std\n" + ROWS[0] + ",1\n", "\x00"])
+def test_a_file_that_is_no_table_is_one_line(compare: Run, run: Run, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    for code, out, err in (compare("--family", "a", "--floors", str(path)), run("floors", "list", str(path))):
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert str(path) in err
+
+
+def test_list_has_a_line_per_family(run: Run, table: Callable[..., str]) -> None:
+    code, out, _ = run("floors", "list")
+    assert (code, [line.split("\t")[:4] for line in out.splitlines()]) == (
+        0,
+        [["modded-nanogpt-124M/records", "nearest", "82", "897"], [TRACK3, "nearest", "41", "519"]],
+    )
+    _, out, _ = run("floors", "list", table(*ROWS, "zero,a,5,1.4,0,nats,nearest", "who,a,5,1.4,0.001,nats,"))
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [(line[0], line[1]) for line in lines] == [("tiny", "nearest"), ("who", "not stated"), ("zero", "not stated")]
+    (family,) = json.loads(run("floors", "list", table(), "--json")[1])
+    assert family["lends"][0]["floor"]["groups"] == 5
+
+
+def test_show_names_the_outliers(run: Run, table: Callable[..., str]) -> None:
+    wild = "tiny,wild,8,1.4,0.05,nats,nearest"
+    code, out, _ = run("floors", "show", "tiny", table(*ROWS, wild))
+    assert code == 0
+    assert [line.split("\t")[-1] for line in out.splitlines()] == ["", "", "", "", "", "outlier"]
+    groups = json.loads(run("floors", "show", "tiny", table(*ROWS, wild), "--json")[1])["groups"]
+    assert [group["group"] for group in groups if group["outlier"]] == ["wild"]
+    assert all(group["interval"][0] < group["rel"] < group["interval"][1] for group in groups)
+    assert run("floors", "show", "tinny", table())[0] == 2

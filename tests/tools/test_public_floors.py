@@ -1,0 +1,22 @@
+from parity.judging.floors.groups import read_floors
+from parity.judging.floors.public import PUBLIC, public_floors
+from tools.public_floors import public_csv
+
+HEAD = "group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\n"
+ROWS = (
+    "track3/20260430_adamh,5,4875,3.274138,0.0015884,,,,",
+    "records/short,75,1480,3.2784,0.002,,,,",
+    "records/short,40,1480,3.2785,0.003,,,,",
+)
+
+
+def test_each_set_is_a_family_and_names_that_repeat_get_a_number() -> None:
+    families = read_floors(public_csv(HEAD + "\n".join(ROWS))).families
+    assert {name: [group.group for group in family.groups] for name, family in families.items()} == {
+        "modded-nanogpt-124M/records": ["short/001", "short/002"],
+        "modded-nanogpt-124M/track3": ["20260430_adamh"],
+    }
+
+
+def test_the_shipped_table_is_in_its_documented_shape() -> None:
+    assert public_floors().csv() == PUBLIC.read_text(encoding="utf-8")
