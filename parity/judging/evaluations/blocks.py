@@ -36,7 +36,7 @@ def blocks_of_pass(m: Measured, *, upper: float, margin: float, planned_steps: i
     if hole := _hole(m):
         yield INCONCLUSIVE, BY_CODE["DOWNSAMPLED"], hole
     if alone := _without_partner(m):
-        words = f"{count(alone, 'run')} of the candidate share no seed with a run of the baseline, so the gap over pairs leaves them out."
+        words = f"{count(alone, 'run')} of the candidate without a partner in the baseline: the gap over pairs leaves such runs out."
         yield INCONCLUSIVE, BY_CODE["RUNS_UNPAIRED"], words
     moved = sum(_quantum(arm) for arm in m.runs) / 2.0
     if upper + moved >= margin:

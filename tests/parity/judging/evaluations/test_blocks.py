@@ -11,6 +11,7 @@ from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.report.junit import render_junit
 
 POINTS = np.arange(1, 21)
 STEPS = POINTS * 500
@@ -104,6 +105,14 @@ def test_a_run_without_a_partner_does_not_vanish() -> None:
     bad = dataclasses.replace(changed(candidate, np.full(20, 0.5))[5], seed=77)
     assert codes(judged(arm(1, 6), candidate[:5], paired=True)) == ("pass", "WITHIN_MARGIN")
     assert codes(judged(arm(1, 6), [*candidate[:5], bad], paired=True)) == ("inconclusive", "RUNS_UNPAIRED")
+
+
+def test_junit_has_an_error_for_what_blocks_a_pass() -> None:
+    candidate = arm(2, 6)
+    alone = [*candidate[:5], dataclasses.replace(candidate[5], seed=77)]
+    late = changed(candidate, np.where(POINTS == 19, 5.0, 0.0))
+    for document in (judged(arm(1, 6), alone, paired=True), judged(arm(1, 6), late)):
+        assert f'<error message="{document["codes"][0]}: ' in render_junit([document])
 
 
 def test_every_run_of_a_seed_counts() -> None:
