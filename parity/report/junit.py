@@ -23,6 +23,7 @@ AnyDocument = VerdictDocument | EvaluationDocument
 
 _GROUND: CheckName = "same ground"
 CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != GATE)
+UNCHECKED: CheckName = "run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
 NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "late phase")  # they need the training curve
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
@@ -96,13 +97,14 @@ def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _outcome(document: AnyDocument, check: CheckName) -> tuple[str, str]:
-    if check in NOT_OF_EVALUATIONS and is_evaluation(document):
+    decided = BY_CODE.get(document["codes"][0])
+    if check in NOT_OF_EVALUATIONS and is_evaluation(document) and (decided is None or decided.check != check):
         return "skipped", "not checked: it needs the training loss of each step"
     deciding = document["codes"][0]
     for reason in document["reasons"]:
         code = reason["code"]
         entry = BY_CODE.get(code)  # None: a code of another version of the judge
-        if entry is None or entry.check != check or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
+        if entry is None or (entry.check or UNCHECKED) != check or code == "WITHIN_MARGIN" or (code in _WARNINGS and code != deciding):
             continue
         return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and "WITHIN_MARGIN" not in document["codes"]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.criteria import LOSS, Criteria
+from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria
 from parity.judging.curve import Curve
 from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
@@ -16,6 +16,8 @@ from parity.judging.inputs.context import HOST, values_of
 from parity.judging.margin import determine_margin
 from parity.judging.run_floor import prior_for, run_floor
 from parity.recipes import check_recipe
+
+WIDEST_NOISE_FLOOR = 0.01  # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +79,8 @@ class EvaluationCase:
         level = float(measured.baseline.mean()) if measured.points else 0.0
         prior = prior_for(first.recipe, self.criteria.baseline_run_floor, self.criteria, level, first.rounding)
         margin = determine_margin(self.criteria, level, run_floor(prior, measured.baseline, [0] * len(measured.baseline)))
+        if margin and self.criteria.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
+            margin = None
         question = Question(
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
             criteria=self.criteria,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, usable
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
@@ -24,8 +25,11 @@ from parity.judging.window import decline_limit
 
 MIN_POINTS, MAX_POINTS, MIN_RUNS = 5, 100, 2
 ALIKE_NATS, ALIKE_SHARE = 1e-4, 0.6  # as for copies of training curves (`independence`)
+MAX_HALF_NATS = 1e-3  # half a rounding step; honest runs agree to half of a coarser one
 START_POINTS = 2  # equal ones are no chance: by the first evaluation two runs of one seed differ by more than rounding; 3 with a constant
 LATE_SHARE = 0.2  # of a run, over which its decline says whether the loss still falls
+
+Pair = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +124,17 @@ def _points(steps: IntArray, at: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(at)))
 
 
-def _gap(base: FloatArray, cand: FloatArray, pairs: list[tuple[int, int]] | None) -> Estimate | None:
+def _gap(base: FloatArray, cand: FloatArray, pairs: list[Pair] | None) -> Estimate | None:
     if pairs is not None:
-        return paired_difference(np.array([cand[j] - base[i] for i, j in pairs])) if len(pairs) >= MIN_RUNS else None
+        return paired_difference(np.array([cand[j].mean() - base[i].mean() for i, j in pairs])) if len(pairs) >= MIN_RUNS else None
     return difference(base, cand) if min(len(base), len(cand)) >= MIN_RUNS else None
 
 
-def _pairs(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> list[tuple[int, int]]:
-    """Positions of the runs of each seed that both arms have; the first run of a seed stands for it."""
-    first = [{run.seed: index for index, run in reversed(list(enumerate(arm)))} for arm in (baseline, candidate)]
-    return [(first[0][seed], first[1][seed]) for seed in sorted(first[0].keys() & first[1].keys())]
+def _pairs(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> list[Pair]:
+    """Positions of the baseline's and of the candidate's runs of each seed that both arms have."""
+    seeds = sorted({run.seed for run in baseline} & {run.seed for run in candidate})
+    arms = [np.array([run.seed for run in arm]) for arm in (baseline, candidate)]
+    return [(np.flatnonzero(arms[0] == seed), np.flatnonzero(arms[1] == seed)) for seed in seeds]
 
 
 def _over_clusters(runs: tuple[tuple[Curve, ...], ...], values: tuple[FloatArray, FloatArray], cluster: str) -> ClusteredGap | None:
@@ -137,7 +142,7 @@ def _over_clusters(runs: tuple[tuple[Curve, ...], ...], values: tuple[FloatArray
     return clustered_gap(of_clusters(values[0], named[0]), of_clusters(values[1], named[1]))
 
 
-def _bands(arms: tuple[FloatArray, FloatArray], pairs: list[tuple[int, int]] | None, confidence: float) -> Bands | None:
+def _bands(arms: tuple[FloatArray, FloatArray], pairs: list[Pair] | None, confidence: float) -> Bands | None:
     m = arms[0].shape[1]
     at_each = [_gap(arms[0][:, i], arms[1][:, i], pairs) for i in range(m)]
     known = [gap for gap in at_each if gap is not None]
@@ -210,6 +215,11 @@ def _alike(left: Curve, right: Curve) -> bool:
     gap = (y - x)[finite]
     if len(gap) < MIN_POINTS:
         return False
-    if max(quantum(x[finite]), quantum(y[finite])) > ALIKE_NATS:
+    quanta = quantum(x[finite]), quantum(y[finite])
+    if max(quanta) > ALIKE_NATS:
+        half = 0.501 * max(quanta)
+        if quanta[0] != quanta[1] and half < MAX_HALF_NATS:
+            return bool((np.abs(gap - median(gap)) <= half).all())
         return float(np.ptp(gap)) <= ALIKE_NATS
-    return float(np.mean(np.abs(gap - median(gap)) <= ALIKE_NATS)) >= ALIKE_SHARE
+    near = int(np.count_nonzero(np.abs(gap - median(gap)) <= ALIKE_NATS)) - 1  # one point is the median itself
+    return near >= ALIKE_SHARE * (len(gap) - 1)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from parity.judging.criteria import Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, ReasonCode, State
 from parity.judging.evaluation_codes import AS_OF, CLUSTERS_UNUSABLE, CLUSTERS_WIDEN, RUNS_TRUNCATED, TOO_FEW_RUNS
-from parity.judging.evaluations.measured import MIN_POINTS, MIN_RUNS, Measured
+from parity.judging.evaluations.blocks import blocks_of_pass
+from parity.judging.evaluations.measured import LATE_SHARE, MIN_POINTS, MIN_RUNS, Measured
 from parity.judging.evaluations.welch import Estimate
 from parity.judging.inputs.mismatch import BITS
 from parity.judging.margin import Margin
@@ -175,6 +176,8 @@ def _unfinished(m: Measured, question: Question) -> str | None:
     last = int(m.steps[-1])
     if m.points != (last,):
         return f"other points were declared than {question.point(last)}, the last that all runs reached"
+    if m.steps[0] > (1.0 - LATE_SHARE) * last:
+        return f"the evaluations begin at {question.point(int(m.steps[0]))}, too late to see whether the loss still falls"
     if m.decline > m.decline_limit:
         return f"the loss still falls, by {m.decline:.3f} nats over the last fifth of the steps"
     if question.planned_steps is None:
@@ -196,10 +199,13 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
     gap, margin = judged(m, question), question.margin
     if gap is None or margin is None:
         if margin is None:
-            yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], "The policy's margin cannot be determined from these runs."
+            words = "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the loss; state a margin instead."
+            yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], words
         return
     state, code = side(gap, margin.nats, question.criteria)
     lo, hi = gap.bounds(question.criteria.confidence)
+    if state == PASS and question.planned_steps is not None:
+        yield from blocks_of_pass(m, upper=hi, margin=margin.nats, planned_steps=question.planned_steps)
     where = f" over {question.cluster}s" if question.cluster else ""
     yield (
         state,

@@ -309,3 +309,17 @@ def test_shuffled_runs_change_nothing() -> None:
     one, other = judged(baseline, candidate), judged(baseline[::-1], candidate[::-1])
     assert one["gap"]["over_runs"] == pytest.approx(other["gap"]["over_runs"])
     assert one["codes"] == other["codes"]
+
+
+def test_honest_arms_of_five_evaluations_are_rarely_called_copies() -> None:
+    """Three of five points near the median one are no evidence: the median point is near itself."""
+    law = FINISHED[::4]
+    called = 0
+    for trial in range(60):
+        rng = np.random.default_rng(trial)
+        arms = [
+            [curve_from_arrays(STEPS[::4], law + rng.normal(0, 0.004) + rng.normal(0, 0.001, 5), label=f"{n}") for n in range(6)]
+            for _ in "ab"
+        ]
+        called += "ARMS_IDENTICAL" in judged(*arms)["codes"]
+    assert called <= 3
