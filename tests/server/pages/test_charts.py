@@ -221,6 +221,7 @@ def test_nan_and_long_runs_are_said(page: Page, database, recorded):
 
 def test_what_is_shown_can_be_had(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?from=100&to=109")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10 of 10 steps")  # drawn: the menu below it moves no more
     page.locator(f"{LOSS} summary").click()
     with page.expect_download() as csv:
         page.locator(LOSS).get_by_role("link", name="nvfp4 as CSV").click()
