@@ -3,7 +3,7 @@
 Run: python benchmarks/evaluations.py [--runs curves.csv] [--groups groups.csv]. Each line prints its mark and whether it holds.
 - runs: 2,000 random splits of one precision's runs into two arms: the interval covers 0 in 93 to 97 %
 - groups: arms drawn with the spread of each public group of reruns: coverage 93 to 97 %, and the false alarms at a margin
-- clusters: systems with an effect of their own, the runs' interval and the clusters' beside each other
+- clusters: each system has an effect; coverage of the interval over runs and of the interval over clusters
 """
 
 import argparse

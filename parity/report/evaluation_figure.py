@@ -27,7 +27,7 @@ COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of dots: what it is called, its runs, whose arm (0 baseline, 1 candidate), and whether it is the arm's own row."""
+    """A row of dots: its label, its runs, its arm (0 baseline, 1 candidate), and whether it shows the whole arm."""
 
     name: str
     runs: Sequence[EvaluatedRunDocument]

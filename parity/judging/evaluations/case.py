@@ -48,7 +48,7 @@ class EvaluationCase:
     def __post_init__(self) -> None:
         if others := [gate for gate in self.criteria.gates if gate != LOSS]:
             raise ValueError(
-                f"the policy's gates are {', '.join(others)} beside the loss; a comparison of evaluations judges the loss alone"
+                f"the policy's gates are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
             )
         for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
             if not runs:

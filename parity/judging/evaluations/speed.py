@@ -15,17 +15,9 @@ import numpy as np
 
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.evaluations.welch import difference
+from parity.judging.secondary.throughput import Ratio
 
 MIN_RUNS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A ratio of times with its interval; above 1 the candidate is faster."""
-
-    value: float
-    lo: float
-    hi: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

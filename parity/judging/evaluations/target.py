@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from parity.judging.curve import Curve, FloatArray, usable
-from parity.judging.evaluations.welch import Estimate
+from parity.judging.evaluations.welch import from_parts
 
 MIN_REACHED = 2  # runs of an arm, below which its spread is unknown
 
@@ -84,10 +84,7 @@ def arm_time(runs: Sequence[Reached]) -> ArmTime | None:
 
 def token_tax(baseline: ArmTime, candidate: ArmTime, confidence: float) -> Tax:
     """The tax between two arms with Welch's interval on the logarithm."""
-    parts = [(arm.se**2, arm.df) for arm in (baseline, candidate)]
-    total = sum(part for part, _ in parts)
-    df = 1.0 / sum((part / total) ** 2 / own for part, own in parts) if total > 0.0 else min(own for _, own in parts)
-    log_ratio = Estimate(mean=candidate.mean - baseline.mean, se=math.sqrt(total), df=df)
+    log_ratio = from_parts(candidate.mean - baseline.mean, [(arm.se**2, arm.df) for arm in (baseline, candidate)])
     lo, hi = log_ratio.bounds(confidence)
     return Tax(
         estimate=math.expm1(log_ratio.mean),

@@ -8,6 +8,7 @@ Sources: Welch 1947; Satterthwaite 1946.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,9 +45,14 @@ class Spread:
 def difference(x: FloatArray, y: FloatArray) -> Estimate:
     """Mean of y (n_y,) minus mean of x (n_x,), Welch; each needs at least 2 values. An error of zero keeps the smaller df."""
     parts = [(float(group.var(ddof=1)) / len(group), len(group) - 1.0) for group in (x, y)]
+    return from_parts(float(y.mean() - x.mean()), parts)
+
+
+def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
+    """An estimate whose variance is the sum of parts, each a variance with its degrees of freedom (Satterthwaite)."""
     total = sum(part for part, _ in parts)
     df = 1.0 / sum((part / total) ** 2 / own for part, own in parts) if total > 0.0 else min(own for _, own in parts)
-    return Estimate(mean=float(y.mean() - x.mean()), se=math.sqrt(total), df=df)
+    return Estimate(mean=mean, se=math.sqrt(total), df=df)
 
 
 def paired_difference(gaps: FloatArray) -> Estimate:

@@ -1,4 +1,4 @@
-"""Which floor an arm may borrow: the groups of the family that it names, of its own class of rounding, or why there is none.
+"""Which floor an arm may borrow: that of the groups in the family it names that round as the arm does, or the reason why it gets none.
 
 A family is only ever used for the arm that names it. An arm whose rounding is not on record counts as stochastic, as everywhere.
 """
@@ -15,7 +15,7 @@ from parity.wording import count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lender:
-    """The family that an arm named, and its floor for the arm's class of rounding; `refused` says why where there is none."""
+    """The family that an arm named, and the floor of its groups that round as the arm does; without a floor, `refused` has the reason."""
 
     family: str
     floor: FamilyFloor | None

@@ -1,7 +1,7 @@
 """Tables of many runs, one row per run and step or evaluation: columns name the arm, the run, the step and the loss.
 
 Nothing is guessed about runs: rows of one run that repeat a step are refused, because then the columns do not tell its runs apart. Runs
-are in natural order of their names (run 2 before run 10), so that the order of the rows changes nothing but the order of the arms.
+are sorted by name in natural order (run 2 before run 10), so the order of the rows affects only the order of the arms.
 """
 
 import dataclasses
