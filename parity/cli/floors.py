@@ -38,7 +38,7 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 
 @app.command("list", cls=Command, epilog="parity floors list")
 def index(file: _File = None, as_json: AsJson = False) -> int:
-    """List the families of a table with their pooled run noise, and `any-decoder`, for models of none; in a pipe, one per line."""
+    """List the families of a table with their run noise, then any-decoder."""
     floors = read_table(file)
     lenders = [(family, _lenders(floors, family)) for family in floors.families.values()]
     general = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
