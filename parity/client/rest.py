@@ -114,6 +114,10 @@ class Client:
         workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
         return workers
 
+    def floors(self) -> str:
+        """The reruns on record as a table (CSV)."""
+        return self._send("GET", "/api/v1/floors").text
+
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
         params = {"limit": limit} | ({"name": name} if name else {})
