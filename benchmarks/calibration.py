@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import borrowed_floors
+import early_stops
 import numpy as np
 from marks import Line, share
 from scipy.signal import lfilter
@@ -308,6 +309,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A13": a13,
     **borrowed_floors.CHECKS,
     "F6": f6,
+    **early_stops.CHECKS,
 }
 
 
