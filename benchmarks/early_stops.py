@@ -1,4 +1,4 @@
-"""Check F9 of benchmarks/calibration.py: run floors from reruns that were stopped early, on the runs of experiments/run_floor.jsonl.
+"""Check F10 of benchmarks/calibration.py: run floors from reruns that were stopped early, on the runs of experiments/run_floor.jsonl.
 
 A pair is drawn from runs of one cell and recipe, without replacement: two runs, one per arm, whose true gap is 0, and N others per arm that
 stop early. No within-pair error; losses as shares of the loss. A full rerun costs 1, one that stops early its share of the steps.
@@ -95,7 +95,7 @@ def judged(cells: dict[tuple[str, str], FloatArray], runs: int, reruns: int, sto
     return hits / PAIRS, float(np.mean(widths))
 
 
-def f9(_quick: bool) -> Iterator[Line]:
+def f10(_quick: bool) -> Iterator[Line]:
     """Early-stopped reruns: their ratio to the end, and coverage and width of pairs next to full replicates of equal cost."""
     cells = recorded()
     for stop in STOPS:
@@ -138,4 +138,4 @@ def f9(_quick: bool) -> Iterator[Line]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"F9": f9}
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"F10": f10}

@@ -23,7 +23,7 @@ import numpy as np
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import SHARED_VARIANCE, EarlySpread
-from parity.judging.floors.lending import Loan
+from parity.judging.floors.lending import Loan, between_families
 from parity.recipes import rounds_to_nearest
 
 TauSource = Literal[
@@ -129,7 +129,7 @@ def run_floor(
     return RunFloor(
         tau=math.sqrt((prior.df * prior.tau**2 + squares + early_squares) / (prior.df + df + early_df)),
         df=prior.df + df + early_df,
-        source=data or ("borrowed" if prior.loan else "prior"),
+        source=data or ("borrowed" if prior.loan and prior.loan.is_data else "prior"),
         prior=prior,
         measured=math.sqrt(squares / df) if df else None,
         measured_df=df,
@@ -167,7 +167,7 @@ def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
     if variance == 0.0:
         return RunTerm(variance=0.0, df=min(baseline.df, candidate.df), seeds=1)
     a, b = a / variance, b / variance  # as shares, whose squares can't underflow
-    rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if baseline.prior == candidate.prior else 0.0
+    rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if _one_guess(baseline.prior, candidate.prior) else 0.0
     joint = math.sqrt(baseline.df * candidate.df)
     rho += SHARED_VARIANCE * baseline.early_df * candidate.early_df / joint
     spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / joint
@@ -182,6 +182,11 @@ def run_term_over_seeds(paired_gaps: FloatArray, baseline: RunFloor, candidate: 
     squares = float(np.sum((paired_gaps - paired_gaps.mean()) ** 2))
     df = prior_df + seeds - 1
     return RunTerm(variance=(prior_df * prior + squares) / df / seeds, df=df, seeds=seeds)
+
+
+def _one_guess(first: Prior, second: Prior) -> bool:
+    """Whether two priors are wrong together: they are equal, or one estimate scaled to the rounding of each arm."""
+    return first == second or between_families(*(prior.loan.lender if prior.loan else None for prior in (first, second)))
 
 
 def _prior_weight(floor: RunFloor) -> float:
