@@ -200,6 +200,26 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Reruns of each arm that only measure run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
+
+    Each arm gets `runs` of them, with the replicate numbers after those of all arms.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    runs: int = 3
+    stop_at: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.runs <= 16:
+            raise SpecError("noise.runs", self.runs, "a whole number from 1 to 16")
+        if not 0.4 <= self.stop_at <= 0.9:
+            why = "before 40 % of the steps a rerun misleads; after 90 % train a full replicate"
+            raise SpecError("noise.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """One training run: everything that determines its bits, except the machine and the code."""
 
@@ -255,6 +275,7 @@ class JobSpec:
     gradient_accumulation: int = 1
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -270,6 +291,11 @@ class JobSpec:
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
+        if self.noise is not None and self.engine in ("maxtext", "external"):
+            remedy = "train the reruns yourself, and give them to `parity compare --noise-run`"
+            raise SpecError("noise", asdict(self.noise), f"nothing under engine {self.engine}", remedy)
+        if self.noise_steps < 1:
+            raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -278,10 +304,32 @@ class JobSpec:
 
     def runs(self) -> Iterator[tuple[Arm, RunSpec]]:
         """Every run of the job. Runs with the same replicate number share init and data order across arms, so they form pairs."""
-        shared = {name: getattr(self, name) for name in _SHARED}
         for arm in self.arms:
             for replicate in range(arm.replicates):
-                yield arm, RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
+                yield arm, self._run(arm, replicate)
+
+    def noise_runs(self) -> Iterator[tuple[Arm, RunSpec]]:
+        """The reruns of each arm that stop after `noise_steps`, by replicate, then arm."""
+        first = max(arm.replicates for arm in self.arms)
+        for replicate in range(first, first + (self.noise.runs if self.noise else 0)):
+            for arm in self.arms:
+                yield arm, self._run(arm, replicate)
+
+    @property
+    def noise_steps(self) -> int:
+        """Steps that each of the `noise_runs` trains; those of the schedule without them."""
+        return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
+
+    def document(self) -> dict[str, Any]:
+        """The job as a JSON-able dict; without the key `noise` for a job that has none, so that its hash is that of earlier versions."""
+        document = asdict(self)
+        if self.noise is None:
+            del document["noise"]
+        return document
+
+    def _run(self, arm: Arm, replicate: int) -> RunSpec:
+        shared = {name: getattr(self, name) for name in _SHARED}
+        return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.

@@ -60,7 +60,8 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
-        for step in engine(spec, request, send, own):
+        trained = engine(spec, request, send, own)
+        for step in trained if request["steps"] >= spec.schedule.steps else _up_to(trained, request["steps"]):
             send({"kind": "step", "values": cast("StepValues", dataclasses.asdict(step))})
     except OSError as error:
         send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
@@ -75,6 +76,15 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
             send({"kind": "error", "code": code, "message": str(error)})
     else:
         send({"kind": "end"})
+
+
+def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:
+    """The steps before step `steps`; a run that was stopped there and resumes has nothing left to train."""
+    for step in trained:
+        if step.step < steps:
+            yield step
+        if step.step + 1 >= steps:
+            break
 
 
 def _own_engine(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:

@@ -31,7 +31,8 @@ class LeaseLostError(Exception):
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `seconds_trained` is the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused.
+    `steps` is how many steps to train: for a noise run fewer than its schedule has. `seconds_trained` is the time that earlier attempts
+    took. `reuses`: the curve of an equal earlier run may be reused.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class Claim:
     arm: str
     epoch: int
     spec: RunSpec
+    steps: int
     max_seconds: float | None = None
     seconds_trained: float = 0.0
     reuses: bool = False
@@ -73,9 +75,10 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         arm=run.arm.name,
         epoch=epoch,
         spec=spec,
+        steps=run.planned_steps,
         max_seconds=None if job.max_run_seconds is None else job.max_run_seconds - trained,
         seconds_trained=trained,
-        reuses=job.reuse and run.arm.role == "baseline" and run.steps_done == 0,
+        reuses=job.reuse and run.arm.role == "baseline" and run.kind == "full" and run.steps_done == 0,
     )
 
 

@@ -19,10 +19,14 @@ class CheckpointRequest(TypedDict):
 
 
 class TrainRequest(TypedDict):
-    """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace."""
+    """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace.
+
+    The run ends after `steps` steps, which may be fewer than those of its schedule.
+    """
 
     core: int | None
     spec: dict[str, Any]
+    steps: int
     checkpoints: CheckpointRequest
     silence_seconds: float
     artifacts: str

@@ -75,6 +75,7 @@ class Supervisor:
         request: TrainRequest = {
             "core": slot.core,
             "spec": dataclasses.asdict(held.spec),
+            "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),

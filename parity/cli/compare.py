@@ -16,6 +16,7 @@ from parity.cli.inputs import (
     read_arms,
     read_control,
     read_layer_snrs,
+    read_noise_runs,
     refuse_mixed_units,
     stated_columns,
     stated_recipes,
@@ -82,6 +83,15 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="FILE", rich_help_panel=ARMS, help="Add a rerun of the baseline that only measures run-to-run noise; repeatable."
+        ),
+    ] = None,
+    noise_run: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            rich_help_panel=ARMS,
+            help="Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it only measures run-to-run noise. "
+            "Repeatable.",
         ),
     ] = None,
     recipe: Annotated[
@@ -259,21 +269,23 @@ def compare(
     files = ReportFiles(bundle=bundle, figure=figure, junit=junit)
     if table.arm_by is None:
         table.refuse_alone()
-        arms = read_arms(
-            ArmOptions(
-                runs=runs,
-                baseline_runs=baseline_run or (),
-                candidate_runs=candidate_run or (),
-                controls=control or (),
-                columns=columns,
-                recipes=recipes,
-                roundings=roundings,
-                contexts=context or (),
-                seeds=seeds,
-            )
+        options = ArmOptions(
+            runs=runs,
+            baseline_runs=baseline_run or (),
+            candidate_runs=candidate_run or (),
+            controls=control or (),
+            noise_runs=noise_run or (),
+            columns=columns,
+            recipes=recipes,
+            roundings=roundings,
+            contexts=context or (),
+            seeds=seeds,
         )
+        arms = read_arms(options)
+        noise_runs = read_noise_runs(options, arms)
     else:
-        files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control}
+        noise_runs = {}
+        files_of_arms = {"--baseline-run": baseline_run, "--candidate-run": candidate_run, "--control": control, "--noise-run": noise_run}
         refuse_given(files_of_arms, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse_given({"--column": column}, NO_COLUMN)
         refuse_given({"--seeds": seeds}, "is not used with --arm-by; name the column of the seed with --pair-by")
@@ -298,7 +310,7 @@ def compare(
             return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
         refuse_evaluation_options(arms, table)
     controls = [read_control(file, columns) for file in control or []]
-    refuse_mixed_units(arms, controls)
+    refuse_mixed_units([*arms, *noise_runs.items()], controls)
     _refuse_unknown_arms(evaluation, [name for name, _ in arms])
     (name, baseline_curves), candidates = arms[0], dict(arms[1:])
     if floors is not None and not family:
@@ -317,6 +329,7 @@ def compare(
         evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation", "NAME=FILE").items()},
         floors=read_table(floors) if families else None,
         families=families,
+        noise_runs=noise_runs,
     )
     documents = case.documents()
     _write_reports(files, case, documents)

@@ -25,6 +25,7 @@ from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RecipeError, check_recipe
 from parity.wording import count
 
 Arm = tuple[str, list[Curve]]
+NOISE_RUN = "--noise-run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +64,16 @@ class ColumnNames:
 class ArmOptions:
     """The arms of a comparison as options state them.
 
-    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE. `recipes` and `roundings` are
-    by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds of each arm's runs, with commas.
+    `runs` holds the baseline and the candidates as [NAME=]FILE, `candidate_runs` further runs as NAME=FILE, `noise_runs` reruns of an arm
+    that were stopped early, as NAME=FILE. `recipes` and `roundings` are by arm, `contexts` has NAME:KEY=VALUE items, and `seeds` the seeds
+    of each arm's runs, with commas.
     """
 
     runs: Sequence[str]
     baseline_runs: Sequence[str]
     candidate_runs: Sequence[str]
     controls: Sequence[str]
+    noise_runs: Sequence[str]
     columns: ColumnNames
     recipes: Mapping[str, str]
     roundings: Mapping[str, Rounding]
@@ -227,6 +230,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     for arm in grouped.values():
         _refuse_same_file(arm)
     files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
+    files_given += [_split_run(item, NOISE_RUN)[1] for item in options.noise_runs]
     options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [(name, _read_arm(name, paths, options, contexts.get(name, {}))) for name, paths in grouped.items()]
 
@@ -292,6 +296,23 @@ def read_control(file: str, columns: ColumnNames) -> Curve:
     return read_run(file, columns=columns.of(*_places(file)))
 
 
+def read_noise_runs(options: ArmOptions, arms: Sequence[Arm]) -> dict[str, list[Curve]]:
+    """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
+    names = [name for name, _ in arms]
+    contexts = contexts_by_arm(options.contexts)
+    by_arm: dict[str, list[Curve]] = {}
+    for arm, file in (_split_run(item, NOISE_RUN) for item in options.noise_runs):
+        name = names[0] if arm == "baseline" and arm not in names else arm
+        if name not in names:
+            raise UsageError(f"{NOISE_RUN}: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        run = read_run(file, columns=options.columns.of(name, *_places(file)), recipe=options.recipes.get(name))
+        seed = dict(arms)[name][0].seed
+        by_arm.setdefault(name, []).append(
+            dataclasses.replace(run, seed=seed, context=contexts.get(name, {}), rounding=options.roundings.get(name))
+        )
+    return by_arm
+
+
 def _seeds(text: str | None, runs: int, name: str) -> list[int]:
     """The seed of each run of an arm."""
     if text is None:
@@ -339,10 +360,10 @@ def _optional_name(run: str) -> tuple[str | None, str]:
     return (name, file) if mark and name and file and not Path(run).exists() else (None, run)
 
 
-def _split_run(text: str) -> tuple[str, str]:
+def _split_run(text: str, option: str = "--candidate-run") -> tuple[str, str]:
     name, mark, file = text.partition("=")
     if not mark or not name or not file:
-        raise UsageError(f"--candidate-run is {text!r}; expected NAME=FILE")
+        raise UsageError(f"{option} is {text!r}; expected NAME=FILE")
     return name, file
 
 

@@ -213,11 +213,11 @@ def _measure_noise(m: Measurements) -> str:
     statistics = m.statistics
     if statistics is None:
         return ""
-    missing = MIN_MEASURED_DF - statistics.measured_df
+    missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
         return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
     sides = ((m.arms.baseline, statistics.baseline), (m.arms.candidate, statistics.candidate))
-    bare = [arm.name for arm, measured in sides if measured.floor.measured_df == 0]
+    bare = [arm.name for arm, measured in sides if not measured.floor.has_reruns]
     if not bare:
         return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")

@@ -25,7 +25,7 @@ class OwnRuns:
     """
 
     squares: tuple[float, float]
-    df: tuple[int, int]
+    df: tuple[float, float]
     gap_squares: float
     gap_df: int
     gap_runs: tuple[float, float]

@@ -12,6 +12,7 @@ from parity.judging.arms import Arm
 from parity.judging.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.document_types import VerdictDocument
+from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
@@ -149,8 +150,13 @@ def _tau(arm: ArmStatistics, statistics: WindowStatistics) -> dict[str, Any]:
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
+        **({"early_stopped": _early(floor.early)} if floor.early else {}),
         **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
     }
+
+
+def _early(early: EarlySpread) -> dict[str, Any]:
+    return {"rel": early.share, "df": early.df, "runs": early.runs, "stop": early.stop, "first": early.first, "last": early.last}
 
 
 def _loan(loan: Loan) -> dict[str, Any]:
@@ -214,9 +220,14 @@ def _inputs(m: Measurements) -> dict[str, Any]:
         "baseline": [_run(run) for run in m.arms.baseline.runs],
         "candidate": [_run(run) for run in m.arms.candidate.runs],
         "controls": [_run(run) for run in m.controls.used],
+        **({"noise_runs": _noise_runs(m)} if any(early.used for early in m.early) else {}),
         "common_steps": len(m.aligned.steps),
         "sha256_aligned": m.aligned.digest(),
     }
+
+
+def _noise_runs(m: Measurements) -> dict[str, Any]:
+    return {side: [_run(run) for run in early.used] for side, early in zip(("baseline", "candidate"), m.early, strict=True)}
 
 
 def _run(run: Curve) -> dict[str, Any]:

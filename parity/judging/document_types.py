@@ -57,8 +57,21 @@ class LoanDocument(TypedDict):
     weight: float
 
 
+class EarlyStopsDocument(TypedDict):
+    """Reruns of an arm that were stopped early: their spread as a share of the loss, its degrees of freedom, the share of the plan at which
+    the first of them stopped, and the first and last step of the window in which they were compared with the arm's own runs."""
+
+    rel: float
+    df: float
+    runs: int
+    stop: float
+    first: int
+    last: int
+
+
 class FloorDocument(TypedDict):
-    """The run floor of one arm, nats, and what it rests on; `borrowed` only where a family lends."""
+    """The run floor of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were stopped
+    early."""
 
     value: float
     rel: float | None
@@ -70,6 +83,7 @@ class FloorDocument(TypedDict):
     prior_df: float
     prior_basis: str
     borrowed: NotRequired[LoanDocument]
+    early_stopped: NotRequired[EarlyStopsDocument]
 
 
 class FloorsDocument(TypedDict):
@@ -272,11 +286,12 @@ class RunDocument(TypedDict):
 
 
 class InputsDocument(TypedDict):
-    """The runs of both arms, the controls that count, and the digest of the aligned series."""
+    """The runs of both arms, the controls and noise runs that count (those by side, where there are any), and the digest of the series."""
 
     baseline: list[RunDocument]
     candidate: list[RunDocument]
     controls: list[RunDocument]
+    noise_runs: NotRequired[dict[str, list[RunDocument]]]
     common_steps: int
     sha256_aligned: str
 

@@ -65,6 +65,7 @@ class Case:
     evaluations: Evaluations = field(default_factory=dict)
     floors: Floors | None = None
     families: Mapping[str, str] = field(default_factory=dict)
+    noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -81,16 +82,19 @@ class Case:
             evaluations=self.evaluations,
             floors=self.floors,
             families=self.families,
+            noise_runs=self.noise_runs,
         )
         return [verdict.document() for verdict in verdicts]
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
-        """Role, name and runs of each arm, controls last."""
+        """Role, name and runs of each arm, then controls, then noise runs."""
         yield "baseline", self.baseline_name or "", self.baseline
         for name, runs in self.candidates.items():
             yield "candidate", name, runs
         if self.controls:
             yield "control", "", self.controls
+        for name, runs in self.noise_runs.items():
+            yield "noise", name, runs
 
 
 def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument]) -> bytes:
@@ -263,6 +267,7 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         baseline=arms.baseline,
         candidates=arms.candidates,
         controls=arms.controls,
+        noise_runs=arms.noise_runs,
         criteria=criteria_from_mapping(manifest["criteria"]),
         planned_steps=planned_steps_of(manifest["planned_steps"]),
         assume_complete=truth(manifest["assume_complete"], "assume_complete"),

@@ -9,6 +9,7 @@ from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FORKED_FROM, Curve
+from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
 from parity.judging.inputs.context import differing_context, same_data_recorded
@@ -26,13 +27,14 @@ from parity.judging.window_statistics import PairInWindow, WindowStatistics, mea
 class Measurements:
     """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
 
-    `lending` holds the family of baseline and candidate, None for an arm that names none.
+    `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
     """
 
     criteria: Criteria
     arms: Arms
     lending: Lending
     controls: Controls
+    early: tuple[EarlyStops, EarlyStops]
     window: Window
     planned_share: float
     common_logged_steps: int
@@ -56,24 +58,27 @@ def measure(
     controls: Sequence[Curve],
     window: Window,
     lenders: Lenders,
+    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = NO_RUNS,
 ) -> Measurements:
-    """Measure two arms of at least one run each in a registered window; `names` are those of baseline and candidate."""
+    """Measure two arms of at least one run each in a registered window; `names` and `noise_runs` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
     arms = make_arms(names, baseline, candidate, criteria, window)
     aligned = align(arms.baseline.runs, arms.candidate.runs, window.last)
     usable = usable_controls(arms, controls, criteria, window)
+    early = usable_early_stops(arms, usable, noise_runs, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     lending = (
         _lender(arms.baseline, criteria.baseline_run_floor, lenders, window),
         _lender(arms.candidate, criteria.candidate_run_floor, lenders, window),
     )
-    statistics = _statistics(aligned, arms, lending, usable, criteria, window, resolved.quantum)
+    statistics = _statistics(aligned, arms, lending, usable, early, criteria, window, resolved.quantum)
     return Measurements(
         criteria=criteria,
         arms=arms,
         lending=lending,
         controls=usable,
+        early=early,
         window=window,
         planned_share=planned_share(arms.runs, window),
         common_logged_steps=len(aligned.steps) or _common_logged(arms.runs),
@@ -91,7 +96,14 @@ def measure(
 
 
 def _statistics(
-    aligned: Aligned, arms: Arms, lending: Lending, controls: Controls, criteria: Criteria, window: Window, quantum: float
+    aligned: Aligned,
+    arms: Arms,
+    lending: Lending,
+    controls: Controls,
+    early: tuple[EarlyStops, EarlyStops],
+    criteria: Criteria,
+    window: Window,
+    quantum: float,
 ) -> WindowStatistics | None:
     part = window.part(aligned.steps)
     if not arms.share_seeds or part.start >= part.stop:
@@ -105,6 +117,7 @@ def _statistics(
         criteria=criteria,
         quantum=quantum,
         lending=lending,
+        early=(early[0].spread, early[1].spread),
     )
     return measure_window(pair, window)
 

@@ -603,6 +603,20 @@ def _run_above(m: Measurements) -> str | None:
 @decides(
     INCONCLUSIVE,
     ReasonCode(
+        code="NOISE_RUN_DIVERGED",
+        check="finite losses",
+        means="a rerun that was stopped early has NaN or infinite losses at its end or in more than 1 % of its steps",
+        next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
+    ),
+)
+def _noise_run_diverged(m: Measurements) -> str | None:
+    diverged = [label for early in m.early for label in early.diverged]
+    return f"{count(len(diverged), 'noise run')} diverged: {'; '.join(diverged)}." if diverged else None
+
+
+@decides(
+    INCONCLUSIVE,
+    ReasonCode(
         code="GAP_GROWING",
         check="late phase",
         means="the gap rises, and would reach the margin if it went on",

@@ -5,14 +5,16 @@ SE_run^2 = tau_A^2 / K_A + tau_B^2 / K_B         one seed: replicates of the sam
 SE_run^2 = tau_d^2 / S                           S > 1 seeds: the spread of S paired gaps, prior tau_A0^2/k_A + tau_B0^2/k_B
 df = V^2 / (a^2/df_A + b^2/df_B + 2 rho a b / sqrt(df_A df_B)), a = tau_A^2/K_A, b = tau_B^2/K_B, V = a + b
 
-rho = sqrt(w_A w_B), w = nu0/(nu0 + nu), where both arms rest on the same prior (one guess used twice counts once), else 0 (Welch).
+rho = sqrt(w_A w_B), w = nu0/df, where both arms rest on the same prior (one guess used twice counts once), else 0 (Welch).
+Reruns that were stopped early add nu_n tau_n^2 and nu_n to the sums of an arm (`early_stops.spread`). Both arms divide by the same unknown
+ratio, which adds 2 sd_log^2 (nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho.
 nu0 is 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
 Can fail: the prior. It is named in the verdict, and replicates or controls replace it.
 Sources: 116 groups of reruns (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,10 +22,27 @@ import numpy as np
 
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
+from parity.judging.early_stops.spread import SHARED_VARIANCE, EarlySpread
 from parity.judging.floors.lending import Loan, between_families
 from parity.recipes import rounds_to_nearest
 
-TauSource = Literal["prior", "borrowed", "replicates", "controls", "replicates and controls"]
+TauSource = Literal[
+    "prior",
+    "borrowed",
+    "replicates",
+    "controls",
+    "replicates and controls",
+    "early-stopped reruns",
+    "replicates and early-stopped reruns",
+    "controls and early-stopped reruns",
+    "replicates, controls and early-stopped reruns",
+]
+_WITH_EARLY_STOPS: Mapping[TauSource | None, TauSource] = {
+    None: "early-stopped reruns",
+    "replicates": "replicates and early-stopped reruns",
+    "controls": "controls and early-stopped reruns",
+    "replicates and controls": "replicates, controls and early-stopped reruns",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +57,10 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFloor:
-    """tau of one arm in nats, with its df; `measured` is the unshrunk estimate (None without reruns) on `measured_df`."""
+    """tau of one arm in nats, with its df; `measured` is the unshrunk estimate (None without reruns) on `measured_df`.
+
+    `early` is what reruns show that were stopped early: part of tau and df, and of neither `measured` nor `runs`.
+    """
 
     tau: float
     df: float
@@ -47,11 +69,22 @@ class RunFloor:
     measured: float | None
     measured_df: int
     runs: int
+    early: EarlySpread | None = None
 
     @property
     def borrowed_df(self) -> float:
         """Degrees of freedom of other runs of its family; 0 where the prior is assumed."""
         return self.prior.loan.df if self.prior.loan else 0.0
+
+    @property
+    def has_reruns(self) -> bool:
+        """Whether anything was measured on reruns of this arm."""
+        return self.measured_df > 0 or self.early is not None
+
+    @property
+    def early_df(self) -> float:
+        """Degrees of freedom of reruns that were stopped early; 0 without any."""
+        return self.early.df if self.early else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +115,26 @@ def prior_for(recipe: str | None, declared: Amount | None, criteria: Criteria, l
     return Prior(tau=RUN_FLOOR_DETERMINISTIC * level, df=criteria.run_floor_df, basis="assumed: 0.08 % of the loss")
 
 
-def run_floor(prior: Prior, run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None = None) -> RunFloor:
+def run_floor(
+    prior: Prior,
+    run_means: FloatArray,
+    run_seeds: Sequence[int],
+    control_means: FloatArray | None = None,
+    early: EarlySpread | None = None,
+) -> RunFloor:
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of the first seed's configuration."""
     squares, df, source = own_spread(run_means, run_seeds, control_means)
+    early_squares, early_df = early_spread(early, run_means)
+    data = source if early is None else _WITH_EARLY_STOPS[source]
     return RunFloor(
-        tau=math.sqrt((prior.df * prior.tau**2 + squares) / (prior.df + df)),
-        df=prior.df + df,
-        source=source or ("borrowed" if prior.loan and prior.loan.is_data else "prior"),
+        tau=math.sqrt((prior.df * prior.tau**2 + squares + early_squares) / (prior.df + df + early_df)),
+        df=prior.df + df + early_df,
+        source=data or ("borrowed" if prior.loan and prior.loan.is_data else "prior"),
         prior=prior,
         measured=math.sqrt(squares / df) if df else None,
         measured_df=df,
         runs=len(run_means),
+        early=early,
     )
 
 
@@ -113,6 +155,11 @@ def own_spread(
     return squares, df, source
 
 
+def early_spread(early: EarlySpread | None, run_means: FloatArray) -> tuple[float, float]:
+    """nu_n tau_n^2 (nats^2) and nu_n of an arm's early-stopped reruns, whose full runs have these late means (K,)."""
+    return (early.df * (early.share * float(np.mean(run_means))) ** 2, early.df) if early else (0.0, 0.0)
+
+
 def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
     """Between-run variance of the gap between two arms of one seed."""
     a, b = baseline.tau**2 / baseline.runs, candidate.tau**2 / candidate.runs
@@ -121,7 +168,9 @@ def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
         return RunTerm(variance=0.0, df=min(baseline.df, candidate.df), seeds=1)
     a, b = a / variance, b / variance  # as shares, whose squares can't underflow
     rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if _one_guess(baseline.prior, candidate.prior) else 0.0
-    spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / math.sqrt(baseline.df * candidate.df)
+    joint = math.sqrt(baseline.df * candidate.df)
+    rho += SHARED_VARIANCE * baseline.early_df * candidate.early_df / joint
+    spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / joint
     return RunTerm(variance=variance, df=1.0 / spread, seeds=1)
 
 
@@ -141,4 +190,4 @@ def _one_guess(first: Prior, second: Prior) -> bool:
 
 
 def _prior_weight(floor: RunFloor) -> float:
-    return floor.prior.df / (floor.prior.df + floor.measured_df)
+    return floor.prior.df / floor.df

@@ -81,14 +81,17 @@ def judge(
     evaluations: Evaluations | None = None,
     floors: Floors | None = None,
     families: Mapping[str, str] | None = None,
+    noise_runs: Mapping[str, Sequence[Curve]] | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
     `controls` are reruns of the baseline; `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's.
     Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
     fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family)
-    borrows its run floor from that family of `floors`. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
-    (`parity.recipes`), the plan is not positive, evaluations can't be compared, or a family is named for an unknown arm or without floors.
+    borrows its run floor from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise
+    only, and are never judged. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
+    (`parity.recipes`), the plan is not positive, evaluations can't be compared, or noise runs or a family are given for an unknown arm, or
+    a family without floors.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -97,7 +100,10 @@ def judge(
     if planned_steps is not None and not (type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP):
         raise ValueError(f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to {MAX_STEP}")
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
-    for arm, runs in {name: baseline, **candidates, "controls": controls}.items():
+    early = dict(noise_runs or {})
+    if unknown := [arm for arm in early if arm not in (name, *candidates)]:
+        raise ValueError(f"noise runs are given for {unknown[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+    for arm, runs in [*{name: baseline, **candidates, "controls": controls}.items(), *early.items()]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
@@ -106,7 +112,8 @@ def judge(
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders)
+            reruns = early.get(name, ()), early.get(candidate, ())
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)

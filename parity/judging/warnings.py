@@ -50,14 +50,14 @@ def noise_assumed(m: Measurements) -> str | None:
         return None
     sides = ((m.arms.baseline.name, m.statistics.baseline), (m.arms.candidate.name, m.statistics.candidate))
     level = abs(m.statistics.baseline.level)
-    df = int(m.statistics.measured_df + m.statistics.borrowed_df)
+    df = int(m.statistics.data_df)
     prior = (
         []
         if m.statistics.interval.run.seeds > 1
         else [
             (name, arm.floor.prior.tau / level)
             for name, arm in sides
-            if arm.floor.measured_df == 0 and level and not (arm.floor.prior.loan and arm.floor.prior.loan.is_data)
+            if not arm.floor.has_reruns and level and not (arm.floor.prior.loan and arm.floor.prior.loan.is_data)
         ]
     )
     if not prior:
@@ -392,6 +392,22 @@ def _unpaired_runs(m: Measurements) -> str | None:
 )
 def _controls_left_out(m: Measurements) -> str | None:
     return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
+
+
+@warns(
+    ReasonCode(
+        code="NOISE_RUNS_LEFT_OUT",
+        check=None,
+        means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
+        next_step="Train noise runs from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
+    )
+)
+def _noise_runs_left_out(m: Measurements) -> str | None:
+    left_out = [why for early in m.early for why in early.left_out]
+    if not left_out:
+        return None
+    more = f"; and {len(left_out) - RUNS_SHOWN} more" if len(left_out) > RUNS_SHOWN else ""
+    return f"Noise runs not used: {'; '.join(left_out[:RUNS_SHOWN])}{more}."
 
 
 BEYOND_PLAN = ReasonCode(

@@ -14,12 +14,13 @@ from parity.judging.arms import Arms, Controls
 from parity.judging.borrowing import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.criteria import Criteria
 from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
-from parity.judging.run_floor import RunFloor, RunTerm, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.spikes import Spikes, find_spikes
 from parity.judging.window import SENSITIVITY_FRACTIONS, Window, decline_limit, drift, ols_change
 
@@ -100,18 +101,30 @@ class WindowStatistics:
         return baseline.borrowed_df + (0.0 if baseline.prior == candidate.prior else candidate.borrowed_df)
 
     @property
+    def early_df(self) -> float:
+        """Degrees of freedom that early-stopped reruns add to the between-run term; both arms share what is not known of their ratio."""
+        if self.interval.run.seeds > 1:
+            return 0.0
+        return early_df(sum(floor.early.runs for floor in self.floors if floor.early))
+
+    @property
+    def data_df(self) -> float:
+        """Degrees of freedom of data in the between-run term, measured or borrowed."""
+        return self.measured_df + self.early_df + self.borrowed_df
+
+    @property
     def noise_is_assumed(self) -> bool:
         """Whether the between-run term is mostly assumed: fewer than 4 degrees of freedom of data, or an arm without any."""
-        bare = any(floor.measured_df == 0 and floor.borrowed_df < MIN_BORROWED_DF for floor in self.floors)
-        return (bare and self.interval.run.seeds == 1) or self.measured_df + self.borrowed_df < MIN_MEASURED_DF
+        bare = any(not floor.has_reruns and floor.borrowed_df < MIN_BORROWED_DF for floor in self.floors)
+        return (bare and self.interval.run.seeds == 1) or self.data_df < MIN_MEASURED_DF
 
     @property
     def noise_basis(self) -> NoiseBasis:
         """What the between-run term rests on: the weakest arm's basis."""
         if self.noise_is_assumed:
             return "assumed"
-        bare = self.interval.run.seeds == 1 and any(floor.measured_df == 0 for floor in self.floors)
-        return "borrowed" if bare or self.measured_df < MIN_MEASURED_DF else "measured"
+        bare = self.interval.run.seeds == 1 and any(not floor.has_reruns for floor in self.floors)
+        return "borrowed" if bare or self.measured_df + self.early_df < MIN_MEASURED_DF else "measured"
 
     @property
     def effective_n(self) -> float:
@@ -125,7 +138,7 @@ class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses in nats.
 
     `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum` the step to which losses are rounded,
-    `lending` the family's floor of each arm that names a family.
+    `lending` the family's floor of each arm that names a family, `early` what early-stopped reruns of each arm show.
     """
 
     aligned: Aligned
@@ -136,6 +149,7 @@ class PairInWindow:
     criteria: Criteria
     quantum: float
     lending: Lending = NO_LENDERS
+    early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
 
     @property
     def steps(self) -> IntArray:
@@ -248,15 +262,19 @@ def _between_runs(pair: PairInWindow, keep: BoolArray) -> tuple[tuple[RunFloor, 
     cand_prior = prior_for(arms.candidate.recipe, criteria.candidate_run_floor, criteria, size, arms.candidate.rounding)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
+        early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
         own = OwnRuns(
-            squares=(spreads[0][0], spreads[1][0]),
-            df=(spreads[0][1], spreads[1][1]),
+            squares=(spreads[0][0] + early[0][0], spreads[1][0] + early[1][0]),
+            df=(spreads[0][1] + early[0][1], spreads[1][1] + early[1][1]),
             gap_squares=float(np.sum((gaps - gaps.mean()) ** 2)),
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
         base_prior, cand_prior = borrow((base_prior, cand_prior), pair.lending, own, size)
-    floors = run_floor(base_prior, base_means, base_seeds, control_means), run_floor(cand_prior, cand_means, cand_seeds)
+    floors = (
+        run_floor(base_prior, base_means, base_seeds, control_means, pair.early[0]),
+        run_floor(cand_prior, cand_means, cand_seeds, None, pair.early[1]),
+    )
     return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors)
 
 

@@ -58,7 +58,9 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
     if document["gap"]:
-        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document)), ("margin", _margin_fact(document))]
+        facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
+        facts += _early_stops(document)
+        facts.append(("margin", _margin_fact(document)))
     return facts + _advisory_facts(document)
 
 
@@ -70,7 +72,8 @@ def _both_series(document: VerdictDocument) -> str:
 def read_notes(document: VerdictDocument) -> list[str]:
     """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
     inputs = document["inputs"]
-    runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"]) for run in arm]
+    early = inputs.get("noise_runs", {}).values()
+    runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early) for run in arm]
     labels: dict[str, list[str]] = {}
     for run in runs:
         for note in run["notes"]:
@@ -178,6 +181,18 @@ def _floor_words(document: VerdictDocument) -> str:
         return "not measured"
     sides = ((baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"]))
     return ", ".join(f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in sides)
+
+
+def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
+    """How many early-stopped reruns of which arm measured the run noise; nothing without any."""
+    floors = document["tau"]
+    sides = ((baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])) if floors else ()
+    arms = [
+        f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df {early['df']:.3g})"
+        for name, floor in sides
+        if (early := floor.get("early_stopped"))
+    ]
+    return [("run noise", f"from {' and '.join(arms)}")] if arms else []
 
 
 def _margin_fact(document: VerdictDocument) -> str:

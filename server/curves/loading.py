@@ -38,7 +38,7 @@ def curve(session: Session, run: Run) -> Curve:
         columns=_recorded(
             {ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss, UNIX_SECONDS: ended}
         ),
-        label=f"{run.arm.name} replicate {run.replicate}",
+        label=_label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
@@ -67,9 +67,13 @@ def _recorded(columns: store.Columns) -> store.Columns:
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
-def finished(session: Session, arm: Arm) -> list[Curve]:
-    """The curves of the arm's finished runs, which the judge reads."""
-    return [curve(session, run) for run in arm.runs if run.state == "finished"]
+def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
+    """The curves of an arm's finished runs, which the judge reads."""
+    return [curve(session, run) for run in runs if run.state == "finished"]
+
+
+def _label(run: Run) -> str:
+    return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"
 
 
 def begun_runs(arm: Arm) -> list[Run]:
@@ -91,12 +95,11 @@ def loss_curves(
 def _loss_curve(session: Session, run: Run, first_step: int, last_step: float, names: list[str]) -> Curve:
     steps, columns = store.read_range(session, run.id, "train", first_step, last_step, names)
     loss = columns.pop("lm_loss")
-    label = f"{run.arm.name} replicate {run.replicate}"
     return curve_from_arrays(
         steps,
         loss,
         columns=_recorded(columns),
-        label=label,
+        label=_label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,

@@ -20,6 +20,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
+RunKind = Literal["full", "noise"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 WebhookEvent = Literal["job.ended", "verdict.given"]
@@ -87,7 +88,7 @@ class Job(Base):
 
 
 class Arm(Base):
-    """The baseline of a job, or one of its candidates."""
+    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise."""
 
     __tablename__ = "arms"
     __table_args__ = (UniqueConstraint("job_id", "name"),)
@@ -100,7 +101,12 @@ class Arm(Base):
     recipe: Mapped[str]
 
     job: Mapped[Job] = relationship(back_populates="arms")
-    runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="arm")
+    runs: Mapped[list[Run]] = relationship(
+        order_by="Run.position", back_populates="arm", primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'full')"
+    )
+    noise_runs: Mapped[list[Run]] = relationship(
+        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'noise')"
+    )
 
     @property
     def stated_recipe(self) -> str:
@@ -110,7 +116,10 @@ class Arm(Base):
 
 
 class Run(Base):
-    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts."""
+    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
+
+    A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
+    """
 
     __tablename__ = "runs"
     __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at"),)
@@ -121,6 +130,7 @@ class Run(Base):
     position: Mapped[int]
     seed: Mapped[int]
     replicate: Mapped[int]
+    kind: Mapped[RunKind] = mapped_column(String(32), default="full", server_default="full")
     capability: Mapped[str]
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[RunState] = mapped_column(String(32))

@@ -29,7 +29,10 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null."""
+    """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null.
+
+    `noise_runs` are reruns that stop early and measure run noise; they are in none of the totals.
+    """
 
     name: str
     role: Role
@@ -41,6 +44,7 @@ class ArmDocument:
     eta_seconds: float | None
     hopeless: str | None
     runs: list[RunDocument]
+    noise_runs: list[RunDocument]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         revision=job.revision,
         parameters=_parameters(job),
         share_done=share_done(job.runs),
-        eta_seconds=last_end([arm.eta_seconds for arm in arms]),
+        eta_seconds=last_end([*left.values()]),
         created_at=time_text(job.created_at),
         started_at=time_text(job.started_at),
         finished_at=time_text(job.finished_at),
@@ -153,6 +157,7 @@ def job_summary(job: Job) -> JobSummary:
 
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
+    noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
     ids = {run.id for run in runs}
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
@@ -167,6 +172,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         eta_seconds=last_end([run.eta_seconds for run in runs]),
         hopeless=next((pair["hopeless"] for run, pair in (arm.job.early_stop or {}).items() if pair["hopeless"] and run in ids), None),
         runs=runs,
+        noise_runs=noise_runs,
     )
 
 

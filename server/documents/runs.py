@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from server.curves.buckets import Number, number
 from server.database.clock import time_text
-from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Worker
 from training.switches import Rounding
 
 
@@ -44,6 +44,8 @@ class ReusedDocument:
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
+    A run of `kind` noise trains only its `planned_steps`, a share of the schedule; it measures run noise and is never judged.
+
     `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal
     run had been.
     """
@@ -52,6 +54,7 @@ class RunDocument:
     arm: str
     seed: int
     replicate: int
+    kind: RunKind
     state: RunState
     code: str | None
     message: str | None
@@ -106,6 +109,7 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         arm=arm,
         seed=run.seed,
         replicate=run.replicate,
+        kind=run.kind,
         state=run.state,
         code=run.code,
         message=run.message,

@@ -231,7 +231,7 @@ def _offered(session: Session, target: str) -> list[Run]:
     job = session.get(Job, target) if tables.is_id("j", target) else None
     if run is None and job is None:
         raise ConflictError(f"{target!r} is not the id of a run or a job; nothing was attached")
-    return [run] if run is not None else list(job.runs) if job is not None else []
+    return [run] if run is not None else [each for each in job.runs if each.kind == "full"] if job is not None else []
 
 
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:

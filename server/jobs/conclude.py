@@ -89,14 +89,15 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         floors = read_floors(job.floors)
     family = family_of(job) if floors else None
     return Case(
-        baseline=loading.finished(session, baseline),
-        candidates={arm.name: loading.finished(session, arm) for arm in candidates},
+        baseline=loading.finished(session, baseline.runs),
+        candidates={arm.name: loading.finished(session, arm.runs) for arm in candidates},
         criteria=criteria or criteria_from_mapping(job.criteria),
         controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
         planned_steps=job.spec["schedule"]["steps"],
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
         layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
+        noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
     )

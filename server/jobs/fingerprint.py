@@ -42,7 +42,8 @@ class Difference:
 def run_spec(run: Run) -> RunSpec:
     """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
     job = _JOB_SPEC.validate_python(run.job.spec)
-    return next(spec for arm, spec in job.runs() if arm.name == run.arm.name and spec.replicate == run.replicate)
+    specs = job.noise_runs() if run.kind == "noise" else job.runs()
+    return next(spec for arm, spec in specs if arm.name == run.arm.name and spec.replicate == run.replicate)
 
 
 def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
@@ -65,7 +66,13 @@ def equal_run(session: Session, fingerprint: str) -> Run | None:
     there = (
         select(Run)
         .join(Arm, Arm.id == Run.arm_id)
-        .where(Run.fingerprint == fingerprint, Run.state == "finished", Run.reused_from.is_(None), Arm.role == "baseline")
+        .where(
+            Run.fingerprint == fingerprint,
+            Run.state == "finished",
+            Run.kind == "full",
+            Run.reused_from.is_(None),
+            Arm.role == "baseline",
+        )
         .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
         .limit(_LOOKED_AT)
     )
@@ -76,6 +83,8 @@ def unsound(session: Session, run: Run) -> str | None:
     """Why the curve of a run cannot be reused (not finished, ended early, diverged, or incomplete), or None."""
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
+    if run.kind != "full":
+        return f"run {run.id} was stopped early to measure run noise"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)

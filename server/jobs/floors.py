@@ -1,6 +1,6 @@
 """Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 
-family: all of the specification but name, arms and seed is equal; its name holds a digest of that
+family: all of the specification but name, arms, seed and noise runs is equal; its name holds a digest of that
 group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late window
 sd:     standard deviation over a group's runs of their mean loss in the last 20 % of the planned steps
 
@@ -33,7 +33,7 @@ MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _LATE = 0.20  # of the planned steps, as in a policy that says nothing else
 _JOBS_READ = 500
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
 
 
 def family_of(job: Job) -> str | None:

@@ -30,7 +30,8 @@ _STEPS_A_LOOK = 20_000  # keeps a look short, because it locks the job's row
 def watch(session: Session, job_id: str) -> list[str]:
     """Feed the rule the new steps of a running job; returns the names of the arms that became futile."""
     # Runs before their job, like every writer; their states cannot change while they are locked.
-    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    locked = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    runs = [run for run in locked if run.kind == "full"]
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if job.status != "running":
         return []
@@ -91,9 +92,9 @@ def _observed(session: Session, before: Mapping[str, Any], baseline: Run, candid
 def _stop(session: Session, job: Job, arm: Arm, sentence: str) -> None:
     """End the open runs of an arm, and those of the baseline when no other candidate needs them."""
     others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
-    needed = any(run.state not in RUN_ENDED for other in others for run in other.runs)
+    needed = any(run.state not in RUN_ENDED for other in others for run in (*other.runs, *other.noise_runs))
     for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
-        for run in stopped.runs:
+        for run in (*stopped.runs, *stopped.noise_runs):
             _stop_run(session, run, f"arm {arm.name} was stopped: {sentence}")
 
 

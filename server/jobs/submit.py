@@ -85,7 +85,7 @@ def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str,
 def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None) -> str:
     """SHA-256 of a job's specification, policy, judge version, code revision and named baseline: equal hashes mean the same comparison."""
     inputs: dict[str, Any] = {
-        "spec": dataclasses.asdict(spec),
+        "spec": spec.document(),
         "criteria": criteria.document(),
         "judge": JUDGE_VERSION,
         "revision": revision,
@@ -116,7 +116,7 @@ def submit_job(
         status="queued",
         engine=spec.engine,
         capability=capability(spec)[0],
-        spec=dataclasses.asdict(spec),
+        spec=spec.document(),
         criteria=criteria.document(),
         config_hash=config_hash(spec, criteria, revision, named),
         revision=revision or None,
@@ -136,12 +136,32 @@ def submit_job(
         job.runs.append(_run_row(job, arms[arm.name], position, run, order.priority, named))
     session.add(job)
     session.flush()
+    for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):
+        job.runs.append(_noise_row(job, arms[arm.name], position, run, order.priority, spec.noise_steps))
+    session.flush()
     events.emit(session, job.id, "status", {"status": "queued"})
     return job
 
 
 def _arm_row(position: int, name: str, recipe: str) -> Arm:
     return Arm(id=tables.new_id("a"), position=position, name=name, role="candidate" if position else "baseline", recipe=recipe)
+
+
+def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, steps: int) -> Run:
+    """A new rerun that stops early, waiting to be trained after the job's full runs."""
+    return Run(
+        id=tables.new_id("r"),
+        arm_id=arm.id,
+        position=position,
+        kind="noise",
+        seed=spec.seed,
+        replicate=spec.replicate,
+        capability=job.capability,
+        priority=priority,
+        planned_steps=steps,
+        created_at=job.created_at,
+        state="queued",
+    )
 
 
 def _run_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, named: NamedBaseline | None) -> Run:

@@ -140,10 +140,10 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
-    """Every run of a job, arm by arm, with its attempts."""
+    """Every run of a job, arm by arm, with its attempts; an arm's noise runs follow its full runs."""
     with context.database.read() as session:
         document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
-    return [run for arm in document.arms for run in arm.runs]
+    return [run for arm in document.arms for run in (*arm.runs, *arm.noise_runs)]
 
 
 @router.post("/jobs/{job_id}:cancel")

@@ -6,7 +6,7 @@ import pytest
 
 from training.presets import PRESETS
 from training.rules import SpecError
-from training.spec import Arm, Data, JobSpec, Model, Projections, RunSpec, Schedule, capability
+from training.spec import Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
 from training.switches import Switches
 
 JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
@@ -32,6 +32,12 @@ def model(**changes):
         ),
         (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
         (changed(candidates=()), "at least one candidate arm"),
+        (lambda: Noise(runs=0), r"noise\.runs is 0, expected a whole number from 1 to 16"),
+        (lambda: Noise(stop_at=0.39), r"noise\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
+        (lambda: Noise(stop_at=float("nan")), r"noise\.stop_at is nan"),
+        (changed(engine="external", noise=Noise()), "nothing under engine external"),
+        (changed(engine="maxtext", data=Data(source="grain", path="x"), noise=Noise()), "nothing under engine maxtext"),
+        (changed(schedule=Schedule(steps=1, warmup_steps=0), noise=Noise()), r"schedule\.steps is 1, expected enough steps"),
         (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
         (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
@@ -133,3 +139,18 @@ def test_projections_depart_from_the_layer_policy():
         replace(JOB, layer_policy="mlp_only", projections=Projections(gate="bf16", up="bf16", down="bf16"))
     with pytest.raises(SpecError, match=r"projections\.up is 'fp8', expected quantized or bf16"):
         Projections(up="fp8")
+
+
+def test_noise_runs_have_the_full_schedule_and_replicate_numbers_of_their_own():
+    job = replace(JOB, noise=Noise(runs=2, stop_at=0.4))
+    runs = [(arm.recipe, run.replicate, run.schedule.steps) for arm, run in job.noise_runs()]
+    assert runs == [("fp8_current", 3, 1500), ("nvfp4", 3, 1500), ("fp8_current", 4, 1500), ("nvfp4", 4, 1500)]
+    assert job.noise_steps == 600
+    assert [run for _, run in job.runs()] == [run for _, run in JOB.runs()]
+    assert [*JOB.noise_runs()] == []
+    assert JOB.noise_steps == 1500
+
+
+def test_a_job_without_noise_has_the_document_of_earlier_versions():
+    assert "noise" not in JOB.document()
+    assert replace(JOB, noise=Noise()).document()["noise"] == {"runs": 3, "stop_at": 0.5}

@@ -17,8 +17,8 @@ from server.database import store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide
-from training.spec import Arm, Data, Model, Schedule
-from workers import lease, supervisor
+from training.spec import Arm, Data, Model, Noise, Schedule
+from workers import child, lease, supervisor
 from workers.recorder import Recorder
 from workers.slots import Slot
 
@@ -86,6 +86,37 @@ def test_both_arms_agree_in_everything_but_the_recipe(database, submit, train):
     one, other = _run(database, train()), _run(database, train())
     assert one.fingerprint != other.fingerprint
     assert one.manifest == other.manifest
+
+
+def test_a_noise_run_trains_the_full_schedule_and_stops_early(database, submit, train):
+    submit(steps=40, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),), noise=Noise(runs=1, stop_at=0.5))
+    full, _, noise = train(), train(), train()
+    with database.read() as session:
+        rates = [store.read(session, held.run_id, "train", ["learning_rate", "lm_loss"]) for held in (full, noise)]
+    assert (_run(database, noise).kind, _run(database, noise).state, _run(database, noise).steps_done) == ("noise", "finished", 20)
+    assert noise.steps == 20
+    assert not noise.reuses
+    assert rates[1][0].tolist() == list(range(20))
+    assert rates[1][1]["learning_rate"].tobytes() == rates[0][1]["learning_rate"][:20].tobytes()
+    assert rates[1][1]["lm_loss"].tobytes() != rates[0][1]["lm_loss"][:20].tobytes()
+    with database.write() as session:  # as after a crash before its end was recorded
+        run = session.get_one(Run, noise.run_id)
+        run.state, run.finished_at = "queued", None
+    again = train()
+    assert again.run_id == noise.run_id
+    with database.read() as session:
+        steps, columns = store.read(session, again.run_id, "train", ["lm_loss"])
+    assert (_run(database, again).state, steps.tolist()) == ("finished", list(range(20)))
+    assert columns["lm_loss"].tobytes() == rates[1][1]["lm_loss"].tobytes()
+
+
+def test_training_ends_at_the_step_that_is_stated_wherever_it_resumes():
+    def trained(first):
+        return (SimpleNamespace(step=step) for step in range(first, 100))
+
+    assert [step.step for step in child._up_to(trained(0), 5)] == [0, 1, 2, 3, 4]
+    assert [step.step for step in child._up_to(trained(3), 5)] == [3, 4]
+    assert [step.step for step in child._up_to(trained(5), 5)] == []
 
 
 def test_cancel_kills_the_training_process(database, submit, train):

@@ -14,7 +14,7 @@ from parity.judging.secondary.evaluations import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe
 
 MAX_RUNS, MAX_CANDIDATES = 256, 64  # every candidate is compared with every other, every run of an arm with every other
-BASELINE, CANDIDATE, CONTROL = "baseline", "candidate", "control"
+BASELINE, CANDIDATE, CONTROL, NOISE = "baseline", "candidate", "control", "noise"
 _MAX_SHOWN = 60
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ class ManifestError(ValueError):
 
 
 class Arms:
-    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`.
+    """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`, `noise_runs` by arm.
 
     Judge 0.1.0 took any word for a recipe: unless the `same_judge` made the bundle, an unknown one is read as `other:WORD`.
     """
@@ -35,6 +35,7 @@ class Arms:
         self.baseline: list[Curve] = []
         self.candidates: dict[str, list[Curve]] = {}
         self.controls: list[Curve] = []
+        self.noise_runs: dict[str, list[Curve]] = {}
         listed = typed(arms, list, "arms", "a list of arms")
         self._check_size(listed)
         for number, arm in enumerate(listed):
@@ -48,24 +49,26 @@ class Arms:
         for number, arm in enumerate(arms):
             typed(typed(arm, dict, f"arms[{number}]", "an object").get("runs"), list, f"arms[{number}].runs", "a list of runs")
         runs = sum(len(arm["runs"]) for arm in arms)
-        if runs > MAX_RUNS or len(arms) > MAX_CANDIDATES + 2:
+        judged = sum(arm.get("role") != NOISE for arm in arms)
+        if runs > MAX_RUNS or judged > MAX_CANDIDATES + 2 or len(arms) > 2 * (MAX_CANDIDATES + 2):
             raise ManifestError(
                 f"{len(arms):,} arms with {runs:,} runs; expected at most {MAX_CANDIDATES} candidates and {MAX_RUNS} runs in all"
             )
 
     def _add(self, role: str, name: str, runs: list[Curve], where: str) -> None:
-        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL):
+        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL, NOISE):
             raise ManifestError(
-                f"{where}.role is {shown(role)}; expected one arm with role 'baseline', first, then candidates, then controls"
+                f"{where}.role is {shown(role)}; expected one arm with role 'baseline', first, then candidates, controls and noise runs"
             )
         if role == BASELINE:
             self.baseline_name, self.baseline = name or None, runs
         elif role == CONTROL:
             self.controls += runs
-        elif name in self.candidates:
-            raise ManifestError(f"{where}.name is {shown(name)} again; expected another name for each candidate")
         else:
-            self.candidates[name] = runs
+            by_name = self.noise_runs if role == NOISE else self.candidates
+            if name in by_name:
+                raise ManifestError(f"{where}.name is {shown(name)} again; expected another name for each {role} arm")
+            by_name[name] = runs
 
 
 def shown(value: object) -> str:

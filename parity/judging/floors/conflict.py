@@ -29,7 +29,7 @@ class Spread:
     """Squares of own runs about their means, as multiples of the variance that the lent floor expects, on `df` degrees of freedom."""
 
     squares: float
-    df: int
+    df: float
 
     @property
     def ratio(self) -> float | None:

@@ -93,7 +93,7 @@ def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tup
     for number, run in enumerate(runs, 1):
         label = run.label or f"run {number}"
         doubt = next((doubt for other in kept if (doubt := dependence(other, run)) is not None), None)
-        if doubt is None and kept and _mixed(run, [other for other in (*kept, *others) if other.seed == run.seed]):
+        if doubt is None and kept and is_mixture(run, [other for other in (*kept, *others) if other.seed == run.seed]):
             doubt = "copy", "a mixture of other runs"
         if doubt is None:
             kept.append(run)
@@ -160,7 +160,7 @@ def _longest_equal(x: FloatArray, y: FloatArray) -> int:
     return int((ends - starts).max())
 
 
-def _mixed(run: Curve, others: Sequence[Curve]) -> bool:
+def is_mixture(run: Curve, others: Sequence[Curve]) -> bool:
     """Whether a run's noise is a mixture of that of two other runs or more."""
     if len(others) < 2:
         return False

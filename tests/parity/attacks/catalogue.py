@@ -1,12 +1,13 @@
 """All attacks, by topic."""
 
-from tests.parity.attacks import copies, end_of_run, logs, second_wave, spikes
+from tests.parity.attacks import copies, early_stops, end_of_run, logs, second_wave, spikes
 from tests.parity.attacks.case import Attack
 
 TOPICS: dict[str, tuple[Attack, ...]] = {
     "the end of the run": end_of_run.ATTACKS,
     "spikes and NaN": spikes.ATTACKS,
     "copies and forks as replicates": copies.ATTACKS,
+    "reruns that were stopped early": early_stops.ATTACKS,
     "logs that mislead": logs.ATTACKS,
     "found against the first rules": second_wave.ATTACKS,
 }

@@ -86,6 +86,57 @@ def test_runs_controls_recipes_and_names(files: dict[str, str], run: Run) -> Non
     assert entry["layer_policy"] == "mlp_only"
 
 
+def stopped(files: dict[str, str], folder: Path, name: str, number: int, share: float = 0.5) -> str:
+    """A rerun of a file's run with noise of its own, stopped at a share of its 1,500 steps."""
+    rows = np.loadtxt(files[name], delimiter=",", skiprows=1)[: round(share * 1500)]
+    rng = np.random.default_rng(number)
+    loss = rows[:, 1] + 0.002 * rng.normal() + rng.normal(0, 0.01, len(rows))
+    path = folder / f"{name}-{number}.csv"
+    path.write_text("step,loss\n" + "".join(f"{step:.0f},{value:.6f}\n" for step, value in zip(rows[:, 0], loss, strict=True)))
+    return str(path)
+
+
+def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    bundle = tmp_path / "case.zip"
+    noise = [f"baseline={stopped(files, tmp_path, 'fp8', 1)}", f"mxfp8={stopped(files, tmp_path, 'mxfp8', 2)}"]
+    common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--recipe", "fp8=fp8", "--recipe", "mxfp8=mxfp8")
+    options = [word for one in noise for word in ("--noise-run", one)]
+    code, out, _ = run(*common, *options, "--bundle", str(bundle), "--json")
+    (entry,) = json.loads(out)["verdicts"]
+    assert code == 0
+    for arm in ("baseline", "candidate"):
+        assert entry["tau"][arm]["source"] == "early-stopped reruns"
+        assert entry["tau"][arm]["early_stopped"]["runs"] == 1
+        assert entry["tau"][arm]["early_stopped"]["stop"] == pytest.approx(0.5)
+        assert entry[arm]["runs"] == 1
+    assert [noted["recipe"] for noted in entry["inputs"]["noise_runs"]["candidate"]] == ["mxfp8"]
+    assert run("verify", str(bundle))[0] == 0
+    for form in ((), ("--markdown",)):
+        words = " ".join(run(*common, *options, *form)[1].split())
+        assert "from 1 rerun of fp8 stopped at 50 % (df 0.847) and 1 rerun of mxfp8 stopped at 50 %" in words
+
+
+def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+    half = Path(files["fp8"]).read_text().splitlines()[:751]
+    (tmp_path / "half.csv").write_text("\n".join(half) + "\n")
+    common = ("compare", files["fp8"], files["mxfp8"], "--planned-steps", "1500", *nearest("fp8", "mxfp8"), "--json")
+    (plain,) = json.loads(run(*common)[1])["verdicts"]
+    for noise, word in ((str(tmp_path / "half.csv"), "equal but for"), (files["fp8_again"], "a further run of fp8")):
+        (entry,) = json.loads(run(*common, "--noise-run", f"fp8={noise}")[1])["verdicts"]
+        assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "NOISE_RUNS_LEFT_OUT")
+        assert entry["tau"] == plain["tau"]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [("x.csv", "--noise-run is 'x.csv'; expected NAME=FILE"), ("fp9=x.csv", "no arm is called 'fp9'"), ("fp8=nofile.csv", "no such file")],
+)
+def test_a_noise_run_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
+    code, out, err = run("compare", files["fp8"], files["mxfp8"], "--noise-run", value)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert word in err
+
+
 def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     paths = []
     for folder, source in (("a", "fp8"), ("b", "mxfp8")):

@@ -160,6 +160,7 @@ BAD = {
     "baseline run": ("{evaluated} --baseline-run x.csv", "--baseline-run names a file, but with --arm-by"),
     "candidate run": ("{evaluated} --candidate-run NVFP4=x.csv", "--candidate-run names a file"),
     "control": ("{evaluated} --control x.csv", "--control names a file"),
+    "noise run": ("{evaluated} --noise-run a=x.csv", "--noise-run names a file"),
     "column": ("{evaluated} --column loss=x", "--column is not used with --arm-by"),
     "seeds": ("{evaluated} --seeds 1,2", "--seeds is not used with --arm-by; name the column of the seed with --pair-by"),
     "recipe": ("{evaluated} --recipe NVFP=nvfp4", "--recipe: no arm is called 'NVFP'; the arms are FP8, NVFP4"),

@@ -43,3 +43,30 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
     if earlier[0] not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):
         later = codes(base, after, margin)
         assert later[0] != "WITHIN_MARGIN", (earlier, later, start, more, last, decimals)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 5),
+    st.sampled_from(["1%", "0.5%", "0.25%"]),
+    st.floats(0.0, 1.5),
+    st.floats(0.0, 1.5),
+    st.integers(1, 870),
+    st.sampled_from([0.4, 0.5]),
+)
+def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_for_it(
+    number: int, margin: str, start: float, more: float, last: int, stop: float
+) -> None:
+    base, cand, *reruns = synthetic(number)
+    unit = float(margin.rstrip("%")) / 100.0 * float(base.loss[-350:].mean())
+    noise = {"c": [curve_from_arrays(r.steps[: int(stop * 1750)], r.loss[: int(stop * 1750)], rounding="nearest") for r in reruns]}
+    before = worse(cand, start * unit)
+    after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
+
+    def verdict_of(run: Curve) -> str:
+        policy = criteria_from_mapping({"margin": margin})
+        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", noise_runs=noise)[0].codes[0]
+
+    earlier = verdict_of(before)
+    if earlier not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):
+        assert verdict_of(after) != "WITHIN_MARGIN", (earlier, start, more, last)

@@ -27,6 +27,7 @@ def forged(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Criteria
         planned_steps=400,
         baseline_name="base",
         layer_snr_db={"one": {("layers.0", "weight"): 20.0}},
+        noise_runs={"one": [make_run(n=200, seed=5)]},
         evaluations={name: {"t": TaskResult(correct=1, items=2, by_item={"a": True, "b": False})} for name in ("base", "one")},
     )
 
@@ -75,7 +76,10 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.update(arms={}), "arms is {}"),
         (lambda m: m.update(arms=[7]), "arms[0] is 7"),
         (lambda m: m.update(arms=[{"role": "baseline", "name": "x", "runs": "abc"}]), "arms[0].runs is 'abc'"),
-        (lambda m: m["arms"].reverse(), "arms[0].role is 'candidate'"),
+        (lambda m: m["arms"].insert(0, m["arms"].pop(1)), "arms[0].role is 'candidate'"),
+        (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each noise arm"),
+        (lambda m: m["arms"][-1].update(name="three"), "noise runs are given for 'three'"),
+        (lambda m: m["arms"].extend([{"role": "noise", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),
         (lambda m: m["arms"][1].update(role="baseline"), "arms[1].role is 'baseline'"),
         (lambda m: m["arms"][1].update(role="referee"), "arms[1].role is 'referee'"),
         (lambda m: m["arms"][2].update(name="one"), "arms[2].name is 'one' again"),

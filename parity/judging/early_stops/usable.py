@@ -1,0 +1,132 @@
+"""Which reruns that were stopped early count: those that train as their arm's runs do, are runs of their own, and stop in 40 to 95 %.
+
+Whatever disqualifies a replicate disqualifies them too (`inputs.independence`). They never enter the arm's mean.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.arms import Arm, Arms, Controls
+from parity.judging.criteria import Criteria
+from parity.judging.curve import Curve
+from parity.judging.early_stops.spread import MIN_STOP, EarlySpread, helmert_squares, prefix_window
+from parity.judging.inputs.alignment import align, nonfinite
+from parity.judging.inputs.context import confounding_keys
+from parity.judging.inputs.independence import dependence, is_mixture
+from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
+from parity.judging.schedule.learning_rate import differing_rates
+from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, Window
+from parity.wording import percent
+
+MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
+MAX_NONFINITE_SHARE = 0.01
+NO_RUNS: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EarlyStops:
+    """The reruns of one arm: those used, why others were not, those whose losses are not finite, and what is measured on them."""
+
+    used: tuple[Curve, ...] = ()
+    left_out: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
+    spread: EarlySpread | None = None
+
+
+NO_EARLY_STOPS = EarlyStops(), EarlyStops()
+
+
+def usable_early_stops(
+    arms: Arms, controls: Controls, given: tuple[Sequence[Curve], Sequence[Curve]], criteria: Criteria, window: Window
+) -> tuple[EarlyStops, EarlyStops]:
+    """The early-stopped reruns of baseline and candidate, `given` in that order."""
+    known = [*arms.runs, *controls.used]
+    sides = []
+    for arm, runs in zip((arms.baseline, arms.candidate), given, strict=True):
+        early = _usable(arm, runs, known, criteria, window)
+        known += early.used
+        sides.append(early)
+    return sides[0], sides[1]
+
+
+def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: Criteria, window: Window) -> EarlyStops:
+    used: list[Curve] = []
+    left_out, diverged = [], []
+    for number, run in enumerate(given, 1):
+        own = dataclasses.replace(run, seed=0) if criteria.pairing == "unpaired" else run
+        label = f"{run.label or f'rerun {number}'} of {arm.name}"
+        bad = nonfinite([own], window.origin, window.last)
+        reason = (
+            _no_rerun(arm, own, window, criteria)
+            or (f"NaN or infinite loss at step {bad.first_step:,}" if bad.first_step is not None else "")
+            or _dependent(own, (*known, *used))
+        )
+        if bad.at_end or bad.worst_share > MAX_NONFINITE_SHARE:
+            diverged.append(f"{label} from step {bad.first_step:,} on")
+        if reason:
+            left_out.append(f"{label}: {reason}")
+        else:
+            used.append(own)
+    spread, why = _spread(arm, used, window) if used else (None, "")
+    if why:
+        left_out += [f"{run.label or 'rerun'} of {arm.name}: {why}" for run in used]
+        used = []
+    return EarlyStops(used=tuple(used), left_out=tuple(left_out), diverged=tuple(diverged), spread=spread)
+
+
+def _no_rerun(arm: Arm, run: Curve, window: Window, criteria: Criteria) -> str:
+    """Why a run is no rerun of the arm that was stopped in time, "" where it is."""
+    if len(run.steps) == 0:
+        return "it has no steps"
+    stop = _stop(run, window)
+    if stop >= COMPLETE_SHARE:
+        return f"it went on to {percent(stop)} of the planned steps: give it as a further run of {arm.name}"
+    if round(stop * window.planned_steps) < round(MIN_STOP * window.planned_steps):
+        return f"it stopped at {percent(stop)} of the planned steps, {percent(MIN_STOP)} needed"
+    if run.seed not in {own.seed for own in arm.runs}:
+        return f"no run of {arm.name} has its seed {run.seed}"
+    if run.recipe != arm.recipe:
+        return f"its recipe is {run.recipe}, that of {arm.name} is {arm.recipe}"
+    if run.rounding is not None and {own.rounding for own in arm.runs} - {None, run.rounding}:
+        return f"its gradients were rounded otherwise ({run.rounding})"
+    if keys := confounding_keys([own.context for own in (*arm.runs, run)], criteria.may_differ):
+        return f"its record differs from that of {arm.name} in {', '.join(keys[:3])}"
+    if LEARNING_RATE not in criteria.may_differ and (rates := differing_rates((*arm.runs, run))) is not None:
+        return f"another learning rate at step {rates.step:,}, {rates.rate:.3g} against {rates.reference:.3g}"
+    pair = align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last)
+    correlation = pair_correlation(pair.baseline[0], pair.candidate[0])
+    if criteria.pairing == "paired" and correlation is not None and correlation < SAME_ORDER:
+        return f"other data order than {arm.name} (second differences correlate {correlation:.2f})"
+    return ""
+
+
+def _stop(run: Curve, window: Window) -> float:
+    """Share of the plan that a run has reached; a log of every n-th step may have stopped n - 1 steps later."""
+    return (int(run.steps[-1]) - window.origin + (run.completeness.stride or 1)) / window.planned_steps
+
+
+def _dependent(run: Curve, others: Sequence[Curve]) -> str:
+    doubt = next((doubt for other in others if (doubt := dependence(other, run)) is not None), None)
+    if doubt is not None:
+        return doubt[1]
+    return "a mixture of other runs" if is_mixture(run, [other for other in others if other.seed == run.seed]) else ""
+
+
+def _spread(arm: Arm, early: Sequence[Curve], window: Window) -> tuple[EarlySpread | None, str]:
+    """What the reruns of an arm show, or why they show nothing: one window for all, before the earliest stop."""
+    first, last = prefix_window(window, min(int(run.steps[-1]) for run in early))
+    together = align(arm.runs, early, last)
+    part = slice(int(np.searchsorted(together.steps, first)), len(together.steps))
+    points = part.stop - part.start
+    if points < MIN_POINTS:
+        return None, f"{points} common points from step {first:,} to its stop, {MIN_POINTS} needed"
+    full, reruns = together.baseline[:, part].mean(axis=1), together.candidate[:, part].mean(axis=1)
+    level = float(full.mean())
+    if level == 0.0:
+        return None, "the mean loss before its stop is 0"
+    squares = helmert_squares(full / level, together.baseline_seeds, reruns / level, together.candidate_seeds)
+    stop = min(_stop(run, window) for run in early)
+    return EarlySpread(squares=squares, runs=len(early), stop=stop, first=first, last=last), ""
