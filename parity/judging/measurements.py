@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
+from parity.judging.arms import Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FORKED_FROM, Curve
+from parity.judging.curve import FORKED_FROM, Curve, Rounding
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
 from parity.judging.inputs.context import differing_context, same_data_recorded
@@ -64,8 +64,8 @@ def measure(
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     lending = (
-        _lender(arms.baseline, criteria.baseline_run_floor, lenders),
-        _lender(arms.candidate, criteria.candidate_run_floor, lenders),
+        lender_for(arms.baseline.name, arms.baseline.rounding, criteria.baseline_run_floor, lenders),
+        lender_for(arms.candidate.name, arms.candidate.rounding, criteria.candidate_run_floor, lenders),
     )
     statistics = _statistics(aligned, arms, lending, usable, criteria, window, resolved.quantum)
     return Measurements(
@@ -108,12 +108,12 @@ def _statistics(
     return measure_window(pair, window)
 
 
-def _lender(arm: Arm, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What the arm may borrow; a run floor that the policy declares counts more than a family."""
-    lender = lenders.of(arm.name, arm.rounding)
+def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
+    """What an arm may borrow; a run floor that the policy declares counts more than a family."""
+    lender = lenders.of(arm, rounding)
     if lender is None or declared is None:
         return lender
-    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm.name} ({declared})")
+    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
 
 
 def _resemblance(arms: Arms) -> str | None:
