@@ -32,9 +32,9 @@ from parity.cli.terminal.output import UsageError
 from parity.design import sentences
 from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
+from parity.design.document import plan_document
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.design.plan import NATS, Plan, plan
-from parity.design.search import WANTED_POWER
 from parity.judging.criteria import NVFP4, parse_margin
 from parity.judging.curve import MAX_STEP
 from parity.readers import read_runs
@@ -263,12 +263,6 @@ def _calibration_text(result: Calibration) -> Group:
         shares = [f"{100 * row[state]:.0f} %" for state in ("pass", "inconclusive", "fail")]
         table.add_row(percent(row["margin_rel"]), f"{row['gap_in_margins']:g} x margin", *shares)
     return Group(Text(head), Text(""), table)
-
-
-def plan_document(outlook: Plan) -> dict[str, Any]:
-    """A plan as JSON-able values, with its sentences."""
-    words = {"headline": sentences.headline(outlook), "advice": sentences.advice(outlook), "note": sentences.errors(outlook)}
-    return {**json_value(outlook), **words, "wanted_power": WANTED_POWER}
 
 
 def _plan_text(outlook: Plan) -> Group:

@@ -50,12 +50,20 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
-    lengths = [steps for steps in _lengths(design, question.criteria) if _decides(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
+    hopeless: dict[int, bool] = {}
     arms = range(1, MAX_RUNS + 1)
+    lengths = _lengths(design, question.criteria)
     tried = sorted((_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)), key=run_steps)
     for _, group in itertools.groupby(tried, key=run_steps):
-        outlooks = [(one, chances(one, question.criteria, question.lenders)) for one in group]
-        if deciding := [(outlook.half_width, one) for one, outlook in outlooks if question.power(one, outlook) >= WANTED_POWER]:
+        deciding = []
+        for one in group:
+            steps = one.planned_steps
+            if steps not in hopeless:
+                hopeless[steps] = not _decides(_with(design, MAX_RUNS, MAX_RUNS, steps), question)
+            outlook = None if hopeless[steps] else chances(one, question.criteria, question.lenders)
+            if outlook is not None and question.power(one, outlook) >= WANTED_POWER:
+                deciding.append((outlook.half_width, one))
+        if deciding:
             return min(deciding, key=lambda entry: entry[0])[1]
     return None
 
