@@ -113,7 +113,7 @@ def calibrate_runs(
     return EXIT_CODES["pass"]
 
 
-@app.command("plan", epilog="parity plan --planned-steps 10000 --baseline-recipe fp8 --candidate-recipe nvfp4")
+@app.command("plan", epilog="parity plan --planned-steps 10000 --candidate-recipe nvfp4")
 def plan_design(
     planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
     level: Annotated[

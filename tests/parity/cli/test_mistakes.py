@@ -289,7 +289,7 @@ MISTAKES = [
     (
         "plan --level 2.7",
         2,
-        "--planned-steps is missing; example: `parity plan --planned-steps 10000 --baseline-recipe fp8 --candidate-recipe nvfp4`",
+        "--planned-steps is missing; example: `parity plan --planned-steps 10000 --candidate-recipe nvfp4`",
     ),
     ("plan --level 2,7 --planned-steps 1000", 2, "--level is '2,7'; expected a number"),
     ("plan --level -1 --planned-steps 1000", 2, "--level is -1.0; expected more than 0"),
