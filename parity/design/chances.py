@@ -9,7 +9,8 @@ above 1 % of the variance. Without it, at the expected h, chances were off by up
 chance the reruns contradict the family in a fifth of all jobs, and the interval widens.
 
 Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/method.md has both).
-Only the gap is planned: runs that end early, spikes or a gap that still grows cost a verdict, too.
+Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that still
+grows cost a verdict, too.
 SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), pair_sd 0.0038 nats of 3.34 (0.11 % of the loss) where nothing better is known.
 """
 

@@ -123,7 +123,7 @@ def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[D
     if design.level is not None:
         return design, NATS
     for lender in lending_of(dataclasses.replace(design, level=1.0), criteria, lenders):
-        if lender is not None and lender.floor is not None:
+        if lender is not None and lender.floor is not None and lender.floor.levels is not None:
             return dataclasses.replace(design, level=sum(lender.floor.levels) / 2.0), NATS
     amounts = (
         criteria.margin,
@@ -182,12 +182,12 @@ def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[Ru
 
 def _basis(floor: RunFloor, *, declared: bool) -> str:
     if floor.prior.loan:
-        return f"borrowed from {floor.prior.loan.lender.family}"
+        return f"{'borrowed from' if floor.prior.loan.is_data else 'assumed as in'} {floor.prior.loan.lender.name}"
     return "declared by the policy" if declared else "assumed"
 
 
 def _far(lender: Lender, level: float) -> str:
-    if lender.floor is None:
+    if lender.floor is None or lender.floor.levels is None:
         return ""
     low, high = lender.floor.levels
     return f"its groups end at losses of {low:.3f} to {high:.3f} nats, and {level:.3f} is more than a tenth away"

@@ -3,6 +3,7 @@
 from parity.design.experiment import cost_words, run_steps, runs_words
 from parity.design.plan import NATS, Plan, RunNoise
 from parity.design.search import MAX_RUNS, WANTED_POWER
+from parity.judging.floors.groups import ANY_DECODER
 from parity.wording import percent
 
 
@@ -43,10 +44,12 @@ def noise(plan: Plan) -> str:
     """The run noise that is planned with, by arm, and why a family that was named is not used."""
     baseline, candidate = plan.run_noise
     if _same(baseline, candidate):
-        words = f"Run noise: {_noise_words(baseline)} in both arms."
+        words = f"Run noise: {_noise_words(baseline)}, in both arms."
     else:
         words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
     unused = [f" The {arm.arm} does not borrow: {arm.family_unused}." for arm in plan.run_noise if arm.family_unused]
+    if any(arm.basis.startswith(f"assumed as in {ANY_DECODER}") for arm in plan.run_noise):
+        unused.append(f" {ANY_DECODER} holds only for runs that finish their schedule and log the learning rate.")
     return f"{words} Noisier runs are decided less often, and wrongly more often.{''.join(unused)}"
 
 
@@ -89,7 +92,7 @@ def amount(plan: Plan, value: float) -> str:
 
 
 def _noise_words(noise: RunNoise) -> str:
-    return f"{percent(noise.share)} of the loss ({noise.basis})"
+    return f"{percent(noise.share)} of the loss, {noise.basis}"
 
 
 def _same(first: RunNoise, second: RunNoise) -> bool:

@@ -11,6 +11,7 @@ from parity.design import sentences
 from parity.design.budget import parse_budget
 from parity.design.experiment import Design, run_steps
 from parity.design.plan import NATS, SHARE, plan
+from parity.judging.floors.groups import ANY_DECODER
 from parity.judging.floors.lending import Lenders
 from parity.judging.floors.public import public_floors
 
@@ -77,6 +78,17 @@ def test_a_family_that_does_not_lend_leaves_the_assumed_floor_and_its_reason() -
     far = plan(Design(level=2.0, planned_steps=5000, **NEAREST), ONE, BOTH)
     assert all(arm.basis == "assumed" and "more than a tenth away" in arm.family_unused for arm in far.run_noise)
     assert far.half_width == plan(Design(level=2.0, planned_steps=5000, **NEAREST), ONE).half_width
+
+
+def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
+    any_decoder = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    outlook = plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4"), ONE, any_decoder)
+    assert (outlook.unit, outlook.noise_basis) == (SHARE, "assumed")
+    baseline, candidate = outlook.run_noise
+    assert candidate.share == pytest.approx(1.5 * baseline.share)
+    assert outlook.half_width == pytest.approx(0.0025, abs=2e-4)
+    assert "finish their schedule" in sentences.noise(outlook)
+    assert ANY_DECODER in sentences.noise(outlook)
 
 
 def test_a_floor_that_the_policy_declares_counts_more_than_a_family() -> None:
