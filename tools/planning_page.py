@@ -14,6 +14,7 @@ from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.floors.groups import ANY_DECODER
 from parity.judging.floors.lending import Lenders
 from parity.judging.floors.public import public_floors
+from parity.report.evaluation_facts import Cells
 from parity.report.evaluations import markdown_table
 from parity.wording import percent
 from tools.public_verdict import run
@@ -192,7 +193,7 @@ def _against(gap: float, half: float, margin: float) -> str:
 
 def claims_table() -> str:
     """One row per claim: the gap as a share of the loss, and the answer under each run floor."""
-    rows = [
+    rows: list[Cells] = [
         ("claim", "scale", "gap, of the loss", "assumed run noise", "if `any-decoder` holds", "with the noise of the 8 B reruns", "source")
     ]
     for claim in CLAIMS:
