@@ -6,7 +6,8 @@ cheapest   fewest run-steps (K_A + K_B) x steps, then the narrowest interval; at
 in budget  the cheapest if it fits, else the largest of min(pass at 0, fail at 2 margins) in whole per cent, then the fewest run-steps
 
 A run is never made shorter than planned, because a shorter run answers another question; a longer one shrinks only SE_within.
-More runs never decide less, so a length at which 16 runs per arm do not decide is skipped.
+More runs never decide less, so a length at which 16 runs per arm do not decide is skipped. Chances at the expected spread choose what
+is looked at closely.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from parity.judging.reasons import MIN_POINTS_TO_FAIL
 
 WANTED_POWER = 0.80
 MAX_RUNS = 16
+_ROUGH_LOW, _ROUGH_HIGH = 0.10, 0.20  # rough chances were up to 0.03 too low and 0.10 too high
 STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -33,6 +35,10 @@ class Question:
     criteria: Criteria
     margin: float
     lenders: Lenders
+
+    def outlook(self, design: Design, *, rough: bool = False) -> Chances:
+        """The chances of a design under this policy."""
+        return chances(design, self.criteria, self.lenders, rough=rough)
 
     def passes(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a pass at a true gap, 0 where the window has too few points for one."""
@@ -50,20 +56,12 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
-    hopeless: dict[int, bool] = {}
     arms = range(1, MAX_RUNS + 1)
-    lengths = _lengths(design, question.criteria)
+    lengths = [steps for steps in _lengths(design, question.criteria) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
     tried = sorted((_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)), key=run_steps)
     for _, group in itertools.groupby(tried, key=run_steps):
-        deciding = []
-        for one in group:
-            steps = one.planned_steps
-            if steps not in hopeless:
-                hopeless[steps] = not _decides(_with(design, MAX_RUNS, MAX_RUNS, steps), question)
-            outlook = None if hopeless[steps] else chances(one, question.criteria, question.lenders)
-            if outlook is not None and question.power(one, outlook) >= WANTED_POWER:
-                deciding.append((outlook.half_width, one))
-        if deciding:
+        outlooks = [(one, question.outlook(one)) for one in group if _may_decide(one, question)]
+        if deciding := [(outlook.half_width, one) for one, outlook in outlooks if question.power(one, outlook) >= WANTED_POWER]:
             return min(deciding, key=lambda entry: entry[0])[1]
     return None
 
@@ -72,8 +70,10 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     """The design that decides most often with so many run-steps; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
-    tried = _affordable(design, _lengths(design, question.criteria), most_run_steps)
-    outlooks = [(round(question.power(one, chances(one, question.criteria, question.lenders)), 2), -run_steps(one), one) for one in tried]
+    tried = [(_rough_power(one, question), one) for one in _affordable(design, _lengths(design, question.criteria), most_run_steps)]
+    most = max((power for power, _ in tried), default=0.0)
+    near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
+    outlooks = [(round(question.power(one, question.outlook(one)), 2), -run_steps(one), one) for one in near]
     return max(outlooks, key=lambda entry: entry[:2])[2] if outlooks else None
 
 
@@ -91,8 +91,13 @@ def _with(design: Design, baseline_runs: int, candidate_runs: int, steps: int) -
     return dataclasses.replace(design, baseline_runs=baseline_runs, candidate_runs=candidate_runs, planned_steps=steps)
 
 
-def _decides(design: Design, question: Question) -> bool:
-    return question.power(design, chances(design, question.criteria, question.lenders)) >= WANTED_POWER
+def _may_decide(design: Design, question: Question) -> bool:
+    """Whether a closer look is worth its time."""
+    return _rough_power(design, question) >= WANTED_POWER - _ROUGH_LOW
+
+
+def _rough_power(design: Design, question: Question) -> float:
+    return question.power(design, question.outlook(design, rough=True))
 
 
 def _lengths(design: Design, criteria: Criteria) -> list[int]:

@@ -1,5 +1,6 @@
 """The chances against a slow twin: simulated jobs whose interval the judge's own functions compute."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -103,3 +104,14 @@ def test_nodes_have_the_moments_of_chi_squared(df: int) -> None:
 def test_one_run_per_arm_has_one_half_width() -> None:
     outlook = chances(Design(level=3.3, planned_steps=5000), criteria_from_mapping({"margin": "1%"}))
     assert outlook.half_widths.tolist() == [outlook.half_width]
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (4, 4), (1, 4), (16, 16)])
+@pytest.mark.parametrize(("share", "lenders"), [(0.0025, NO_FAMILIES), (0.001, BOTH)])
+def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int, int], share: float, lenders: Lenders) -> None:
+    """What `search` relies on: at most 0.10 too low, at most 0.20 too high."""
+    design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8")
+    design = dataclasses.replace(design, baseline_runs=runs[0], candidate_runs=runs[1])
+    policy, margin = criteria_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
+    exact, rough = (chances(design, policy, lenders, rough=rough).passes(0.0, margin) for rough in (False, True))
+    assert -0.10 < rough - exact < 0.20
