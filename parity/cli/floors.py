@@ -136,7 +136,9 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     table = read_table(file) if families else None
     for name in families.values():
         if table is not None and name not in (known := (*table.families, ANY_DECODER)):
-            raise UsageError(f"--family is {name!r}, which the table does not have; it has {', '.join(known)}{did_you_mean(name, known)}")
+            listed = " ".join(["parity floors list", *([file] if file else [])])
+            expected = f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known)}"
+            raise UsageError(f"--family is {name!r}, which the table does not have; {expected}")
     return Lenders(table, families)
 
 

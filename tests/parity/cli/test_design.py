@@ -52,7 +52,11 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--level", "3", "--planned-steps", "100", "--baseline-rounding", "x"), "--baseline-rounding is 'x'; expected stochastic"),
         (("calibrate", "{data}/nanogpt_reruns.npz", "--rounding", "no"), "--rounding is 'no'; expected stochastic or nearest"),
         (("plan", "--planned-steps", "1000", "--margin", "0.01 nats"), "--level is missing; expected the loss at the end"),
-        (("plan", "--planned-steps", "1000", "--family", "modded"), "--family is 'modded', which the table does not have; it has modded-"),
+        (
+            ("plan", "--planned-steps", "1000", "--family", "modded"),
+            "--family is 'modded', which the table does not have; expected one of the",
+        ),
+        (("plan", "--planned-steps", "1000", "--family", "any-decodr"), "did you mean any-decoder?"),
         (("plan", "--planned-steps", "1000", "--family", "third=modded"), "no arm is called 'third'; the arms are baseline, candidate"),
         (("plan", "--planned-steps", "1000", "--family", "baseline="), "--family is 'baseline='; expected NAME or ARM=NAME"),
         (("plan", "--planned-steps", "1000", "--floors", "{data}/x.csv"), "without --family"),
