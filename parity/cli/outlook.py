@@ -27,8 +27,11 @@ def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
     name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
     if plan is None:
         return f"{name}{candidate['line']}"
-    hint = "" if plan["decides"] else f": `{command(file, plan)}` shows what would decide"
-    return f"{name}{candidate['line']}{hint}"
+    if plan["decides"]:
+        return f"{name}{candidate['line']}"
+    if any(arm["basis"].startswith("borrowed") for arm in plan["run_noise"]):  # from the server's record, which `parity plan` has not
+        return f"{name}{candidate['line']}. {plan['advice']}"
+    return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
 
 
 def command(file: str, plan: Mapping[str, Any]) -> str:

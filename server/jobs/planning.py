@@ -1,26 +1,31 @@
-"""What a job can decide before it trains: its design, with what the record knows of an equal earlier run.
+"""What a job can decide before it trains: its design, with what the record knows.
 
-The loss and the step time are those of the newest sound run of a baseline arm that trained the same specification (any seed and
-replicate); without one the chances are shares of the loss. Jobs of engine external have none, because their specification does not
-determine what is trained. The runs of a named baseline count like new ones, and its controls not at all.
+Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
+sound run of a baseline arm that trained the same specification (any seed and replicate); with neither the chances are shares of the
+loss. Jobs of engine external have none of it, because their specification does not determine what is trained. The runs of a named
+baseline count like new ones, and its controls not at all.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
-from parity.design.experiment import Design
+from parity.design.chances import NO_FAMILIES
+from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.design.plan import Plan, plan
+from parity.judging.floors.lending import Lenders
 from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.fingerprint import run_spec, spec_differences, unsound
+from server.jobs.floors import family_of, lent_floors
+from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 from training.switches import label, rounding
 
@@ -46,9 +51,25 @@ class Planned:
     why_not: str
 
 
-def planned(spec: JobSpec, criteria: Criteria, known: Known | None) -> Sequence[Planned]:
-    """The plan of each of the first 8 candidates."""
-    return [_planned(spec, position, criteria, known) for position in range(len(spec.candidates[:MOST_CANDIDATES]))]
+def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES) -> Sequence[Planned]:
+    """The plan of each of the first 8 candidates; candidates with one design share it."""
+    plans: dict[Design, Plan | str] = {}
+    rows = []
+    for candidate in spec.candidates[:MOST_CANDIDATES]:
+        design = _design(spec, candidate, known)
+        if design not in plans:
+            plans[design] = _plan(design, criteria, lenders)
+        outlook = plans[design]
+        why_not = outlook if isinstance(outlook, str) else ""
+        rows.append(Planned(candidate=candidate.name, plan=None if isinstance(outlook, str) else outlook, why_not=why_not))
+    return rows
+
+
+def lenders_for(session: Session, spec: JobSpec) -> Lenders:
+    """The reruns on record from which the job's verdicts would borrow."""
+    unsaved = Job(id="", engine=spec.engine, spec=dataclasses.asdict(spec))
+    family, floors = family_of(unsaved), lent_floors(session, unsaved)
+    return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
 
 
 def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
@@ -88,10 +109,9 @@ def _known(session: Session, run: Run, criteria: Criteria) -> Known:
     )
 
 
-def _planned(spec: JobSpec, position: int, criteria: Criteria, known: Known | None) -> Planned:
-    baseline, candidate = spec.baseline, spec.candidates[position]
-    trained_here = spec.engine != "external"
-    design = Design(
+def _design(spec: JobSpec, candidate: SpecArm, known: Known | None) -> Design:
+    baseline, trained_here = spec.baseline, spec.engine != "external"
+    return Design(
         planned_steps=spec.schedule.steps,
         level=known.level if known else None,
         baseline_runs=baseline.replicates,
@@ -103,12 +123,11 @@ def _planned(spec: JobSpec, position: int, criteria: Criteria, known: Known | No
         step_seconds=known.step_seconds if known else None,
         devices=spec.devices,
     )
+
+
+def _plan(design: Design, criteria: Criteria, lenders: Lenders) -> Plan | str:
+    """The plan, or why there is none."""
     try:
-        return Planned(candidate=candidate.name, plan=_plan(design, criteria), why_not="")
+        return plan(design, criteria, lenders)
     except ValueError as error:
-        return Planned(candidate=candidate.name, plan=None, why_not=str(error))
-
-
-@lru_cache(maxsize=256)
-def _plan(design: Design, criteria: Criteria) -> Plan:
-    return plan(design, criteria)
+        return str(error)

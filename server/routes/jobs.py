@@ -22,7 +22,7 @@ from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
-from server.jobs.planning import Known, equal_earlier_run, planned
+from server.jobs.planning import Known, equal_earlier_run, lenders_for, planned
 from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
@@ -112,12 +112,12 @@ def submit(
 
 @router.post("/jobs:plan")
 def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
-    """What a job could decide, before it is submitted: nothing is queued. Uses the loss and step time of an equal earlier run."""
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run."""
     criteria = criteria_of(request.criteria)
     with context.database.read() as session:
-        known = equal_earlier_run(session, request.job, criteria)
+        known, lenders = equal_earlier_run(session, request.job, criteria), lenders_for(session, request.job)
     candidates = []
-    for one in planned(request.job, criteria, known):
+    for one in planned(request.job, criteria, known, lenders):
         line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
         candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
     return JobPlan(known=known, candidates=candidates)

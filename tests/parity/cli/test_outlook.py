@@ -57,6 +57,15 @@ def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(mon
     assert ("parity plan" in first, "parity plan" in second) == (False, True)
 
 
+def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = answer(NARROW)
+    plan_of_one = reply["candidates"][0]["plan"]
+    plan_of_one["run_noise"][1]["basis"] = "borrowed from emulated-1500-steps-abc"
+    (line,) = printed(monkeypatch, reply)
+    assert plan_of_one["advice"] in line
+    assert "`parity plan" not in line
+
+
 def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
     document = answer(NARROW, level=2.5, baseline_runs=2, step_seconds=0.5, devices=8)["candidates"][0]["plan"]
     policy = tmp_path / "parity.yaml"

@@ -8,7 +8,7 @@ import pytest
 from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Job
-from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, planned
+from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from training.spec import Arm
 from training.switches import Switches
 
@@ -73,6 +73,20 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
     assert first.gpu_hours == pytest.approx(5 * 5000 * 0.5 * 2 / 3600)
     shares = planned(dataclasses.replace(spec), POLICY, None)[0].plan
     assert shares.unit == "share of the loss"
+
+
+def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_job):
+    for rerun in range(1, 5):
+        job = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
+        with database.write() as session:
+            session.get_one(Job, job).status = "concluded"
+    spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
+    with database.read() as session:
+        lenders = lenders_for(session, spec)
+        assert lenders_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of("baseline", "nearest") is None
+    (one,) = planned(spec, POLICY, None, lenders)
+    assert [arm.basis.partition(" ")[0] for arm in one.plan.run_noise] == ["borrowed", "borrowed"]
+    assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
 
 
 def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):
