@@ -16,7 +16,7 @@ from parity.client.rest import DEFAULT_URL, Client
 from parity.judging.curve import Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
-from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.lending import Lender, Lenders, find_lender
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
@@ -157,6 +157,20 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
             if families.setdefault(one, family) != family:
                 raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
     return families
+
+
+def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
+    if file is not None and not items:
+        raise UsageError(f"--floors is {file!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
+    families = stated_families(items, names)
+    table = read_table(file) if families else None
+    for name in families.values():
+        if table is not None and name not in (known := (*table.families, ANY_DECODER)):
+            listed = " ".join(["parity floors list", *([file] if file else [])])
+            expected = f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known)}"
+            raise UsageError(f"--family is {name!r}, which the table does not have; {expected}")
+    return Lenders(table, families)
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
