@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[3]
 SPEC = RunSpec(
     recipe="nvfp4",
     engine="emulated",
-    model=Model(vocab_size=16, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
     data=Data(source="text", path="given", sequence_length=16, batch_size=2),
-    schedule=Schedule(steps=200, warmup_steps=2, learning_rate=1e-2),
+    schedule=Schedule(steps=80, warmup_steps=2, learning_rate=1e-2),
     layer_policy="mlp_only",
     seed=0,
     replicate=0,
