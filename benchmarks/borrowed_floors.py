@@ -34,8 +34,8 @@ def groups_of(family: str) -> tuple[RerunGroup, ...]:
     return public_floors().families[family].groups
 
 
-def pair(lender: Lender, runs: tuple[FloatArray, FloatArray]) -> tuple[Interval, bool]:
-    """The judge's interval of two arms' run means that borrow one floor, and whether they contradict it."""
+def pair(lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lender | None = None) -> tuple[Interval, bool]:
+    """The judge's interval of two arms' run means, and whether they contradict the lender, which is that of both or of the baseline."""
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     own = OwnRuns(
         squares=(spreads[0][0], spreads[1][0]),
@@ -44,7 +44,7 @@ def pair(lender: Lender, runs: tuple[FloatArray, FloatArray]) -> tuple[Interval,
         gap_df=0,
         gap_runs=(len(runs[0]), len(runs[1])),
     )
-    priors = borrow((ASSUMED, ASSUMED), (lender, lender), own, 1.0)
+    priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own, 1.0)
     floors = [run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)]
     joined = interval(float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(floors[0], floors[1]))
     return joined, priors[0].loan is not None and priors[0].loan.agreement.contradicted

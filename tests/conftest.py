@@ -166,13 +166,20 @@ def recorded(database: Database) -> Recorded:
     """A function that writes a job whose runs have ended, with curves of a known gap; returns the job's id."""
 
     def record(
-        gaps: dict[str, float], *, steps: int = 1500, done: int | None = None, state: str = "finished", level: float = 1.4, rerun: int = 0
+        gaps: dict[str, float],
+        *,
+        steps: int = 1500,
+        done: int | None = None,
+        state: str = "finished",
+        level: float = 1.4,
+        rerun: int = 0,
+        replicates: int = 2,
     ) -> str:
         """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has; another `rerun` has the same batches."""
         spec = small_job(
             steps,
-            baseline=Arm(recipe="fp8_current", replicates=2),
-            candidates=tuple(Arm(recipe=name, replicates=2) for name in gaps),  # type: ignore[arg-type]
+            baseline=Arm(recipe="fp8_current", replicates=replicates),
+            candidates=tuple(Arm(recipe=name, replicates=replicates) for name in gaps),  # type: ignore[arg-type]
         )
         generator = np.random.default_rng(7)
         at = np.arange(steps if done is None else done)

@@ -198,7 +198,8 @@ def compare(
         typer.Option(
             metavar="[ARM=]NAME",
             rich_help_panel=EVIDENCE,
-            help="Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity floors list`). Repeatable.",
+            help="Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity floors list`), or any-decoder if "
+            "yours is not there. Repeatable.",
         ),
     ] = None,
     floors: Annotated[

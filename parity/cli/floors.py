@@ -14,11 +14,14 @@ from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import UsageError, print_json, print_rows
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.judging.curve import Rounding
-from parity.judging.floors.groups import Family, Floors, FloorsError, RerunGroup, read_floors
+from parity.judging.floors.between import FamilyNoise, evidence_families
+from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
 from parity.judging.floors.lending import Lender, find_lender
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
+
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 app = typer.Typer(
     name="floors",
@@ -35,11 +38,12 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 
 @app.command("list", cls=Command, epilog="parity floors list")
 def index(file: _File = None, as_json: AsJson = False) -> int:
-    """List the families of a table with their pooled run noise; in a pipe, one per line."""
+    """List the families of a table with their run noise, then any-decoder."""
     floors = read_table(file)
     lenders = [(family, _lenders(floors, family)) for family in floors.families.values()]
+    general = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
-        print_json([_family_document(family, lent) for family, lent in lenders])
+        print_json([*(_family_document(family, lent) for family, lent in lenders), _general_document(floors, general)])
         return 0
     rows: list[tuple[str, ...]] = []
     for family, lent in lenders:
@@ -51,6 +55,7 @@ def index(file: _File = None, as_json: AsJson = False) -> int:
             rows.append(
                 (family.name, "not stated", str(len(family.groups)), f"{sum(g.runs for g in family.groups):,}", "", "", _why(family))
             )
+    rows += [(ANY_DECODER, rounding, *_size_cells(lender), *_floor_cells(lender)) for rounding, lender in general]
     print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
     return 0
 
@@ -59,21 +64,36 @@ def index(file: _File = None, as_json: AsJson = False) -> int:
 def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
     floors = read_table(file)
+    if name == ANY_DECODER:
+        _show_general(floors, as_json=as_json)
+        return 0
     family = floors.families.get(name)
     if family is None:
-        known = tuple(floors.families)
+        known = (*floors.families, ANY_DECODER)
         raise UsageError(f"the table has no family {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
     lent = _lenders(floors, family)
     if as_json:
         print_json(_family_document(family, lent))
         return 0
-    for rounding, lender in lent:
-        print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+    _print_floors(name, lent)
     for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
         print(line, file=sys.stderr)
     outliers = _outliers(lent)
     print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
     return 0
+
+
+def _show_general(floors: Floors, *, as_json: bool) -> None:
+    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
+    if as_json:
+        print_json(_general_document(floors, lent))
+        return
+    _print_floors(ANY_DECODER, lent)
+    rows = [
+        (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
+        for family in evidence_families(floors)
+    ]
+    print_rows(("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
 
 
 def read_table(file: str | None) -> Floors:
@@ -110,8 +130,7 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
     """What the family lends to an arm of each class of rounding that its groups have."""
-    classes: tuple[Rounding, ...] = get_args(Rounding)
-    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in classes if _groups_of(family, rounding)]
+    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if _groups_of(family, rounding)]
 
 
 def _groups_of(family: Family, rounding: Rounding) -> list[RerunGroup]:
@@ -127,6 +146,20 @@ def _floor_cells(lender: Lender) -> tuple[str, str, str]:
         return "", "", lender.refused
     outliers = len(lender.floor.outliers)
     return percent(lender.floor.share), f"{lender.floor.df:.1f}", count(outliers, "outlier") if outliers else ""
+
+
+def _size_cells(lender: Lender) -> tuple[str, str]:
+    return (str(lender.floor.groups), f"{lender.floor.runs:,}") if lender.floor else ("", "")
+
+
+def _noise_cells(family: FamilyNoise) -> tuple[str, str]:
+    low, high = family.interval
+    return percent(family.share), f"{percent(low)} to {percent(high)}"
+
+
+def _print_floors(name: str, lent: Sequence[tuple[Rounding, Lender]]) -> None:
+    for rounding, lender in lent:
+        print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
 
 
 def _floor_words(lender: Lender) -> str:
@@ -176,5 +209,24 @@ def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) ->
             ],
             "bit_equal": family.bit_equal,
             "problems": family.problems,
+        }
+    )
+
+
+def _general_document(floors: Floors, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
+    return json_value(
+        {
+            "family": ANY_DECODER,
+            "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],
+            "families": [
+                {
+                    "family": family.name,
+                    "groups": len(family.groups),
+                    "runs": sum(group.runs for group in family.groups),
+                    "rel": family.share,
+                    "interval": family.interval,
+                }
+                for family in evidence_families(floors)
+            ],
         }
     )

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from parity.judging.floors.conflict import Spread, agreement
-from parity.judging.floors.lending import Lender, Loan
+from parity.judging.floors.lending import Lender, Loan, between_families
 from parity.judging.floors.model import FamilyFloor
 from parity.judging.run_floor import Prior
 
@@ -38,7 +38,7 @@ def borrow(assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: 
     if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
         return assumed
     spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
-    if lending[0] == lending[1]:
+    if lending[0] == lending[1] or between_families(lending[0], lending[1]):
         spreads = [spreads[0] + spreads[1]] * 2
     expected = taus[0] ** 2 / own.gap_runs[0] + taus[1] ** 2 / own.gap_runs[1]
     gaps = Spread(squares=own.gap_squares / expected, df=own.gap_df)
@@ -57,7 +57,7 @@ def _borrowed(assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, l
     return Prior(
         tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
         df=weight * floor.df + (1.0 - weight) * assumed.df,
-        basis=f"borrowed from {lender.family}: {floor.groups} groups, {floor.runs:,} runs"
+        basis=f"{'assumed as in' if floor.families else 'borrowed from'} {lender.name}: {floor.groups} groups, {floor.runs:,} runs"
         + (f", weight {weight:.2f}" if weight < 1.0 else ""),
         loan=Loan(lender=lender, floor=floor, agreement=agreed),
     )

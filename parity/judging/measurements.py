@@ -16,6 +16,7 @@ from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
+from parity.judging.schedule.learning_rate import not_at_end, recorded_rates
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
@@ -64,8 +65,8 @@ def measure(
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     lending = (
-        _lender(arms.baseline, criteria.baseline_run_floor, lenders),
-        _lender(arms.candidate, criteria.candidate_run_floor, lenders),
+        _lender(arms.baseline, criteria.baseline_run_floor, lenders, window),
+        _lender(arms.candidate, criteria.candidate_run_floor, lenders, window),
     )
     statistics = _statistics(aligned, arms, lending, usable, criteria, window, resolved.quantum)
     return Measurements(
@@ -108,12 +109,23 @@ def _statistics(
     return measure_window(pair, window)
 
 
-def _lender(arm: Arm, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What the arm may borrow; a run floor that the policy declares counts more than a family."""
+def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
+    """What the arm may borrow; a run floor that the policy declares counts more, and what holds for finished schedules needs one."""
     lender = lenders.of(arm.name, arm.rounding)
-    if lender is None or declared is None:
+    if lender is None or lender.floor is None:
         return lender
-    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm.name} ({declared})")
+    refused = f"the policy declares the run floor of {arm.name} ({declared})" if declared is not None else ""
+    if not refused and lender.floor.families:
+        refused = _unfinished(arm, window)
+    return Lender(family=lender.family, floor=None, refused=refused) if refused else lender
+
+
+def _unfinished(arm: Arm, window: Window) -> str:
+    """Why the arm's runs are not taken to have finished their schedule, "" where they are."""
+    if window.plan == "assumed complete" and not any(recorded_rates(run) for run in arm.runs):
+        return ""
+    why = not_at_end(arm.runs)
+    return f"it holds for runs that finished their schedule; {why}" if why else ""
 
 
 def _resemblance(arms: Arms) -> str | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from parity.judging.criteria import RUN_FLOOR_DETERMINISTIC, RUN_FLOOR_STOCHASTIC, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors.lending import Loan
+from parity.judging.floors.lending import Loan, between_families
 from parity.recipes import rounds_to_nearest
 
 TauSource = Literal["prior", "borrowed", "replicates", "controls", "replicates and controls"]
@@ -88,7 +88,7 @@ def run_floor(prior: Prior, run_means: FloatArray, run_seeds: Sequence[int], con
     return RunFloor(
         tau=math.sqrt((prior.df * prior.tau**2 + squares) / (prior.df + df)),
         df=prior.df + df,
-        source=source or ("borrowed" if prior.loan else "prior"),
+        source=source or ("borrowed" if prior.loan and prior.loan.is_data else "prior"),
         prior=prior,
         measured=math.sqrt(squares / df) if df else None,
         measured_df=df,
@@ -120,7 +120,7 @@ def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
     if variance == 0.0:
         return RunTerm(variance=0.0, df=min(baseline.df, candidate.df), seeds=1)
     a, b = a / variance, b / variance  # as shares, whose squares can't underflow
-    rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if baseline.prior == candidate.prior else 0.0
+    rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if _one_guess(baseline.prior, candidate.prior) else 0.0
     spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / math.sqrt(baseline.df * candidate.df)
     return RunTerm(variance=variance, df=1.0 / spread, seeds=1)
 
@@ -133,6 +133,11 @@ def run_term_over_seeds(paired_gaps: FloatArray, baseline: RunFloor, candidate: 
     squares = float(np.sum((paired_gaps - paired_gaps.mean()) ** 2))
     df = prior_df + seeds - 1
     return RunTerm(variance=(prior_df * prior + squares) / df / seeds, df=df, seeds=seeds)
+
+
+def _one_guess(first: Prior, second: Prior) -> bool:
+    """Whether two priors are wrong together: they are equal, or one estimate scaled to the rounding of each arm."""
+    return first == second or between_families(*(prior.loan.lender if prior.loan else None for prior in (first, second)))
 
 
 def _prior_weight(floor: RunFloor) -> float:

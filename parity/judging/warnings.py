@@ -55,7 +55,9 @@ def noise_assumed(m: Measurements) -> str | None:
         []
         if m.statistics.interval.run.seeds > 1
         else [
-            (name, arm.floor.prior.tau / level) for name, arm in sides if arm.floor.measured_df == 0 and not arm.floor.prior.loan and level
+            (name, arm.floor.prior.tau / level)
+            for name, arm in sides
+            if arm.floor.measured_df == 0 and level and not (arm.floor.prior.loan and arm.floor.prior.loan.is_data)
         ]
     )
     if not prior:
@@ -66,7 +68,8 @@ def noise_assumed(m: Measurements) -> str | None:
         if len(prior) == 2 and len(shares) == 1
         else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     )
-    return f"Run noise was assumed ({which}), not measured."
+    others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
+    return f"Run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
 
 
 def _of_data(m: Measurements) -> str:
@@ -141,9 +144,10 @@ def _family_unused(m: Measurements) -> str | None:
 
 def _other_level(m: Measurements, lender: Lender) -> str:
     """Why a family that lends does not lend at this loss, "" where it does."""
-    if lender.floor is None or m.statistics is None or lender in [loan.lender for _, loan in _loans(m)]:
+    floor = lender.floor
+    if floor is None or floor.levels is None or m.statistics is None or lender in [loan.lender for _, loan in _loans(m)]:
         return ""
-    low, high = lender.floor.levels
+    low, high = floor.levels
     return (
         f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at {m.statistics.baseline.level:.3f}, more than a "
         "tenth away: another model, other data or another length"

@@ -72,6 +72,8 @@ class Job(Base):
     # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed at submission.
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
+    # The groups of reruns (CSV) from which its verdicts borrowed their run floor; set when it is judged.
+    floors: Mapped[str | None] = mapped_column(Text)
     event_sequence: Mapped[int] = mapped_column(default=0)
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]

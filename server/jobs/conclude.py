@@ -13,21 +13,27 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
 from parity.judging.evidence import Case
+from parity.judging.floors.groups import Floors, read_floors
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, Verdict, new_id
 from server.jobs import lifecycle
+from server.jobs.floors import family_of, lent_floors
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none."""
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
+
+    `floors` are the groups of reruns from which the verdicts borrow.
+    """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
+    floors: Floors | None = None
     code: str | None = None
     message: str | None = None
 
@@ -62,18 +68,26 @@ def decide(session: Session, job_id: str) -> Outcome:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    documents = case_of(session, job).documents()
+    floors = lent_floors(session, job)
+    documents = case_of(session, job, floors=floors).documents()
     stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
+        floors=floors,
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
     )
 
 
-def case_of(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
-    """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan."""
+def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
+    """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
+
+    Its arms borrow from `floors`, by default from those of its verdicts.
+    """
     baseline, *candidates = job.arms
+    if floors is None and job.floors:
+        floors = read_floors(job.floors)
+    family = family_of(job) if floors else None
     return Case(
         baseline=loading.finished(session, baseline),
         candidates={arm.name: loading.finished(session, arm) for arm in candidates},
@@ -83,6 +97,8 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None) -> Cas
         layer_policy=job.spec["layer_policy"],
         baseline_name=baseline.name,
         layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
+        floors=floors,
+        families={arm.name: family for arm in job.arms} if family else {},
     )
 
 
@@ -95,6 +111,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
         return False
     session.add_all(rows)
+    session.get_one(Job, job_id).floors = outcome.floors.csv() if outcome.floors else None
     return True
 
 

@@ -1,3 +1,5 @@
+import pytest
+
 from parity.judging.floors.groups import read_floors
 from parity.judging.floors.public import PUBLIC, public_floors
 from tools.public_floors import public_csv
@@ -9,9 +11,26 @@ ROWS = (
     "records/short,40,1480,3.2785,0.003,,,,",
 )
 
+OTHERS_HEAD = "family,params_millions,tokens_millions,precision,varies,group,runs,mean_loss,sd,unit,source,licence\n"
+
+
+@pytest.mark.parametrize(
+    ("precision", "rounding"),
+    [
+        ("FP8 (hybrid, delayed; AMD)", "nearest"),
+        ("NVFP4 (config)", "stochastic"),
+        ("FP8 or NVFP4 (not resolved)", None),
+        ("INT8/BF16", None),
+    ],
+)
+def test_how_other_families_round_follows_from_their_precision(precision: str, rounding: str | None) -> None:
+    row = f'Llama3.1-8B-x,8030,1409,"{precision}",seed,g,10,3.29,0.005,nats,here,Apache-2.0\n'
+    (group,) = read_floors(public_csv(HEAD + ROWS[0], OTHERS_HEAD + row)).families["Llama3.1-8B-x"].groups
+    assert (group.rounding, group.start, group.schedule) == (rounding, "scratch", "decaying")
+
 
 def test_each_set_is_a_family_and_names_that_repeat_get_a_number() -> None:
-    families = read_floors(public_csv(HEAD + "\n".join(ROWS))).families
+    families = read_floors(public_csv(HEAD + "\n".join(ROWS), OTHERS_HEAD)).families
     assert {name: [group.group for group in family.groups] for name, family in families.items()} == {
         "modded-nanogpt-124M/records": ["short/001", "short/002"],
         "modded-nanogpt-124M/track3": ["20260430_adamh"],

@@ -25,6 +25,9 @@ def runtime(settings):
     made.sign_off()
 
 
+LONG_AGO = 600.0  # seconds; a busy machine may be late with a heartbeat
+
+
 def _wait(database, seconds, true_of):
     """The job, as soon as something is true of it."""
     deadline = time.monotonic() + seconds
@@ -41,7 +44,7 @@ def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime
     submit(steps=30)
     assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
     with database.read() as session:
-        (worker,) = live_workers(session, 5.0)
+        (worker,) = live_workers(session, LONG_AGO)
         assert worker.device["can_run"]["emulated/nvfp4"]["ok"]
         # What the worker says of its trainer is what its runs say of theirs: a cached verdict rests on it.
         for run in session.scalars(select(Run)):
@@ -71,7 +74,7 @@ def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, 
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with database.read() as session:
-            (worker,) = live_workers(session, 5.0)
+            (worker,) = live_workers(session, LONG_AGO)
         if worker.device["trainer"]["code_sha256"] == "changed":
             return
         time.sleep(0.05)
@@ -87,5 +90,5 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_signs_off(database, sub
     with database.read() as session:
         assert {run.state for run in session.scalars(select(Run))} == {"queued"}
         assert [attempt.state for attempt in session.scalars(select(Attempt))] == ["released"]
-        assert live_workers(session, 5.0) == []
+        assert live_workers(session, LONG_AGO) == []
     assert not [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]

@@ -1,8 +1,10 @@
 """Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
 
-One row per group: `family,group,runs,mean_loss,sd,unit,rounding,varies,source,licence`. `sd` is the standard deviation over the group's
-runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs round gradients, nearest or stochastic; a group without it
-lends to nobody. Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns that are not used (`UNUSED`).
+One row per group: `family,group,runs,mean_loss,sd,unit,rounding,start,schedule,varies,source,licence`. `sd` is the
+standard deviation over the group's runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs round gradients, nearest
+or stochastic; a group without it lends to nobody. `start` is scratch, checkpoint or fine-tune, `schedule` the learning rate's at the end
+of the runs: finished, decaying, constant or warm-up; the level between families needs both (`between`), and an empty cell is unknown.
+Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns that are not used (`UNUSED`).
 
 A row that is not usable makes its whole family unusable, because the row may be the noisy one. Can fail: what is not in the table. Who
 names a family claims that model shape, data, batch, length (within a factor) and engine are like those of its groups; only a loss that
@@ -16,16 +18,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
+from typing import Literal, get_args
 
 from parity.judging.curve import Rounding
 
-COLUMNS = ("family", "group", "runs", "mean_loss", "sd", "unit", "rounding", "varies", "source", "licence")
+COLUMNS = ("family", "group", "runs", "mean_loss", "sd", "unit", "rounding", "start", "schedule", "varies", "source", "licence")
 NEEDED = ("family", "group", "runs", "mean_loss", "sd")
 RENAMED: Mapping[str, str] = {"mean_loss_nats": "mean_loss", "sd_nats": "sd"}
 _CORRELATIONS = ("corr_with_final_at_25", "corr_50", "corr_75", "corr_90")
 UNUSED = ("params_millions", "tokens_millions", "precision", "steps", *_CORRELATIONS)
 NATS = "nats"
+ANY_DECODER = "any-decoder"  # names the level between families, so no family of a table is called so
+Start = Literal["scratch", "checkpoint", "fine-tune"]
+ScheduleAtEnd = Literal["finished", "decaying", "constant", "warm-up"]
 MAX_ROWS, MAX_GROUPS = 10_000, 1_000  # of a table, and of a family: the model costs the square of the latter
 MAX_RUNS = 1_000_000
 MAX_SHARE = 0.1  # of the loss: a larger spread is a broken run, or not in nats
@@ -50,6 +55,8 @@ class RerunGroup:
     mean_loss: float
     sd: float
     rounding: Rounding | None
+    start: Start | None = None
+    schedule: ScheduleAtEnd | None = None
     varies: str
     source: str
     licence: str
@@ -90,7 +97,9 @@ class Floors:
         return {name: _family(name, by_name[name]) for name in sorted(by_name)}
 
     def only(self, names: set[str]) -> "Floors":
-        """The rows of these families."""
+        """The rows of these families; `any-decoder` rests on all that state a start and a schedule."""
+        if ANY_DECODER in names:
+            names = names | {row["family"] for row in self.rows if row["start"] and row["schedule"]}
         return Floors(tuple(row for row in self.rows if row["family"] in names))
 
     def csv(self) -> str:
@@ -124,6 +133,10 @@ def read_floors(text: str) -> Floors:
         if not cells["family"] or not cells["family"].isprintable() or len(cells["family"]) > MAX_NAME:
             problem = f"row {number} of the floors table has the family {shown(cells['family'])}"
             raise FloorsError(f"{problem}; expected 1 to {MAX_NAME} printable characters, the name under which its group may lend")
+        if cells["family"] == ANY_DECODER:
+            raise FloorsError(
+                f"row {number} of the floors table has the family {ANY_DECODER}; expected another name, this one means no family"
+            )
         rows.append({name: cells.get(name, "") for name in COLUMNS})
     return Floors(tuple(rows))
 
@@ -171,17 +184,19 @@ def _group(row: Row) -> RerunGroup | str:
             sd > MAX_SHARE * mean,
             f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected at most a tenth of the loss, both in nats",
         ),
-        (
-            row["rounding"] not in ("", *get_args(Rounding)),
-            f"rounding is {shown(row['rounding'])}; expected {' or '.join(get_args(Rounding))}",
+        *(
+            (row[name] not in ("", *get_args(words)), f"{name} is {shown(row[name])}; expected {' or '.join(get_args(words))}")
+            for name, words in (("rounding", Rounding), ("start", Start), ("schedule", ScheduleAtEnd))
         ),
     )
     for holds, what in wrong:
         if holds:
             return what
     rounding: Rounding | None = next((word for word in get_args(Rounding) if word == row["rounding"]), None)
+    start: Start | None = next((word for word in get_args(Start) if word == row["start"]), None)
+    schedule: ScheduleAtEnd | None = next((word for word in get_args(ScheduleAtEnd) if word == row["schedule"]), None)
     texts = {name: row[name] for name in ("family", "group", "varies", "source", "licence")}
-    return RerunGroup(runs=int(runs), mean_loss=mean, sd=sd, rounding=rounding, **texts)
+    return RerunGroup(runs=int(runs), mean_loss=mean, sd=sd, rounding=rounding, start=start, schedule=schedule, **texts)
 
 
 def _number(text: str) -> float:

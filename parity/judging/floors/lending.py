@@ -1,14 +1,16 @@
 """Which floor an arm may borrow: that of the groups in the family it names that round as the arm does, or the reason why it gets none.
 
-A family is only ever used for the arm that names it. An arm whose rounding is not on record counts as stochastic, as everywhere.
+A family is only ever used for the arm that names it. `any-decoder` names no family: a decoder trained from scratch to the end of its
+schedule that has none on record (`floors.between`). An arm whose rounding is not on record counts as stochastic, as everywhere.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parity.judging.curve import Rounding
+from parity.judging.floors.between import fit_between
 from parity.judging.floors.conflict import Agreement
-from parity.judging.floors.groups import Floors
+from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.model import FamilyFloor, fit_family
 from parity.wording import count
 
@@ -22,6 +24,11 @@ class Lender:
     bit_equal: int = 0
     refused: str = ""
 
+    @property
+    def name(self) -> str:
+        """The family in words; `any-decoder` with the families that it rests on."""
+        return f"{self.family} ({self.floor.families} families)" if self.floor and self.floor.families else self.family
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
@@ -32,9 +39,19 @@ class Loan:
     agreement: Agreement
 
     @property
+    def is_data(self) -> bool:
+        """Whether the floor was measured on runs of the arm's own family; what other families have is an assumption."""
+        return not self.floor.families
+
+    @property
     def df(self) -> float:
         """Degrees of freedom that count as data of other runs."""
-        return self.agreement.weight * self.floor.df
+        return self.agreement.weight * self.floor.df if self.is_data else 0.0
+
+
+def between_families(*lenders: Lender | None) -> bool:
+    """Whether all of them lend the one estimate of `floors.between`; two arms that do are wrong together, however each rounds."""
+    return all(lender is not None and lender.floor is not None and lender.floor.families > 0 for lender in lenders)
 
 
 class Lenders:
@@ -59,6 +76,8 @@ class Lenders:
 
 def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
     """What the family lends to an arm of that rounding; a refusal has its reason."""
+    if name == ANY_DECODER:
+        return _of_no_family(floors, rounding)
     family = floors.families.get(name)
     if family is None:
         return _refused(name, "the floors table has no family of this name")
@@ -77,6 +96,13 @@ def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
             name, f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected 1)"
         )
     return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
+
+
+def _of_no_family(floors: Floors, rounding: Rounding) -> Lender:
+    try:
+        return Lender(family=ANY_DECODER, floor=fit_between(floors, rounding))
+    except ValueError as error:
+        return _refused(ANY_DECODER, str(error))
 
 
 def _refused(name: str, reason: str) -> Lender:

@@ -31,7 +31,7 @@ MIN_FAMILY_DF = 8
 REACH = 2.5  # standard deviations
 LEVEL_REACH = 0.1  # of the loss; twice the tokens lower it by some 5 %
 _MAD_TO_SD = 1.4826
-_ONE_SIDED = 0.975
+ONE_SIDED = 0.975
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,8 @@ class FamilyFloor:
     """What groups of one family and class of rounding say of a further group: the floor as a share of the loss, worth `df`.
 
     `estimated_df` is d0 without its bound. `outliers` are the names of the groups that were drawn in, `levels` the smallest and the
-    largest mean loss of the groups in nats.
+    largest mean loss of the groups in nats; None: any loss will do. `families` counts the families of a floor between families
+    (`between`) and is 0 for that of one.
     """
 
     share: float
@@ -48,10 +49,13 @@ class FamilyFloor:
     groups: int
     runs: int
     outliers: tuple[str, ...]
-    levels: tuple[float, float]
+    levels: tuple[float, float] | None
+    families: int = 0
 
     def is_near(self, level: float) -> bool:
         """Whether a loss is within a tenth of those of the groups: far from them it is another model, other data or another length."""
+        if self.levels is None:
+            return True
         return (1.0 - LEVEL_REACH) * self.levels[0] <= level <= (1.0 + LEVEL_REACH) * self.levels[1]
 
 
@@ -63,15 +67,13 @@ def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
     if total < MIN_FAMILY_DF:
         raise ValueError(f"{count(total, 'degree')} of freedom in all groups; expected at least {MIN_FAMILY_DF}")
     ordered = sorted(groups, key=lambda group: (group.share, group.df, group.group))
-    half_df = np.array([group.df for group in ordered]) / 2.0
-    errors = polygamma(1, half_df)
-    logs = 2.0 * np.log([group.share for group in ordered]) - psi(half_df) + np.log(half_df)
-    kept = _drawn_in(logs, errors)
-    mean, between = _moments(kept, errors)
+    logs, errors = log_variances(ordered)
+    kept = drawn_in(logs, errors)
+    mean, between = moments(kept, errors)
     estimated = 2.0 * inverse_trigamma(between)
-    bound = 2.0 * inverse_trigamma(between + float(stdtrit(len(ordered) - 1, _ONE_SIDED)) * _jackknife_se(kept, errors))
+    bound = 2.0 * inverse_trigamma(between + float(stdtrit(len(ordered) - 1, ONE_SIDED)) * _jackknife_se(kept, errors))
     return FamilyFloor(
-        share=math.exp((mean + _log_bias(estimated)) / 2.0),
+        share=math.exp((mean + log_bias(estimated)) / 2.0),
         df=1.0 / (1.0 / min(bound, MAX_DF) + 1.0 / total),
         estimated_df=estimated,
         groups=len(ordered),
@@ -99,7 +101,16 @@ def inverse_trigamma(value: float) -> float:
     return x
 
 
-def _drawn_in(logs: FloatArray, errors: FloatArray) -> FloatArray:
+def log_variances(groups: Sequence[RerunGroup]) -> tuple[FloatArray, FloatArray]:
+    """e_g and t_g of groups, (n,) each."""
+    half_df = np.array([group.df for group in groups]) / 2.0
+    logs: FloatArray = 2.0 * np.log([group.share for group in groups]) - psi(half_df) + np.log(half_df)
+    errors: FloatArray = polygamma(1, half_df)
+    return logs, errors
+
+
+def drawn_in(logs: FloatArray, errors: FloatArray) -> FloatArray:
+    """e_g (n,), each within 2.5 standard deviations of their median."""
     centre = float(np.median(logs))
     between = max(0.0, (_MAD_TO_SD * float(np.median(np.abs(logs - centre)))) ** 2 - float(np.median(errors)))
     reach = REACH * np.sqrt(between + errors)
@@ -107,8 +118,8 @@ def _drawn_in(logs: FloatArray, errors: FloatArray) -> FloatArray:
     return kept
 
 
-def _moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
-    """m and v."""
+def moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
+    """m and v; v may be negative."""
     weights = 1.0 / errors
     weights /= weights.sum()
     mean = float(weights @ logs)
@@ -118,10 +129,10 @@ def _moments(logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
 
 def _jackknife_se(logs: FloatArray, errors: FloatArray) -> float:
     groups = len(logs)
-    left_out = np.array([_moments(np.delete(logs, index), np.delete(errors, index))[1] for index in range(groups)])
+    left_out = np.array([moments(np.delete(logs, index), np.delete(errors, index))[1] for index in range(groups)])
     return math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
 
 
-def _log_bias(df: float) -> float:
+def log_bias(df: float) -> float:
     """digamma(df/2) - ln(df/2)."""
     return 0.0 if math.isinf(df) else float(psi(df / 2.0)) - math.log(df / 2.0)

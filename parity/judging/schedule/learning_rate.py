@@ -147,6 +147,19 @@ def cut_schedule(runs: Sequence[Curve]) -> RateAtEnd | None:
     return next((end for run in runs if (end := _cut(run)) is not None), None)
 
 
+def not_at_end(runs: Sequence[Curve]) -> str | None:
+    """Why the recorded learning rates do not show that every run ended at 12 % of its peak or below; None where they do."""
+    for run in runs:
+        recorded = recorded_rates(run)
+        if recorded is None or len(recorded[0]) < MIN_POINTS:
+            return f"{run.label or 'a run'} has {len(recorded[0]) if recorded else 'no'} learning rates on record"
+        rate = recorded[1]
+        share = float(rate[-1]) / float(rate.max()) if rate.max() > 0.0 else 1.0
+        if share > LOW or _cut(run) is not None:
+            return f"the learning rate of {run.label or 'a run'} ends at {100.0 * share:.0f} % of its peak"
+    return None
+
+
 def _cut(run: Curve) -> RateAtEnd | None:
     recorded = recorded_rates(run)
     if recorded is None or len(recorded[0]) < MIN_POINTS:

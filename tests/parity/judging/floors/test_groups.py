@@ -136,8 +136,7 @@ def test_a_table_survives_its_csv_and_a_selection(make_table: MakeTable) -> None
 
 def test_the_public_table_is_usable_and_every_row_has_source_and_licence() -> None:
     families = public_floors().families
-    assert list(families) == ["modded-nanogpt-124M/records", "modded-nanogpt-124M/track3"]
     groups = [group for family in families.values() for group in family.groups]
-    assert (len(groups), sum(group.runs for group in groups)) == (123, 1416)
-    assert all(group.source and group.licence and group.rounding == "nearest" for group in groups)
+    assert (len(families), len(groups), sum(group.runs for group in groups)) == (24, 339, 3873)
+    assert all(group.source and group.licence and group.start for group in groups)
     assert not any(family.problems or family.bit_equal for family in families.values())

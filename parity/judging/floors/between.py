@@ -1,0 +1,121 @@
+"""How much families differ, and so what run floor a model that belongs to none of them starts from: the family `any-decoder`.
+
+per family f, with its groups' e_g, t_g (`model`) and their variance between groups v_f = max(0, v):
+    e_f = sum w_g e_g, w_g ~ 1/(t_g + v_f), t_f = 1/sum 1/(t_g + v_f)      the family's log variance, and its error's variance
+v   = max(0, var(e_f) - mean t_f)                                          between families (Hedges 1983), each counting once
+m   = mean e_f
+V   = v + t(F - 1, 95 %) se + median v_f + var(e_f)/F                    se of v by the jackknife over the F families
+d0  = 2 trigamma^-1(V), at most 30;  ln s0^2 = m + digamma(d0/2) - ln(d0/2)
+stochastic rounding: 1.5 s0
+
+Evidence are families of decoders that were trained from scratch to the end of their schedule, rounding to nearest, with at least 8
+degrees of freedom; no family is drawn in, because a noisy family is what a user may have. Where the schedule is not at its end, runs of
+one model differ 4 to 20 times as much (0.17 to 1.3 % of the loss at 8B), so this level lends to nobody there.
+
+1.5 is the upper end of what rounding stochastically adds: 1.15 (p = 0.46) at 8B, 1.35 (0.90 to 2.04) at 0.3 to 3 M parameters.
+
+Can fail: few families are on record, all below 1B parameters and several of one code base. A model unlike them is covered only as far
+as the heavy tail (2 to 3 degrees of freedom) reaches, and one run per arm can't contradict it.
+Sources: Hedges 1983 (variance between studies); Smyth 2004; docs/decisions/0060.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from parity.judging.curve import FloatArray, Rounding
+from parity.judging.floors.groups import Family, Floors, RerunGroup
+from parity.judging.floors.model import (
+    MAX_DF,
+    MIN_FAMILY_DF,
+    MIN_GROUPS,
+    ONE_SIDED,
+    FamilyFloor,
+    drawn_in,
+    inverse_trigamma,
+    log_bias,
+    log_variances,
+    moments,
+)
+from parity.wording import count
+
+MIN_FAMILIES = 4
+_BOUND = 0.95  # one-sided
+STOCHASTIC_FACTOR = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyNoise:
+    """One family that counts here: its groups, its log variance e_f with the variance t_f of that, and v_f between its groups."""
+
+    name: str
+    groups: tuple[RerunGroup, ...]
+    log_variance: float
+    error: float
+    within: float
+
+    @property
+    def share(self) -> float:
+        """The family's run noise as a share of the loss."""
+        return math.exp(self.log_variance / 2.0)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95 % interval, from the normal distribution of the logarithm."""
+        reach = float(ndtri(ONE_SIDED)) * math.sqrt(self.error) / 2.0
+        return self.share * math.exp(-reach), self.share * math.exp(reach)
+
+
+def evidence_families(floors: Floors) -> tuple[FamilyNoise, ...]:
+    """The families of the table that count here, with their groups that do; a family with an unusable row does not count."""
+    counted = ((name, _counted(family)) for name, family in floors.families.items() if not family.problems)
+    return tuple(_noise(name, groups) for name, groups in counted if sum(group.df for group in groups) >= MIN_FAMILY_DF)
+
+
+def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
+    """Fit the families of the table. Raises ValueError with fewer than 4 that count."""
+    families = evidence_families(floors)
+    if len(families) < MIN_FAMILIES:
+        raise ValueError(
+            f"{count(len(families), 'family', 'families')} of decoders trained from scratch to the end of their schedule, rounding to "
+            f"nearest, with {MIN_FAMILY_DF} degrees of freedom; expected at least {MIN_FAMILIES}, to see how far families differ"
+        )
+    logs, errors, within = np.array([(family.log_variance, family.error, family.within) for family in families]).T
+    left_out = np.array([_between(np.delete(logs, index), np.delete(errors, index)) for index in range(len(logs))])
+    jackknife_se = math.sqrt((len(logs) - 1) / len(logs) * float(((left_out - left_out.mean()) ** 2).sum()))
+    between = _between(logs, errors)
+    bound = between + float(stdtrit(len(logs) - 1, _BOUND)) * jackknife_se
+    df = min(2.0 * inverse_trigamma(bound + float(np.median(within)) + float(np.var(logs, ddof=1)) / len(logs)), MAX_DF)
+    share = math.exp((float(logs.mean()) + log_bias(df)) / 2.0)
+    every = [group for family in families for group in family.groups]
+    return FamilyFloor(
+        share=share * (STOCHASTIC_FACTOR if rounding == "stochastic" else 1.0),
+        df=df,
+        estimated_df=2.0 * inverse_trigamma(between),
+        groups=len(every),
+        runs=sum(group.runs for group in every),
+        outliers=(),
+        levels=None,
+        families=len(families),
+    )
+
+
+def _counted(family: Family) -> tuple[RerunGroup, ...]:
+    return tuple(g for g in family.groups if (g.start, g.schedule, g.rounding) == ("scratch", "finished", "nearest"))
+
+
+def _between(logs: FloatArray, errors: FloatArray) -> float:
+    return max(0.0, float(np.var(logs, ddof=1)) - float(errors.mean()))
+
+
+def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
+    logs, errors = log_variances(sorted(groups, key=lambda group: (group.share, group.df, group.group)))
+    within = 0.0
+    if len(groups) >= MIN_GROUPS:
+        logs = drawn_in(logs, errors)
+        within = max(0.0, moments(logs, errors)[1])
+    weights = 1.0 / (errors + within)
+    total = float(weights.sum())
+    return FamilyNoise(name=name, groups=groups, log_variance=float(weights @ logs) / total, error=1.0 / total, within=within)

@@ -1,0 +1,121 @@
+"""Run floors that a job borrows from the reruns of earlier jobs."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from parity.judging.evidence import bundle_bytes, verify
+from parity.judging.floors.groups import read_floors
+from server.database import store
+from server.database.sessions import Database
+from server.database.tables import Job, Run
+from server.jobs.conclude import case_of, conclude
+from server.jobs.floors import family_of, floors_on_record, lent_floors
+
+Recorded = Callable[..., str]
+
+
+@pytest.fixture
+def earlier(database: Database, recorded: Recorded) -> list[str]:
+    """Four concluded jobs of one family with five runs per arm: 8 groups that round to nearest, 4 that round stochastically."""
+    return [_job(database, recorded, rerun, judged=False) for rerun in range(1, 5)]
+
+
+def _job(database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0, judged: bool = True) -> str:
+    job_id = recorded({"nvfp4": gap, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=5 if not judged else 2)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status = "queued" if judged else "concluded"
+        for run in job.runs:
+            run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
+    if judged:
+        conclude(database, job_id)
+    return job_id
+
+
+def test_a_group_is_what_one_job_trained_of_one_recipe(database, earlier):
+    with database.read() as session:
+        job = session.get_one(Job, earlier[0])
+        (family,) = floors_on_record(session).families.values()
+        assert family.name == family_of(job)
+        assert len(family.groups) == 12
+        first = next(group for group in family.groups if earlier[0] in group.group and group.group.startswith("fp8"))
+        (runs,) = [list(arm.runs) for arm in job.arms if arm.name.startswith("fp8")]
+        means = [store.read(session, run.id, "train", ["lm_loss"])[1]["lm_loss"][240:].mean() for run in runs]
+        assert (first.runs, first.rounding) == (5, "nearest")
+        assert (first.mean_loss, first.sd) == pytest.approx((np.mean(means), np.std(means, ddof=1)))
+
+
+def test_the_first_job_has_nobody_to_borrow_from(database, recorded):
+    job_id = _job(database, recorded, 9)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.floors is None
+        assert "borrowed" not in json.loads(job.verdicts[0].document)["tau"]["candidate"]
+
+
+@pytest.mark.both_databases
+def test_a_later_job_borrows_from_them_and_not_from_itself(database, recorded, earlier):
+    job_id = _job(database, recorded, 9)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        lent = read_floors(job.floors)
+        assert not [row for row in lent.rows if job_id in row["group"]]
+        document = json.loads(next(row.document for row in job.verdicts if row.candidate == "mxfp8"))
+        assert document["tau"]["candidate"]["borrowed"]["family"] == family_of(job)
+        assert document["tau"]["candidate"]["borrowed"]["groups"] == 8
+
+
+@pytest.mark.both_databases
+def test_a_verdict_is_made_again_from_what_it_borrowed_however_the_record_grows(database, recorded, earlier, tmp_path):
+    job_id = _job(database, recorded, 9)
+    _job(database, recorded, 10, gap=0.2)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        documents = case_of(session, job).documents()
+        by_name = {row.candidate: json.loads(row.document) for row in job.verdicts}
+        assert [by_name[document["candidate"]["name"]] for document in documents] == json.loads(json.dumps(documents))
+        path = tmp_path / "evidence.zip"
+        path.write_bytes(bundle_bytes(case_of(session, job), documents))
+    assert verify(str(path)).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("steps_done", None), ("state", "failed"), ("code", "EARLY_STOP"), ("reused_from", "first")],
+)
+def test_runs_that_did_not_train_to_the_end_are_in_no_group(database, earlier, field, value):
+    with database.write() as session:
+        job = session.get_one(Job, earlier[0])
+        run = next(run for run in job.runs if run.arm.name == "mxfp8")
+        if field == "steps_done":
+            run.planned_steps = 400
+        else:
+            setattr(run, field, next(other.id for other in job.runs if other is not run) if value == "first" else value)
+    with database.read() as session:
+        groups = next(iter(floors_on_record(session).families.values())).groups
+        assert sorted(group.runs for group in groups)[0] == 4
+
+
+def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database, recorded, earlier):
+    other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
+    with database.write() as session:
+        job = session.get_one(Job, other)
+        assert lent_floors(session, job) is None
+        for job_id in earlier:
+            session.get_one(Job, job_id).engine = "external"
+        assert floors_on_record(session).rows == ()
+        job.engine = "external"
+        assert family_of(job) is None
+        assert lent_floors(session, job) is None
+
+
+def test_a_loss_that_is_not_finite_leaves_its_run_out(database, earlier):
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == earlier[0]).first()
+        store.append(session, run.id, "train", 2, np.array([290]), {"lm_loss": np.array([np.nan])})
+    with database.read() as session:
+        groups = next(iter(floors_on_record(session).families.values())).groups
+        assert sorted(group.runs for group in groups)[:2] == [4, 5]
