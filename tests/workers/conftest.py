@@ -1,28 +1,18 @@
-"""A registered worker, and one compilation cache for all tests that train."""
+"""A registered worker, and a state folder whose compiled programs are the session's."""
 
 from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from server.database.tables import Worker
 
 
-@pytest.fixture(scope="session")
-def jax_cache(tmp_path_factory) -> Path:
-    """Shared by the processes of one test session, too."""
-    base = tmp_path_factory.getbasetemp()
-    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jax-cache"
-    cache.mkdir(exist_ok=True)
-    return cache
-
-
 @pytest.fixture
-def settings(settings, jax_cache):
-    (settings.state_dir / "jax-cache").symlink_to(jax_cache)
+def settings(settings):
+    (settings.state_dir / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     return settings
 
 

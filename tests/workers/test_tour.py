@@ -27,7 +27,7 @@ TINY = {
 
 
 @pytest.fixture
-def checkout(tmp_path_factory, jax_cache):
+def checkout(tmp_path_factory):
     """A copy of what `make demo` needs; its set-up is the real one's, which is there."""
     copy = tmp_path_factory.mktemp("t") / "parity"
     copy.mkdir()
@@ -40,7 +40,7 @@ def checkout(tmp_path_factory, jax_cache):
     for name in (".venv", "node_modules"):
         (copy / name).symlink_to(CHECKOUT / name)
     (copy / ".state").mkdir()
-    (copy / ".state" / "jax-cache").symlink_to(jax_cache)
+    (copy / ".state" / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     demo = copy / "examples" / "demo.yaml"
     lines = [next((tiny for start, tiny in TINY.items() if line.startswith(start)), line) for line in demo.read_text().splitlines()]
     demo.write_text("\n".join(lines) + "\n")

@@ -184,10 +184,13 @@ def numbers_of(state: Any) -> Numbers:
 
 
 def _filled(state: Any, numbers: Numbers) -> Any:
-    """Returns a tree of the shape of `state` with these numbers, each on the devices of the array that it replaces."""
+    """Returns a tree of the shape of `state` with these numbers, each on the devices of the array that it replaces.
+
+    An array that is committed to its device where `state` is not would make jax compile the program again.
+    """
 
     def pick(path: Any, leaf: Any) -> Any:
-        return jax.device_put(numbers[_name(path)], leaf.sharding) if leaf.size else leaf
+        return jax.device_put(numbers[_name(path)], leaf.sharding if leaf.committed else None) if leaf.size else leaf
 
     return jax.tree_util.tree_map_with_path(pick, state)
 

@@ -125,7 +125,8 @@ class Run:
 
     def _compile(self, number: int) -> None:
         """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
-        for watched in {False, self._spec.schedule.statistics_every > 0}:
+        every = self._spec.schedule.statistics_every
+        for watched in {every == 1, every > 0}:  # at 1 no step is unwatched
             self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:

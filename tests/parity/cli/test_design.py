@@ -11,8 +11,13 @@ from parity.cli.terminal.exits import EXIT_CODES
 Run = Callable[..., tuple[int, str, str]]
 
 
+def _reruns(data: Path) -> list[str]:
+    """Four of the seven; tests/parity/design/test_calibrate.py judges all pairs of all."""
+    return [f"{data / 'nanogpt_reruns.npz'}:rerun{i}" for i in range(4)]
+
+
 def test_the_recipe_of_the_reruns_sets_their_assumed_noise(data: Path, run: Run) -> None:
-    runs = ("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--margin", "0.5%", "--json")
+    runs = ("calibrate", *_reruns(data), "--planned-steps", "1750", "--margin", "0.5%", "--json")
     passes = {}
     for recipe in ("bf16", "nvfp4", None):
         code, out, _ = run(*runs, *(("--recipe", recipe) if recipe else ()))
@@ -22,17 +27,17 @@ def test_the_recipe_of_the_reruns_sets_their_assumed_noise(data: Path, run: Run)
 
 
 def test_calibrate(data: Path, run: Run) -> None:
-    code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--json")
+    code, out, _ = run("calibrate", *_reruns(data), "--planned-steps", "1750", "--json")
     calibration = json.loads(out)
     assert code == 0
     assert set(calibration) >= {"runs", "tau", "margins", "covers_zero", "naive_rejects", "injected"}
     assert set(calibration["tau"]) >= {"value", "lo", "hi"}
     assert set(calibration["margins"][0]) == {"margin_rel", "pass", "inconclusive", "fail"}
-    code, out, _ = run("calibrate", *(f"{data / 'nanogpt_reruns.npz'}:rerun{i}" for i in range(2)), "--margin", "1%")
+    code, out, _ = run("calibrate", *_reruns(data)[:2], "--margin", "1%")
     assert code == 0
     assert "2 runs, 2 ordered pairs" in out
     assert calibration["margins"][0]["pass"] < 1.0  # how they round is not stated
-    code, out, _ = run("calibrate", str(data / "nanogpt_reruns.npz"), "--planned-steps", "1750", "--rounding", "nearest", "--json")
+    code, out, _ = run("calibrate", *_reruns(data), "--planned-steps", "1750", "--rounding", "nearest", "--json")
     assert [entry["pass"] for entry in json.loads(out)["margins"][:2]] == [1.0, 1.0]
     assert max(map(len, out.splitlines())) <= 80
 

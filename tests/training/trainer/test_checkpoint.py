@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from training.spec import Data, Model, RunSpec, Schedule
+from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
 from training.trainer.loop import train
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 SPEC = RunSpec(
     recipe="nvfp4",
     engine="emulated",
-    model=Model(vocab_size=16, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
     data=Data(source="text", path="given", sequence_length=16, batch_size=2),
     schedule=Schedule(steps=200, warmup_steps=2, learning_rate=1e-2),
     layer_policy="mlp_only",
@@ -92,6 +93,16 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills,
     assert starts[0] == 0 < starts[1]
     with pytest.raises(CheckpointRefusedError, match=r"recipe is mxfp8 and was .*, seed is 3 and was 0"):
         next(train(replace(SPEC, recipe="mxfp8", seed=3), corpus(), checkpointing=Checkpointing(folder=tmp_path / "run")))
+
+
+def test_a_run_that_is_resumed_uses_the_program_of_its_start(tmp_path):
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, steps=8))
+    block: Any = step_module.block
+    assert len(list(train(spec, corpus(), checkpointing=plan))) == 8
+    programs = block._cache_size()
+    assert next(train(spec, corpus(), checkpointing=plan)).step >= 3
+    assert block._cache_size() == programs
 
 
 def saved(folder: Path, *steps: int) -> None:

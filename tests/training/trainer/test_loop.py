@@ -127,8 +127,16 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
     assert len(switched) == 12
 
 
+DELAYED = replace(
+    SPEC,
+    recipe="fp8_delayed",
+    model=replace(SPEC.model, tied_embeddings=False),
+    schedule=replace(SPEC.schedule, validation_every=0),
+)
+
+
 def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
-    trained = Run(replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, validation_every=0)), CORPUS, fast_bf16=True)
+    trained = Run(DELAYED, CORPUS, fast_bf16=True)
     first = list(trained.steps())
     assert first[-1].lm_loss < first[0].lm_loss
     scale = np.asarray(trained._state.scales.scale)[0]
@@ -141,8 +149,8 @@ def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
 
 def test_pieces_of_a_batch_are_a_batch():
     """The mean gradient of two pieces is that of the batch, their largest amax is its own; the first piece is watched."""
-    schedule = replace(SPEC.schedule, steps=2, warmup_steps=0, statistics_every=2, validation_every=0)
-    spec = replace(SPEC, recipe="fp8_delayed", model=replace(SPEC.model, tied_embeddings=False), schedule=schedule)
+    schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)  # one program each: every step is watched
+    spec = replace(DELAYED, schedule=schedule)
     whole, halves = (Run(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True) for pieces in (1, 2))
     (expected, _), (first, _) = list(whole.steps()), list(halves.steps())
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm"):
@@ -212,7 +220,7 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
     block = step.block
     monkeypatch.setattr(step, "block", measured)
     wide = Model(d_model=64, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=192)
-    spec = replace(SPEC, model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
+    spec = replace(SPEC, recipe="f32", model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
     with pytest.raises(OutOfMemoryError):
         next(train(spec, CORPUS))
     taken = analyses[0].temp_size_in_bytes + analyses[0].argument_size_in_bytes

@@ -52,6 +52,7 @@ def _refused(what: str, state: Path, port: int) -> str:
 def stack(tmp_path_factory):
     """A stack in a folder of its own: (state folder, port)."""
     state, port = tmp_path_factory.mktemp("s"), _free_port()
+    (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     process = _standalone("serve", state, port)
     with Client(f"http://127.0.0.1:{port}") as client:
         deadline = time.monotonic() + 60
