@@ -13,13 +13,13 @@ from borrowed_floors import FACTORS, covered, pair
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.floors.between import evidence_families
+from parity.judging.floors.between import STOCHASTIC_FACTOR, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import Lender, find_lender
 from parity.judging.floors.public import public_floors
 
 LARGE = "modded-nanogpt"  # the families of 124 M and 350 M parameters; the others have 17 to 36 M
-STOCHASTIC = (1.0, 1.15, 1.35, 1.5)
+STOCHASTIC = (1.0, 1.15, 1.35, 1.5, 2.0, 2.8)  # up to 1.5 is what the level assumes
 MARGIN = 0.0025
 
 
@@ -65,8 +65,8 @@ def f7(_quick: bool) -> Iterator[Line]:
         yield Line(
             what=f"the same, FP8 against NVFP4 with {factor:g} x tau",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} %",
-            mark=">= 93 %, <= 0.30 %",
-            ok=bool(hits >= 0.93 and half <= 0.0030),
+            mark=">= 93 %, <= 0.30 %" if factor <= STOCHASTIC_FACTOR else "reported",
+            ok=bool(factor > STOCHASTIC_FACTOR or (hits >= 0.93 and half <= 0.0030)),
         )
 
 

@@ -8,8 +8,8 @@ weights moved by one part in a million, other random numbers in the rounding (`t
 be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
 and the means of 40 equal parts of its curve.
 
-The assumption that can fail: four replicates measure a standard deviation within a factor of 0.57 to 3.7 (95 %), so only
-large differences in the table mean something. The corpus is this Python's standard library, bytes.
+The assumption that can fail: four replicates measure a standard deviation within a factor of 0.57 to 3.7 (95 %), twelve within 0.71 to
+1.70, so only large differences in the table mean something. The corpus is this Python's standard library, bytes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
-from training.trainer import data, fingerprint, loop
+from training.trainer import data, fingerprint, loop, optimizer
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "nvfp4")
-REPLICATES = 4
 PARTS = 40
 _LATE = 0.75  # the late window starts here, as a share of the steps
+_COSINE = optimizer.learning_rate
 _DATA = Data(batch_size=8, sequence_length=64)
 
 
@@ -44,16 +46,21 @@ class Cell:
     model: Model
     learning_rate: float
     steps: int
+    replicates: int = 4
+    hold: float | None = None  # share of the steps at the peak rate before a linear decay to a tenth (WSD); None: cosine
 
 
 _SMALL = Model()
+_HALF = Model(d_model=128, n_layers=3, n_heads=4, n_kv_heads=1, d_ff=320)
 _MIDDLE = Model(d_model=160, n_layers=4, n_heads=5, n_kv_heads=1, d_ff=416)
 _LARGE = Model(d_model=256, n_layers=4, n_heads=8, n_kv_heads=2, d_ff=704)
 # The most telling first: what a day's budget does not reach is at the end.
 CELLS = (
-    Cell(name="0.3M x 1500", model=_SMALL, learning_rate=4e-3, steps=1500),
-    Cell(name="1M x 1500", model=_MIDDLE, learning_rate=3e-3, steps=1500),
-    Cell(name="3M x 1500", model=_LARGE, learning_rate=2e-3, steps=1500),
+    Cell(name="0.3M x 1500", model=_SMALL, learning_rate=4e-3, steps=1500, replicates=12),
+    Cell(name="0.5M x 1000 WSD", model=_HALF, learning_rate=3e-3, steps=1000, replicates=12, hold=0.8),
+    Cell(name="1M x 1500", model=_MIDDLE, learning_rate=3e-3, steps=1500, replicates=12),
+    Cell(name="0.5M x 1000 constant", model=_HALF, learning_rate=3e-3, steps=1000, replicates=12, hold=1.0),
+    Cell(name="3M x 1500", model=_LARGE, learning_rate=2e-3, steps=1500, replicates=12),
     Cell(name="0.3M x 500", model=_SMALL, learning_rate=4e-3, steps=500),
     Cell(name="0.3M x 4500", model=_SMALL, learning_rate=4e-3, steps=4500),
     Cell(name="1M x 500", model=_MIDDLE, learning_rate=3e-3, steps=500),
@@ -93,7 +100,8 @@ def run(cells: Sequence[Cell]) -> None:
     done = {(record.cell, record.recipe, record.replicate) for record in records()}
     corpus = data.load(_DATA)
     for cell in cells:
-        for replicate in range(REPLICATES):
+        use_schedule(cell)
+        for replicate in range(cell.replicates):
             for recipe in RECIPES:
                 if (cell.name, recipe, replicate) not in done:
                     finished = train(cell, recipe, replicate, corpus)
@@ -101,6 +109,19 @@ def run(cells: Sequence[Cell]) -> None:
                         file.write(json.dumps(asdict(finished)) + "\n")
                     sys.stdout.write(f"{cell.name} {recipe} {replicate}: {finished.late_mean:.4f}\n")
                     sys.stdout.flush()
+
+
+def use_schedule(cell: Cell) -> None:
+    """Make the trainer follow the cell's schedule; the service itself trains with cosine decay only."""
+
+    def held(settings: optimizer.Settings, step: jax.Array) -> jax.Array:
+        t, hold = step.astype(jnp.float32), cell.hold * cell.steps
+        warm = jnp.minimum(1.0, (t + 1) / settings.warmup_steps)
+        decayed = jnp.clip((t - hold) / max(cell.steps - hold, 1.0), 0.0, 1.0)
+        return settings.learning_rate * warm * (1.0 - (1.0 - settings.final_fraction) * decayed)
+
+    jax.clear_caches()
+    optimizer.learning_rate = _COSINE if cell.hold is None else held
 
 
 def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Record:
@@ -143,22 +164,30 @@ def tau(late_means: list[float]) -> tuple[float, float, float]:
     return deviation, low, high
 
 
+def ratio(baseline: list[float], candidate: list[float]) -> tuple[float, float, float]:
+    """tau of the candidate over that of the baseline, each as a share of its loss, and the 95 % interval (F distribution)."""
+    value = tau(candidate)[0] / np.mean(candidate) / (tau(baseline)[0] / np.mean(baseline))
+    above, below = len(candidate) - 1, len(baseline) - 1
+    low, high = (float(value / np.sqrt(stats.f.ppf(p, above, below))) for p in (0.975, 0.025))
+    return float(value), low, high
+
+
 def table(rows: list[Record]) -> Iterator[str]:
-    """Lines of Markdown: a row for every cell whose replicates are complete."""
-    yield "| parameters | steps | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | gap nvfp4 - fp8 | tau of the gap |"
+    """Lines of Markdown: a row for every cell with at least four replicates of each recipe."""
+    yield "| cell | runs | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | ratio (95 %) | gap nvfp4 - fp8 |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for cell in CELLS:
         arms = [{r.replicate: r for r in rows if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
-        if any(len(arm) < REPLICATES for arm in arms):
+        both = sorted(set(arms[0]) & set(arms[1]))
+        if len(both) < 4:
             continue
-        baseline = arms[0]
-        means = [[arm[r].late_mean for r in sorted(arm)] for arm in arms]
-        gaps = [b - a for a, b in zip(*means, strict=True)]
+        means = [[arm[r].late_mean for r in both] for arm in arms]
         spreads = " | ".join("{:.4f} ({:.4f} to {:.4f})".format(*tau(arm)) for arm in means)
-        slope = np.mean([record.late_slope for record in baseline.values()])
+        slope = np.mean([record.late_slope for record in arms[0].values()])
+        times = "{:.2f} ({:.2f} to {:.2f})".format(*ratio(means[0], means[1]))
         yield (
-            f"| {cell.model.parameters / 1e6:.2f} M | {cell.steps} | {np.mean(means[0]):.3f} | {slope:+.3f} | {spreads} | "
-            f"{np.mean(gaps):+.4f} | {tau(gaps)[0]:.4f} |"
+            f"| {cell.name} | {len(both)} + {len(both)} | {np.mean(means[0]):.3f} | {slope:+.3f} | {spreads} | {times} | "
+            f"{np.mean(means[1]) - np.mean(means[0]):+.4f} |"
         )
 
 

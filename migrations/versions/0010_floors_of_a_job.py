@@ -1,4 +1,4 @@
-"""run floors that a job borrowed.
+"""run floors that a job borrowed, and the reruns from which others may.
 
 Revision ID: 0010
 Revises: 0009
@@ -15,8 +15,10 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("floors", sa.Text(), nullable=True))
+    op.add_column("jobs", sa.Column("reruns", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
+        batch_op.drop_column("reruns")
         batch_op.drop_column("floors")

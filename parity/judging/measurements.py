@@ -141,10 +141,12 @@ def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, window: Window)
 
 def _unfinished(arm: Arm, window: Window) -> str:
     """Why the arm's runs are not taken to have finished their schedule, "" where they are."""
-    if window.plan == "assumed complete" and not any(recorded_rates(run) for run in arm.runs):
+    unrecorded = not any(recorded_rates(run) for run in arm.runs)
+    if window.plan == "assumed complete" and unrecorded:
         return ""
     why = not_at_end(arm.runs)
-    return f"it holds for runs that finished their schedule; {why}" if why else ""
+    remedy = " (log it, or say --assume-complete if the runs ended as planned)" if unrecorded else ""
+    return f"it holds for runs that finished their schedule; {why}{remedy}" if why else ""
 
 
 def _resemblance(arms: Arms) -> str | None:

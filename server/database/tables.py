@@ -75,6 +75,8 @@ class Job(Base):
     controls: Mapped[list[str] | None]
     # The groups of reruns (CSV) from which its verdicts borrowed their run floor; set when it is judged.
     floors: Mapped[str | None] = mapped_column(Text)
+    # The groups of its own reruns (CSV), from which later jobs borrow; set when it is judged.
+    reruns: Mapped[str | None] = mapped_column(Text)
     event_sequence: Mapped[int] = mapped_column(default=0)
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]

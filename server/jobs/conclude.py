@@ -20,7 +20,7 @@ from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, Verdict, new_id
 from server.jobs import lifecycle
-from server.jobs.floors import family_of, lent_floors
+from server.jobs.floors import family_of, lent_floors, reruns_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +29,12 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
-    `floors` are the groups of reruns from which the verdicts borrow.
+    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
     floors: Floors | None = None
+    reruns: Floors | None = None
     code: str | None = None
     message: str | None = None
 
@@ -74,6 +75,7 @@ def decide(session: Session, job_id: str) -> Outcome:
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
+        reruns=reruns_of(session, job),
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
     )
@@ -112,7 +114,8 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
         return False
     session.add_all(rows)
-    session.get_one(Job, job_id).floors = outcome.floors.csv() if outcome.floors else None
+    job = session.get_one(Job, job_id)
+    job.floors, job.reruns = (table.csv() if table else None for table in (outcome.floors, outcome.reruns))
     return True
 
 

@@ -18,21 +18,21 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
-from sqlalchemy.orm import Session, selectinload
+from sqlalchemy.orm import Session
 
 from parity.judging.arms import rounding_of
 from parity.judging.curve import Rounding
-from parity.judging.floors.groups import COLUMNS, NATS, Floors, Row
+from parity.judging.floors.groups import COLUMNS, NATS, Floors, Row, read_floors
 from parity.judging.floors.lending import find_lender
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
 from server.database import store
-from server.database.tables import Arm, Job, Run
+from server.database.tables import Job, Run
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _LATE = 0.20  # of the planned steps, as in a policy that says nothing else
-_JOBS_READ = 500
+_JOBS_READ = 5000
 _NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
 
 
@@ -46,16 +46,21 @@ def family_of(job: Job) -> str | None:
 
 
 def floors_on_record(session: Session, family: str | None = None, but: str | None = None) -> Floors:
-    """The groups of all families on record, or of one, without those of the job `but`."""
-    statement = (
-        select(Job).options(selectinload(Job.arms).selectinload(Arm.runs)).where(Job.status == "concluded", Job.engine != "external")
-    )
+    """The groups of all families on record, or of one, without those of the job `but`: what `reruns_of` said when each job was judged."""
+    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.id != (but or "")).order_by(Job.id.desc()).limit(_JOBS_READ)
     rows: dict[str, list[Row]] = {}
-    for job in session.scalars(statement.order_by(Job.id.desc()).limit(_JOBS_READ)):
-        name = family_of(job)
-        if name is not None and job.id != but and family in (None, name) and len(rows.setdefault(name, [])) < MOST_GROUPS:
-            rows[name].extend(_groups(session, job, name))
-    return Floors(tuple(row for name in sorted(rows) for row in rows[name][:MOST_GROUPS]))
+    for text in session.scalars(statement):
+        for row in read_floors(text or "").rows:
+            if family in (None, row["family"]) and len(rows.setdefault(row["family"], [])) < MOST_GROUPS:
+                rows[row["family"]].append(row)
+    return Floors(tuple(row for name in sorted(rows) for row in rows[name]))
+
+
+def reruns_of(session: Session, job: Job) -> Floors | None:
+    """The groups of reruns that a job trained; None without any."""
+    family = family_of(job)
+    rows = tuple(_groups(session, job, family)) if family else ()
+    return Floors(rows) if rows else None
 
 
 def lent_floors(session: Session, job: Job) -> Floors | None:

@@ -1,10 +1,13 @@
 """The table of the run floor from records that are known."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.run_floor import CELLS, PARTS, RECIPES, Record, records, table, tau
+from experiments.run_floor import CELLS, PARTS, RECIPES, Record, ratio, records, table, tau, use_schedule
+from training.spec import Schedule
+from training.trainer import optimizer
 
 
 def record(cell, recipe, replicate, late_mean):
@@ -32,12 +35,34 @@ def test_tau_is_the_deviation_over_replicates_with_its_chi_squared_interval():
     assert inside == pytest.approx(0.95)
 
 
+def test_the_interval_of_a_ratio_covers_the_true_one():
+    generator = np.random.default_rng(5)
+    hits = 0
+    for _ in range(400):
+        _, low, high = ratio(list(generator.normal(100, 1, 12)), list(generator.normal(100, 2, 12)))
+        hits += low <= 2.0 <= high
+    assert 0.92 <= hits / 400 <= 0.98
+
+
+def test_the_rates_of_a_cell_that_holds_its_peak():
+    cell = next(cell for cell in CELLS if cell.name.endswith("WSD"))
+    cosine = optimizer.learning_rate
+    try:
+        use_schedule(cell)
+        settings = optimizer.settings(Schedule(steps=cell.steps, learning_rate=cell.learning_rate))
+        rates = [float(optimizer.learning_rate(settings, jnp.int32(step))) for step in (0, 49, 800, 900, 1000)]
+    finally:
+        optimizer.learning_rate = cosine
+    assert rates == pytest.approx([cell.learning_rate * share for share in (0.02, 1.0, 1.0, 0.55, 0.1)])
+
+
 def test_a_row_for_every_cell_whose_replicates_are_complete():
-    cell = CELLS[1]
+    cell = next(cell for cell in CELLS if cell.name == "1M x 1500")
     kept = [record(cell, recipe, r, 1.5 + 0.01 * i + 0.001 * r * (1 + i)) for i, recipe in enumerate(RECIPES) for r in range(4)]
     (row,) = list(table(kept))[2:]
-    assert row.startswith("| 1.09 M | 1500 | 1.502 | -0.250 | 0.0013 (")
-    assert "| +0.0115 | 0.0013 |" in row
+    assert row.startswith("| 1M x 1500 | 4 + 4 | 1.502 | -0.250 | 0.0013 (")
+    assert "| 1.98 (" in row
+    assert row.endswith("| +0.0115 |")
     assert list(table(kept[:-1]))[2:] == []
 
 

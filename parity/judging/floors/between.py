@@ -12,7 +12,8 @@ Evidence are families of decoders that were trained from scratch to the end of t
 degrees of freedom; no family is drawn in, because a noisy family is what a user may have. Where the schedule is not at its end, runs of
 one model differ 4 to 20 times as much (0.17 to 1.3 % of the loss at 8B), so this level lends to nobody there.
 
-1.5 is the upper end of what rounding stochastically adds: 1.15 (p = 0.46) at 8B, 1.35 (0.90 to 2.04) at 0.3 to 3 M parameters.
+1.5 is more than what rounding stochastically adds at 8B between runs of different seeds, 1.15 (p = 0.46). Between emulated reruns of one
+seed at 0.3 to 1M parameters it is 1.79 (1.26 to 2.54).
 
 Can fail: few families are on record, all below 1B parameters and several of one code base. A model unlike them is covered only as far
 as the heavy tail (2 to 3 degrees of freedom) reaches, and one run per arm can't contradict it.

@@ -12,7 +12,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import family_of, floors_on_record, lent_floors
+from server.jobs.floors import family_of, floors_on_record, lent_floors, reruns_of
 
 Recorded = Callable[..., str]
 
@@ -27,9 +27,10 @@ def _job(database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0
     job_id = recorded({"nvfp4": gap, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=5 if not judged else 2)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        job.status = "queued" if judged else "concluded"
         for run in job.runs:
             run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
+        if not judged:
+            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
     if judged:
         conclude(database, job_id)
     return job_id
@@ -94,9 +95,9 @@ def test_runs_that_did_not_train_to_the_end_are_in_no_group(database, earlier, f
             run.planned_steps = 400
         else:
             setattr(run, field, next(other.id for other in job.runs if other is not run) if value == "first" else value)
-    with database.read() as session:
-        groups = next(iter(floors_on_record(session).families.values())).groups
-        assert sorted(group.runs for group in groups)[0] == 4
+        session.flush()
+        (family,) = reruns_of(session, job).families.values()
+        assert sorted(group.runs for group in family.groups) == [4, 5, 5]
 
 
 def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database, recorded, earlier):
@@ -104,18 +105,15 @@ def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database
     with database.write() as session:
         job = session.get_one(Job, other)
         assert lent_floors(session, job) is None
-        for job_id in earlier:
-            session.get_one(Job, job_id).engine = "external"
-        assert floors_on_record(session).rows == ()
         job.engine = "external"
         assert family_of(job) is None
         assert lent_floors(session, job) is None
+        assert reruns_of(session, job) is None
 
 
 def test_a_loss_that_is_not_finite_leaves_its_run_out(database, earlier):
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == earlier[0]).first()
         store.append(session, run.id, "train", 2, np.array([290]), {"lm_loss": np.array([np.nan])})
-    with database.read() as session:
-        groups = next(iter(floors_on_record(session).families.values())).groups
-        assert sorted(group.runs for group in groups)[:2] == [4, 5]
+        (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()
+        assert sorted(group.runs for group in family.groups) == [4, 5, 5]

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from parity.judging.floors.groups import COLUMNS, read_floors
 from server.database.tables import Job
-from server.jobs.floors import family_of
+from server.jobs.floors import family_of, reruns_of
 
 LOOKS = ["light"]
 
@@ -19,9 +19,9 @@ def family(database, recorded) -> str:
         job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=3)
         with database.write() as session:
             job = session.get_one(Job, job_id)
-            job.status = "concluded"
             for run in job.runs:
                 run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
+            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
             name = family_of(job)
     return name
 
