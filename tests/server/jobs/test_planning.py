@@ -8,6 +8,7 @@ import pytest
 from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Job
+from server.jobs.floors import reruns_of
 from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, not_counted, planned
 from training.spec import Arm, Noise
 from training.switches import Switches
@@ -77,9 +78,10 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
 
 def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_job):
     for rerun in range(1, 5):
-        job = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
+        job_id = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
         with database.write() as session:
-            session.get_one(Job, job).status = "concluded"
+            job = session.get_one(Job, job_id)
+            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
     spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
     with database.read() as session:
         lenders = lenders_for(session, spec)
