@@ -62,14 +62,15 @@ def errors(plan: Plan) -> str:
     )
 
 
-def one_line(plan: Plan) -> str:
-    """The answer for a job before it trains, without a full stop."""
+def one_line(plan: Plan, left_out: str = "") -> str:
+    """The answer for a job before it trains, without a full stop; `left_out` says what of the job is not in the plan."""
     design = plan.design
     one = design.baseline_runs == design.candidate_runs == 1
     runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
     conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
+    conditions += f", {left_out}" if left_out else ""
     if plan.no_pass:
         return f"This job cannot pass ({conditions}): {plan.no_pass}"
     return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability ({conditions})"

@@ -3,12 +3,11 @@
 Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
 sound run of a baseline arm that trained the same specification (any seed and replicate); with neither the chances are shares of the
 loss. Jobs of engine external have none of it, because their specification does not determine what is trained. The runs of a named
-baseline count like new ones, and its controls not at all.
+baseline count like new ones, its controls and early-stopped reruns not at all (`not_counted`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,9 +64,16 @@ def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Len
     return rows
 
 
+def not_counted(spec: JobSpec, *, named: bool) -> str:
+    """What would measure run noise and is not in the plan, in words; `named` is whether the job names a baseline."""
+    left_out = ["controls"] if named else []
+    left_out += ["early-stopped reruns"] if spec.noise is not None else []
+    return f"without {' and '.join(left_out)}" if left_out else ""
+
+
 def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     """The reruns on record from which the job's verdicts would borrow."""
-    unsaved = Job(id="", engine=spec.engine, spec=dataclasses.asdict(spec))
+    unsaved = Job(id="", engine=spec.engine, spec=spec.document())
     family, floors = family_of(unsaved), lent_floors(session, unsaved)
     return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
 

@@ -22,7 +22,7 @@ from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
-from server.jobs.planning import Known, equal_earlier_run, lenders_for, planned
+from server.jobs.planning import Known, equal_earlier_run, lenders_for, not_counted, planned
 from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
@@ -117,8 +117,9 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
     with context.database.read() as session:
         known, lenders = equal_earlier_run(session, request.job, criteria), lenders_for(session, request.job)
     candidates = []
+    left_out = not_counted(request.job, named=request.baseline is not None and request.baseline.name is not None)
     for one in planned(request.job, criteria, known, lenders):
-        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
+        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan, left_out)
         candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
     return JobPlan(known=known, candidates=candidates)
 

@@ -8,8 +8,9 @@ import pytest
 from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Job
-from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
-from training.spec import Arm
+from server.jobs.floors import reruns_of
+from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, not_counted, planned
+from training.spec import Arm, Noise
 from training.switches import Switches
 
 POLICY = criteria_from_mapping({"margin": "1.0%"})
@@ -77,9 +78,10 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
 
 def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_job):
     for rerun in range(1, 5):
-        job = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
+        job_id = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
         with database.write() as session:
-            session.get_one(Job, job).status = "concluded"
+            job = session.get_one(Job, job_id)
+            job.status, job.reruns = "concluded", reruns_of(session, job).csv()
     spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
     with database.read() as session:
         lenders = lenders_for(session, spec)
@@ -87,6 +89,12 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
     (one,) = planned(spec, POLICY, None, lenders)
     assert [arm.basis.partition(" ")[0] for arm in one.plan.run_noise] == ["borrowed", "borrowed"]
     assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
+
+
+def test_what_measures_noise_and_is_not_planned_with_is_named(make_job):
+    plain, noisy = make_job(1500), make_job(1500, noise=Noise(runs=2, stop_at=0.5))
+    assert (not_counted(plain, named=False), not_counted(plain, named=True)) == ("", "without controls")
+    assert not_counted(noisy, named=True) == "without controls and early-stopped reruns"
 
 
 def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):
