@@ -62,8 +62,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _share_compiled_programs(config: pytest.Config) -> None:
-    """Let all processes of this session share what JAX compiles: most of them train the same few small models."""
+    """Let all processes of this session share what JAX compiles: most of them train the same few small models.
+
+    And Python's bytecode where the environment forbids to write it next to the sources: hundreds of processes would compile them again.
+    """
     folder = tempfile.mkdtemp(prefix="parity-programs-")
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
