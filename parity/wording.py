@@ -32,3 +32,11 @@ def percent(share: float, digits: int = 2) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """ "1 run", "3 runs", "1,500 steps"; `plural` where it is not the singular with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def age_in_words(seconds: float) -> str:
+    """ "3.2 hours" and the like."""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"

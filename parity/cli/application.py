@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli import baselines, compare, design, floors, gate, jobs, runs, verify
+from parity.cli import baselines, compare, design, floors, jobs, runs, verify
+from parity.cli.gating import command as gate
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import HELP_NAMES, Command, Group
 from parity.cli.terminal.output import UsageError

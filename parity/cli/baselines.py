@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from parity.cli.gate_report import age_in_words
 from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
 from parity.client.rest import DEFAULT_URL, Client
-from parity.wording import count, percent
+from parity.wording import age_in_words, count, percent
 
 app = typer.Typer(
     name="baseline",

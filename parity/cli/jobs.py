@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from parity.cli import watching
-from parity.cli.gate_report import age_in_words
 from parity.cli.inputs import read_yaml
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
@@ -20,7 +19,7 @@ from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
 from parity.report.html import ConcludedJob, render_page
-from parity.wording import count
+from parity.wording import age_in_words, count
 
 app = typer.Typer()
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from parity import Criteria
-from parity.cli.gate_policy import MAX_AGE_DAYS, GatePolicy
+from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
 from server.jobs.baselines import BaselineChoice
 from training.spec import JobSpec
 

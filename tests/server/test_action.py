@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from parity.cli import gate_report
-from parity.cli.gate_policy import GatePolicy
+from parity.cli.gating import report as gate_report
+from parity.cli.gating.policy import GatePolicy
 from parity.client.rest import Client
 from server.settings import CHECKOUT
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli.gate_policy import gate_policy_from_mapping
+from parity.cli.gating.policy import gate_policy_from_mapping
 from parity.cli.terminal.exits import EXIT_CODES
 from server.documents.parity_yaml import job_file_schema
 from server.settings import CHECKOUT

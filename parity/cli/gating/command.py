@@ -24,9 +24,10 @@ import typer
 from rich.console import Console
 
 from parity.canonical_json import canonical_json
-from parity.cli import gate_report, watching
-from parity.cli.gate_policy import GatePolicy, gate_policy_from_mapping
-from parity.cli.gate_report import Outcome, Result
+from parity.cli import watching
+from parity.cli.gating import report
+from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
+from parity.cli.gating.report import Outcome, Result
 from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES
@@ -142,7 +143,7 @@ def gate(
     except CriteriaError as error:
         raise UsageError(wrong_value(error, {key: _OPTIONS[key] for key, value in flags.items() if value is not None})) from None
     _check_plain(file, content)
-    gate_report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
+    report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
     question = _Question(
         file=file,
         job=content["job"],
@@ -156,14 +157,14 @@ def gate(
     with Client(server, token) as client:
         outcome = _outcome(client, question, policy, progress)
     if json_file == STDOUT:
-        sys.stdout.write(canonical_json(gate_report.document(outcome, policy)))
+        sys.stdout.write(canonical_json(report.document(outcome, policy)))
         json_file = None
     else:
         print(outcome.line)
-    code, note = gate_report.exit_code_under(outcome, policy)
+    code, note = report.exit_code_under(outcome, policy)
     log = Console(stderr=True, highlight=False, markup=False)
-    lines = [f"{gate_report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
-    lines += gate_report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
+    lines = [f"{report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
+    lines += report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
     for line in lines:
         if line:
             log.print(line, soft_wrap=True)
@@ -230,7 +231,7 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
                 config_hash=job["config_hash"],
             )
             if job["status"] not in watching.ENDED:
-                progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
+                progress.print(f"{report.origin(outcome)}. Following {url}", soft_wrap=True)
                 job = _wait_for(client, job["id"], question.deadline, progress)
             return _ended(outcome, job)
     except KeyboardInterrupt:
@@ -292,7 +293,7 @@ def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
-    judged = dataclasses.replace(outcome, verdicts=job["verdicts"], reused=gate_report.reused_words(job))
+    judged = dataclasses.replace(outcome, verdicts=job["verdicts"], reused=report.reused_words(job))
     worst = judged.worst
     return dataclasses.replace(judged, result=_RESULTS[EXIT_CODES[worst["verdict"] if worst else "inconclusive"]])
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
-from parity.cli.gate_policy import GatePolicy
-from parity.cli.gate_report import SUMMARY_BYTES, Outcome, age_in_words, exit_code_under, fits_a_comment, markdown, write
+from parity.cli.gating.command import is_narrow, revision_of, with_one_more_replicate
+from parity.cli.gating.policy import GatePolicy
+from parity.cli.gating.report import SUMMARY_BYTES, Outcome, exit_code_under, fits_a_comment, markdown, write
+from parity.wording import age_in_words
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
 
 
 def test_whole_sections_are_left_out(monkeypatch):
     sections = ["head", "<details>" + "a" * 40_000 + "</details>", "<details>" + "b" * 40_000 + "</details>", "tail"]
-    monkeypatch.setattr("parity.cli.gate_report.markdown_sections", lambda _: sections)
+    monkeypatch.setattr("parity.cli.gating.report.markdown_sections", lambda _: sections)
     text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GatePolicy(), fits_a_comment)
     assert fits_a_comment(text)
     assert len(text) > 40_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parity.canonical_json import canonical_json
-from parity.cli.gate_policy import GatePolicy
+from parity.cli.gating.policy import GatePolicy
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import UsageError
 from parity.judging.decision import WORST_FIRST
@@ -23,6 +23,7 @@ from parity.report.headline import headline
 from parity.report.junit import render_junit
 from parity.report.markdown import escaped, markdown_sections
 from parity.version import VERSION
+from parity.wording import age_in_words
 
 SCHEMA = "parity.gate/1"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
@@ -78,14 +79,6 @@ def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     if code and (policy.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
     return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else ""
-
-
-def age_in_words(seconds: float) -> str:
-    """ "3.2 hours" and the like."""
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 
 def reused_words(job: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,1 @@
+"""`parity gate`: the command, its policy (`parity.yaml`), and its report."""
