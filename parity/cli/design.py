@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
+from parity.cli.floors import stated_lenders
 from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
@@ -28,13 +29,19 @@ from parity.cli.run_tables import (
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
+from parity.design import sentences
+from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
-from parity.design.plan import Design, Plan, device_hours, plan
+from parity.design.document import plan_document
+from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.design.plan import NATS, Plan, plan
 from parity.judging.criteria import NVFP4, parse_margin
+from parity.judging.curve import MAX_STEP
 from parity.readers import read_runs
 from parity.version import JUDGE_VERSION
 from parity.wording import percent
 
+MAX_REPLICATES = 64
 CALIBRATION_SCHEMA, PLAN_SCHEMA = "parity.calibration/1", "parity.plan/1"
 
 app = typer.Typer()
@@ -106,12 +113,31 @@ def calibrate_runs(
     return EXIT_CODES["pass"]
 
 
-@app.command("plan", epilog="parity plan --level 2.7 --planned-steps 10000 --candidate-recipe nvfp4")
+@app.command("plan", epilog="parity plan --planned-steps 10000 --candidate-recipe nvfp4")
 def plan_design(
-    level: Annotated[float, typer.Option(metavar="NATS", rich_help_panel=EXPERIMENT, help="Loss that you expect at the end, in nats.")],
     planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
-    baseline_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of baseline runs.")] = 1,
-    candidate_runs: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of candidate runs.")] = 1,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            rich_help_panel=EXPERIMENT,
+            help="Loss that you expect at the end, in nats. [default: the family's, else everything is a share of the loss]",
+        ),
+    ] = None,
+    baseline_runs: Annotated[
+        int | None, typer.Option(min=1, max=MAX_REPLICATES, rich_help_panel=EXPERIMENT, help="Number of baseline runs. [default: 1]")
+    ] = None,
+    candidate_runs: Annotated[
+        int | None, typer.Option(min=1, max=MAX_REPLICATES, rich_help_panel=EXPERIMENT, help="Number of candidate runs. [default: 1]")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AMOUNT",
+            rich_help_panel=EXPERIMENT,
+            help='Find the runs that decide most often for this: "200 hours" of devices, or "40000 steps" of all runs together.',
+        ),
+    ] = None,
     baseline_recipe: Annotated[
         str | None,
         typer.Option(
@@ -128,6 +154,21 @@ def plan_design(
     candidate_rounding: Annotated[
         str | None,
         typer.Option(metavar="HOW", rich_help_panel=NOISE, help="State how the candidate rounds gradients: stochastic or nearest."),
+    ] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ARM=]NAME",
+            rich_help_panel=NOISE,
+            help="Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns "
+            "(`parity floors list`). Repeatable.",
+        ),
+    ] = None,
+    floors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=NOISE, help="Read the families from this table (CSV). [default: the public reruns shipped here]"
+        ),
     ] = None,
     margin: Annotated[
         str | None,
@@ -158,17 +199,24 @@ def plan_design(
     devices: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of devices per run.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
-    """Estimate whether an experiment can decide, before you spend GPU time.
+    """Estimate what an experiment, or a budget, can decide before you spend GPU time.
 
     Exits 0 if it can decide, 3 if it cannot.
     """
+    if planned_steps > MAX_STEP:
+        raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
+    if budget is not None:
+        refuse_given(
+            {"--baseline-runs": baseline_runs, "--candidate-runs": candidate_runs}, "is what --budget chooses; give only one of them"
+        )
+    lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
     try:
         criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))
         design = Design(
             level=level,
             planned_steps=planned_steps,
-            baseline_runs=baseline_runs,
-            candidate_runs=candidate_runs,
+            baseline_runs=baseline_runs or 1,
+            candidate_runs=candidate_runs or 1,
             baseline_recipe=baseline_recipe,
             candidate_recipe=candidate_recipe,
             baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding", baseline_recipe),
@@ -178,13 +226,13 @@ def plan_design(
             step_seconds=step_seconds,
             devices=devices,
         )
-        outlook = plan(design, criteria_to_plan)
+        outlook = plan(design, criteria_to_plan, lenders, None if budget is None else parse_budget(budget))
     except ValueError as error:
         name, mark, rest = str(error).partition(" is ")
         option = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
         raise UsageError(f"{option}{mark}{rest}") from None
     if as_json:
-        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **json_value(outlook)}))
+        sys.stdout.write(canonical_json({"schema": PLAN_SCHEMA, "engine_version": JUDGE_VERSION, **plan_document(outlook)}))
     else:
         Console(width=80, highlight=False).print(_plan_text(outlook))
     return EXIT_CODES["pass"] if outlook.decides else EXIT_CODES["inconclusive"]
@@ -218,12 +266,13 @@ def _calibration_text(result: Calibration) -> Group:
 
 
 def _plan_text(outlook: Plan) -> Group:
-    table = _table("true gap, nats", "in margins", "pass", "inconclusive", "fail")
+    table = _table("true gap, nats" if outlook.unit == NATS else "true gap, of the loss", "in margins", "pass", "inconclusive", "fail")
     for power in outlook.power:
         chances = [f"{100 * value:.0f} %" for value in (power.pass_chance, power.inconclusive_chance, power.fail_chance)]
-        table.add_row(f"{power.gap:+.4f}", f"{power.gap_in_margins:g}", *chances)
-    hours = f" As given it takes {device_hours(outlook.gpu_hours)}." if outlook.gpu_hours is not None else ""
-    return Group(Text(outlook.advice + hours), Text(""), table, Text(""), Text(outlook.note, style="dim"))
+        gap = f"{power.gap:+.4f}" if outlook.unit == NATS else percent(power.gap)
+        table.add_row(gap, f"{power.gap_in_margins:g}", *chances)
+    head = f"{sentences.headline(outlook)} {sentences.advice(outlook)} {sentences.cost(outlook)}"
+    return Group(Text(head), Text(""), table, Text(""), Text(f"{sentences.noise(outlook)} {sentences.errors(outlook)}", style="dim"))
 
 
 def _table(*names: str) -> Table:

@@ -1,4 +1,4 @@
-"""The commands for tables of reruns, from which run floors are borrowed: list its families, show one."""
+"""The commands for tables of reruns, from which run floors are borrowed: list the families, show one, export those of a server."""
 
 import sys
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from scipy.special import chdtri
 
 from parity.canonical_json import json_value
-from parity.cli.jobs import AsJson
+from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import UsageError, print_json, print_rows
 from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.client.rest import DEFAULT_URL, Client
 from parity.judging.curve import Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
-from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.lending import Lender, Lenders, find_lender
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
@@ -83,6 +83,31 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
     return 0
 
 
+@app.command(cls=Command, epilog="parity floors export > floors.csv")
+def export(
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+) -> int:
+    """Print the reruns that a server has on record as a table (CSV)."""
+    with Client(server, token) as client:
+        text = client.floors()
+    if len(text.splitlines()) < 2:
+        print("no reruns on record yet; jobs with `replicates` make them", file=sys.stderr)
+        return 0
+    floors = read_table_text(text, f"the table of {server}")
+    print((anonymized(floors) if anonymous else floors).csv(), end="")
+    return 0
+
+
+def anonymized(floors: Floors) -> Floors:
+    """The table with numbered families and groups, without the columns that say where they are from."""
+    families = {name: f"family-{number}" for number, name in enumerate(dict.fromkeys(row["family"] for row in floors.rows), 1)}
+    hidden = {"varies": "", "source": "", "licence": ""}
+    rows = ({**row, **hidden, "family": families[row["family"]], "group": f"g{number}"} for number, row in enumerate(floors.rows, 1))
+    return Floors(tuple(rows))
+
+
 def _show_general(floors: Floors, *, as_json: bool) -> None:
     lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
@@ -101,12 +126,18 @@ def read_table(file: str | None) -> Floors:
     if file is None:
         return public_floors()
     try:
-        return read_floors(Path(file).read_text(encoding="utf-8"))
+        return read_table_text(Path(file).read_text(encoding="utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
         raise UsageError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+
+
+def read_table_text(text: str, source: str) -> Floors:
+    """The table in a text from `source`; UsageError where it is none."""
+    try:
+        return read_floors(text)
     except FloorsError as error:
-        raise UsageError(f"{file}: {error}") from None
+        raise UsageError(f"{source}: {error}") from None
 
 
 def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -126,6 +157,20 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
             if families.setdefault(one, family) != family:
                 raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
     return families
+
+
+def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
+    if file is not None and not items:
+        raise UsageError(f"--floors is {file!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
+    families = stated_families(items, names)
+    table = read_table(file) if families else None
+    for name in families.values():
+        if table is not None and name not in (known := (*table.families, ANY_DECODER)):
+            listed = " ".join(["parity floors list", *([file] if file else [])])
+            expected = f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known)}"
+            raise UsageError(f"--family is {name!r}, which the table does not have; {expected}")
+    return Lenders(table, families)
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
@@ -173,14 +218,8 @@ def _outliers(lent: Sequence[tuple[Rounding, Lender]]) -> set[str]:
     return {name for _, lender in lent if lender.floor for name in lender.floor.outliers}
 
 
-def _interval(group: RerunGroup) -> tuple[float, float]:
-    """95 % interval of a group's standard deviation as a share of the loss, by chi-squared."""
-    low, high = (float(chdtri(group.df, tail)) for tail in (0.025, 0.975))
-    return group.share * (group.df / low) ** 0.5, group.share * (group.df / high) ** 0.5
-
-
 def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
-    low, high = _interval(group)
+    low, high = group.interval
     note = "outlier" if group.group in outliers else ""
     return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
 
@@ -198,7 +237,7 @@ def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) ->
                     "mean_loss": group.mean_loss,
                     "sd": group.sd,
                     "rel": group.share,
-                    "interval": _interval(group),
+                    "interval": group.interval,
                     "rounding": group.rounding,
                     "varies": group.varies,
                     "source": group.source,

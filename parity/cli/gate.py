@@ -28,6 +28,7 @@ from parity.cli import gate_report, watching
 from parity.cli.gate_policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gate_report import Outcome, Result
 from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
+from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.output import UsageError
@@ -56,6 +57,7 @@ _RESULTS: Mapping[int, Result] = {0: "pass", 1: "fail", 3: "inconclusive"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
+    file: str
     job: Mapping[str, Any]
     criteria: Mapping[str, Any]
     baseline: Mapping[str, Any] | None
@@ -142,6 +144,7 @@ def gate(
     _check_plain(file, content)
     gate_report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
     question = _Question(
+        file=file,
         job=content["job"],
         criteria=content["criteria"],
         baseline=baseline_of(content, reuse),
@@ -213,6 +216,8 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
         with _stoppable():
             answer = _submit(client, question, policy, progress)
             job = answer["job"]
+            if answer["found"] == "new":
+                print_outlook(client, question.file, {"job": question.job, "criteria": question.criteria}, progress)
             url = client.page(job["id"])
             outcome = dataclasses.replace(
                 outcome,

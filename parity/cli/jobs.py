@@ -13,6 +13,7 @@ from rich.console import Console
 from parity.cli import watching
 from parity.cli.gate_report import age_in_words
 from parity.cli.inputs import read_yaml
+from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
 from parity.cli.terminal.help import OUTPUT, QUEUE, SERVER
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows, show, write_file
@@ -73,10 +74,14 @@ def submit(
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
 ) -> int:
-    """Queue a job on the server and print its id and the address of its page."""
+    """Queue a job on the server and print its id and the address of its page.
+
+    First prints on stderr what the job can decide.
+    """
     content = job_file(file)
     order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
     with Client(server, token) as client:
+        print_outlook(client, file, content, Console(stderr=True, highlight=False, markup=False, quiet=quiet))
         try:
             job = client.submit(content["job"], content["criteria"], order=order)
         except (TypeError, ValueError):

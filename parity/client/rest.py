@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 DEFAULT_URL = "http://127.0.0.1:8321"
 _TIMEOUT_SECONDS = 30.0
+_PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
@@ -61,6 +62,16 @@ class Client:
         body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
+        return document
+
+    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any]) -> dict[str, Any]:
+        """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
+
+        Raises TypeError or ValueError for what JSON can't say.
+        """
+        body = json.dumps({"job": job, "criteria": criteria}, allow_nan=False)
+        headers = {"Content-Type": "application/json"}
+        document: dict[str, Any] = self._call("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
         return document
 
     def gate(
@@ -113,6 +124,10 @@ class Client:
         """Every worker that registered, newest first."""
         workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
         return workers
+
+    def floors(self) -> str:
+        """The reruns on record as a table (CSV)."""
+        return self._send("GET", "/api/v1/floors").text
 
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""

@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.arms import Arm, Arms, Controls, make_arms, usable_controls
 from parity.judging.borrowing import Lending
 from parity.judging.criteria import Amount, Criteria
-from parity.judging.curve import FORKED_FROM, Curve
+from parity.judging.curve import FORKED_FROM, Curve, Rounding
 from parity.judging.early_stops.usable import NO_RUNS, EarlyStops, usable_early_stops
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.inputs.alignment import Aligned, align
@@ -122,14 +122,20 @@ def _statistics(
     return measure_window(pair, window)
 
 
-def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
-    """What the arm may borrow; a run floor that the policy declares counts more, and what holds for finished schedules needs one."""
-    lender = lenders.of(arm.name, arm.rounding)
-    if lender is None or lender.floor is None:
+def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
+    """What an arm may borrow by its name and rounding; a run floor that the policy declares counts more."""
+    lender = lenders.of(arm, rounding)
+    if lender is None or lender.floor is None or declared is None:
         return lender
-    refused = f"the policy declares the run floor of {arm.name} ({declared})" if declared is not None else ""
-    if not refused and lender.floor.families:
-        refused = _unfinished(arm, window)
+    return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
+
+
+def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
+    """What the arm may borrow; what holds for finished schedules needs one."""
+    lender = lender_for(arm.name, arm.rounding, declared, lenders)
+    if lender is None or lender.floor is None or not lender.floor.families:
+        return lender
+    refused = _unfinished(arm, window)
     return Lender(family=lender.family, floor=None, refused=refused) if refused else lender
 
 

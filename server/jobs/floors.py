@@ -32,7 +32,7 @@ from server.database.tables import Arm, Job, Run
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _LATE = 0.20  # of the planned steps, as in a policy that says nothing else
-_JOBS_READ = 2000
+_JOBS_READ = 500
 _NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
 
 

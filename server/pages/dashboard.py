@@ -13,7 +13,7 @@ from server.database.clock import time_text
 from server.database.lookup import find_job
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, differences, policies, queue, refusals, tokens
+from server.pages import baselines, differences, floors, policies, queue, refusals, tokens
 from server.pages.listing import STATES, Wanted, listing
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
@@ -31,6 +31,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     app.include_router(router)
     app.include_router(baselines.router)
+    app.include_router(floors.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
     app.include_router(doors, max_body_size=settings.max_body_bytes)
     refusals.install(app)

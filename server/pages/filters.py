@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from parity import wording
+
 MINUS = "\u2212"
 _MISSING = "\u2013"
 
@@ -151,6 +153,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "minus": minus,
     "nats": nats,
     "percent": percent,
+    "share": wording.percent,
     "rate": rate,
     "ratio": ratio,
     "size": size,

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy import select
 
+from parity.design.document import plan_document
+from parity.design.sentences import one_line
 from parity.judging.evidence import bundle_bytes
 from server.database.lookup import find_job
 from server.database.tables import Job, JobStatus
@@ -20,6 +22,7 @@ from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
+from server.jobs.planning import Known, equal_earlier_run, lenders_for, planned
 from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
@@ -59,6 +62,23 @@ class JobPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CandidatePlan:
+    """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null where none can be computed."""
+
+    name: str
+    line: str
+    plan: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time of an equal earlier run, or is null."""
+
+    known: Known | None
+    candidates: list[CandidatePlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictPage:
     """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
 
@@ -88,6 +108,19 @@ def submit(
         ring(context, job)
     response.headers["Location"] = document.links["self"]
     return document
+
+
+@router.post("/jobs:plan")
+def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run."""
+    criteria = criteria_of(request.criteria)
+    with context.database.read() as session:
+        known, lenders = equal_earlier_run(session, request.job, criteria), lenders_for(session, request.job)
+    candidates = []
+    for one in planned(request.job, criteria, known, lenders):
+        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
+        candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
+    return JobPlan(known=known, candidates=candidates)
 
 
 def order_of(request: JobRequest, submitter: Principal) -> Order:

@@ -117,6 +117,19 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
         assert len(session.scalars(select(Job)).all()) == 2
 
 
+def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(served, judged, register, asks, request_body, capsys):
+    words = ("--revision", "", "--server", served, "--timeout", "0.5")
+    path = asks({**request_body, "criteria": {"margin": "0.5%"}})
+    _, out, err = _gate(capsys, path, *words)
+    assert ("can pass" in out, err.count("can pass")) == (False, 1)
+    assert f"parity plan --criteria {path}" in err
+    assert "can pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
+    assert "can pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
+    register()
+    _, request = judged({"mxfp8": 0.0})
+    assert "can pass" not in _gate(capsys, asks(request), *words)[2]
+
+
 def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(gate, "_PAUSES", dataclasses.replace(gate._PAUSES, first_seconds=0.05))

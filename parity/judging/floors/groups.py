@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from scipy.special import chdtri
+
 from parity.judging.curve import Rounding
 
 COLUMNS = ("family", "group", "runs", "mean_loss", "sd", "unit", "rounding", "start", "schedule", "varies", "source", "licence")
@@ -70,6 +72,12 @@ class RerunGroup:
     def share(self) -> float:
         """The standard deviation as a share of the loss."""
         return self.sd / self.mean_loss
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of `share`, by chi-squared."""
+        low, high = (self.share * math.sqrt(self.df / float(chdtri(self.df, tail))) for tail in (0.025, 0.975))
+        return low, high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

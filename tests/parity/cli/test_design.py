@@ -51,6 +51,31 @@ def test_calibrate(data: Path, run: Run) -> None:
         ),
         (("plan", "--level", "3", "--planned-steps", "100", "--baseline-rounding", "x"), "--baseline-rounding is 'x'; expected stochastic"),
         (("calibrate", "{data}/nanogpt_reruns.npz", "--rounding", "no"), "--rounding is 'no'; expected stochastic or nearest"),
+        (("plan", "--planned-steps", "1000", "--margin", "0.01 nats"), "--level is missing; expected the loss at the end"),
+        (
+            ("plan", "--planned-steps", "1000", "--family", "modded"),
+            "--family is 'modded', which the table does not have; expected one of the",
+        ),
+        (("plan", "--planned-steps", "1000", "--family", "any-decodr"), "did you mean any-decoder?"),
+        (("plan", "--planned-steps", "1000", "--family", "third=modded"), "no arm is called 'third'; the arms are baseline, candidate"),
+        (("plan", "--planned-steps", "1000", "--family", "baseline="), "--family is 'baseline='; expected NAME or ARM=NAME"),
+        (("plan", "--planned-steps", "1000", "--floors", "{data}/x.csv"), "without --family"),
+        (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nowhere.csv"), "nowhere.csv: cannot be read"),
+        (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nanogpt_reruns.npz"), "cannot be read (not UTF-8"),
+        (("plan", "--planned-steps", "1000", "--budget", "200"), "--budget is '200'; expected device hours"),
+        (("plan", "--planned-steps", "1000", "--budget", "0 hours"), "--budget is '0 hours', which is not a number above 0"),
+        (("plan", "--planned-steps", "1000", "--budget=-5 steps"), "--budget is '-5 steps', which is not a number above 0"),
+        (("plan", "--planned-steps", "1000", "--budget", "nan hours"), "--budget is 'nan hours', which is not a number above 0"),
+        (("plan", "--planned-steps", "1000", "--budget", "5 hours"), "--budget is 5 device hours, but the duration of a step is unknown"),
+        (("plan", "--planned-steps", "1000", "--budget", "1500 steps"), "one pair of runs of 1,000 steps takes 2,000 steps"),
+        (
+            ("plan", "--planned-steps", "1000", "--budget", "9000 steps", "--candidate-runs", "2"),
+            "--candidate-runs is what --budget chooses",
+        ),
+        (("plan", "--planned-steps", "0"), "--planned-steps is '0'; expected"),
+        (("plan", "--planned-steps", "1" + 400 * "0"), "--planned-steps has 401 digits"),
+        (("plan", "--planned-steps", "1000", "--baseline-runs", "65"), "--baseline-runs is '65'; expected"),
+        (("plan", "--planned-steps", "1000", "--step-seconds", "0"), "--step-seconds is 0.0; expected more than 0"),
     ],
 )
 def test_bad_usage_of_studies(arguments: tuple[str, ...], message: str, data: Path, run: Run) -> None:
@@ -77,7 +102,34 @@ def test_plan(run: Run) -> None:
     )
     code, out, _ = run(*common)
     assert code == EXIT_CODES["inconclusive"]
-    assert "only 72 %" in " ".join(out.split())
+    text = " ".join(out.split())
+    assert text.startswith("1 baseline run and 1 candidate run of 10,000 steps cannot decide a margin of 1.0 % (0.0390 nats)")
+    assert "passes with 72 % probability" in text
+    assert "30,000 run-steps, 133 device hours" in text
     assert max(map(len, out.splitlines())) <= 80
     code, out, _ = run(*common, "--candidate-runs", "5", "--baseline-runs", "2", "--json")
     assert (code, json.loads(out)["decides"]) == (0, True)
+
+
+def test_plan_with_a_budget_answers_for_the_budget(run: Run) -> None:
+    steps = ("plan", "--planned-steps", "10000", "--baseline-recipe", "fp8", "--candidate-recipe", "nvfp4")
+    code, out, _ = run(*steps, "--budget", "30000 steps", "--json")
+    document = json.loads(out)
+    assert (code, document["decides"], document["budget"]) == (0, True, {"amount": 30000.0, "unit": "steps"})
+    assert [document["design"][key] for key in ("baseline_runs", "candidate_runs")] == [1, 2]
+    code, out, _ = run(*steps, "--budget", "25000 steps")
+    assert code == EXIT_CODES["inconclusive"]
+    assert "25,000 run-steps cannot decide" in " ".join(out.split())
+
+
+def test_plan_borrows_from_a_family_of_a_table(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "floors.csv"
+    rows = [f"ours,g{number},4,2.40,{0.0007 + 0.0001 * number},nats,nearest" for number in range(5)]
+    table.write_text("family,group,runs,mean_loss,sd,unit,rounding\n" + "\n".join(rows) + "\n")
+    arguments = ("plan", "--planned-steps", "5000", "--margin", "0.25%", "--baseline-recipe", "fp8", "--candidate-recipe", "mxfp8")
+    assert run(*arguments)[0] == EXIT_CODES["inconclusive"]
+    code, out, _ = run(*arguments, "--family", "ours", "--floors", str(table), "--json")
+    document = json.loads(out)
+    assert (code, document["unit"], document["noise_basis"]) == (0, "nats", "borrowed")
+    code, out, _ = run(*arguments, "--family", "candidate=ours", "--floors", str(table), "--json")
+    assert [arm["basis"] for arm in json.loads(out)["run_noise"]] == ["assumed", "borrowed from ours"]

@@ -287,9 +287,9 @@ MISTAKES = [
     ("calibrate fp8.csv", 2, "1 run was given; expected at least 2 reruns of one configuration"),
     ("calibrate fp8.csv mxfp8.csv --margin 0.01", 2, "--margin is 0.01; expected a relative margin such as 1%"),
     (
-        "plan --planned-steps 1000",
+        "plan --level 2.7",
         2,
-        "--level is missing; example: `parity plan --level 2.7 --planned-steps 10000 --candidate-recipe nvfp4`",
+        "--planned-steps is missing; example: `parity plan --planned-steps 10000 --candidate-recipe nvfp4`",
     ),
     ("plan --level 2,7 --planned-steps 1000", 2, "--level is '2,7'; expected a number"),
     ("plan --level -1 --planned-steps 1000", 2, "--level is -1.0; expected more than 0"),

@@ -1,4 +1,5 @@
-import dataclasses
+"""What a design can decide, as a whole: answer, cheapest design, budget."""
+
 from functools import partial
 
 import numpy as np
@@ -6,27 +7,41 @@ import pytest
 
 import parity
 from parity import criteria_from_mapping, judge
-from parity.design.plan import Design, _interval, _power, cheapest_design, gpu_hours, plan
+from parity.design import sentences
+from parity.design.budget import parse_budget
+from parity.design.experiment import Design, run_steps
+from parity.design.plan import NATS, SHARE, plan
+from parity.judging.floors.groups import ANY_DECODER
+from parity.judging.floors.lending import Lenders
+from parity.judging.floors.public import public_floors
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 ONE = criteria_from_mapping({"margin": "1%"})
 NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
+TRACK3 = "modded-nanogpt-124M/track3"
+BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
 
 
 def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
     """Few points forbid a pass, very few a fail too; so does assumed noise where the policy rejects it."""
     few = plan(Design(level=3.34, planned_steps=500, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
-    assert [power.pass_chance for power in few.power] == [0.0] * 4
+    assert [power.pass_chance for power in few.power] == [0.0] * 5
     assert few.power[-1].fail_chance > 0.9
-    assert "cannot pass" in few.advice
+    assert few.no_pass in sentences.headline(few)
     very_few = plan(Design(level=3.34, planned_steps=200, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
-    assert [power.inconclusive_chance for power in very_few.power] == [1.0] * 4
+    assert [power.inconclusive_chance for power in very_few.power] == [1.0] * 5
     reject = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
     outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=5, **NEAREST), reject)
-    assert (outlook.power[0].pass_chance, outlook.decides) == (0.0, False)
+    assert (outlook.power[0].pass_chance, outlook.decides, bool(outlook.no_pass)) == (0.0, False, True)
     assert outlook.cheapest is not None
     assert (outlook.cheapest.baseline_runs, outlook.cheapest.candidate_runs, plan(outlook.cheapest, reject).decides) == (3, 3, True)
+
+
+def test_a_family_counts_as_data_where_assumed_noise_is_rejected() -> None:
+    reject = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+    outlook = plan(Design(level=3.28, planned_steps=2000, **NEAREST), reject, BOTH)
+    assert (outlook.decides, outlook.noise_basis, outlook.no_pass) == (True, "borrowed", "")
 
 
 def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
@@ -34,7 +49,7 @@ def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed() -> None:
     assert not outlook.decides
     assert outlook.largest_gap_that_passes / 3.9 == pytest.approx(0.0018, abs=1e-4)
     assert outlook.largest_gap_that_passes == pytest.approx(0.0070, abs=5e-5)
-    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in outlook.advice
+    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in sentences.headline(outlook)
     assert outlook.cheapest is not None
     assert plan(outlook.cheapest, ONE).decides
 
@@ -46,19 +61,64 @@ def test_deterministic_recipes_decide_at_one_percent_with_one_run() -> None:
     assert outlook.half_width / 3.34 == pytest.approx(0.00314, rel=0.02)
 
 
-def test_the_cheapest_is_the_cheapest() -> None:
-    design = Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4")
-    best = cheapest_design(design, ONE, 0.03)
-    assert best is not None
-    total = best.baseline_runs + best.candidate_runs
-    for base in range(1, total):
-        smaller = plan(
-            Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4", baseline_runs=base, candidate_runs=total - base), ONE
-        )
-        if total - base - 1 > 0:
-            fewer = Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4", baseline_runs=base, candidate_runs=total - base - 1)
-            assert not plan(fewer, ONE).decides
-        assert smaller.half_width >= plan(best, ONE).half_width or not smaller.decides
+def test_a_borrowed_floor_decides_what_the_assumed_one_cannot() -> None:
+    design, quarter = Design(level=3.28, planned_steps=5000, **NEAREST), criteria_from_mapping({"margin": "0.25%"})
+    assert plan(design, quarter).power[0].pass_chance < 0.35
+    borrowed = plan(design, quarter, BOTH)
+    assert borrowed.power[0].pass_chance > 0.95
+    assert [(arm.basis, arm.family_unused) for arm in borrowed.run_noise] == [(f"borrowed from {TRACK3}", "")] * 2
+
+
+def test_a_family_that_does_not_lend_leaves_the_assumed_floor_and_its_reason() -> None:
+    """An arm that rounds stochastically, and a loss that is far from the family's."""
+    design = Design(level=3.28, planned_steps=5000, baseline_rounding="nearest", candidate_recipe="nvfp4")
+    baseline, candidate = plan(design, ONE, BOTH).run_noise
+    assert (baseline.family_unused, candidate.basis) == ("", "assumed")
+    assert "stochastic" in candidate.family_unused
+    far = plan(Design(level=2.0, planned_steps=5000, **NEAREST), ONE, BOTH)
+    assert all(arm.basis == "assumed" and "more than a tenth away" in arm.family_unused for arm in far.run_noise)
+    assert far.half_width == plan(Design(level=2.0, planned_steps=5000, **NEAREST), ONE).half_width
+
+
+def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
+    any_decoder = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    outlook = plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4"), ONE, any_decoder)
+    assert (outlook.unit, outlook.noise_basis) == (SHARE, "assumed")
+    baseline, candidate = outlook.run_noise
+    assert candidate.share == pytest.approx(1.5 * baseline.share)
+    assert outlook.half_width == pytest.approx(0.0025, abs=2e-4)
+    assert "finish their schedule" in sentences.noise(outlook)
+    assert ANY_DECODER in sentences.noise(outlook)
+
+
+def test_a_floor_that_the_policy_declares_counts_more_than_a_family() -> None:
+    declared = criteria_from_mapping({"margin": "1%", "baseline_run_floor": "0.2%", "run_floor_evidence": "6 reruns"})
+    baseline, candidate = plan(Design(level=3.28, planned_steps=5000, **NEAREST), declared, BOTH).run_noise
+    assert (baseline.basis, candidate.basis) == ("declared by the policy", f"borrowed from {TRACK3}")
+    assert baseline.share == pytest.approx(0.002)
+
+
+def test_without_a_loss_everything_is_a_share_of_it() -> None:
+    shares, nats = plan(Design(planned_steps=5000, **NEAREST), ONE), plan(Design(level=2.5, planned_steps=5000, **NEAREST), ONE)
+    assert (shares.unit, nats.unit, shares.margin) == (SHARE, NATS, 0.01)
+    assert shares.half_width == pytest.approx(nats.half_width / 2.5)
+    assert [power.pass_chance for power in shares.power] == pytest.approx([power.pass_chance for power in nats.power])
+    assert "nats" not in sentences.headline(shares) + sentences.errors(shares)
+
+
+def test_without_a_loss_that_of_the_family_is_taken() -> None:
+    outlook = plan(Design(planned_steps=5000, **NEAREST), ONE, BOTH)
+    assert outlook.unit == NATS
+    assert outlook.design.level == pytest.approx(3.28, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("design", "policy"),
+    [({}, {"margin": "0.01 nats"}), ({}, {"profile": "bf16-bar"}), ({"pair_sd": 0.004}, {"margin": "1%"})],
+)
+def test_nats_without_a_loss_are_refused(design: dict[str, float], policy: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="level is missing; expected"):
+        plan(Design(planned_steps=5000, **design), criteria_from_mapping(policy))  # type: ignore[arg-type]
 
 
 def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
@@ -66,16 +126,24 @@ def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
     assert not outlook.decides
     assert outlook.cheapest is None
     assert 0.0 < outlook.power[0].pass_chance < 0.5
-    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in outlook.advice
-    assert "cannot pass" not in outlook.advice
-    assert "wider margin" in outlook.advice
+    assert f" {100 * outlook.power[0].pass_chance:.0f} %" in sentences.headline(outlook)
+    assert outlook.no_pass == ""
+    assert "wider margin" in sentences.advice(outlook)
+
+
+def test_the_smallest_margin_is_the_one_that_is_decided() -> None:
+    outlook = plan(Design(planned_steps=5000, candidate_recipe="nvfp4"), ONE)
+    assert outlook.smallest_margin is not None
+    for factor, decides in ((1.01, True), (0.99, False)):
+        policy = criteria_from_mapping({"margin": f"{100 * factor * outlook.smallest_margin}%"})
+        assert plan(Design(planned_steps=5000, candidate_recipe="nvfp4"), policy).decides is decides
 
 
 def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
     """Half a margin at K = 1: the plan's chance of a pass against 300 judged pairs with the assumed run floor."""
     expected = (
         plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038, **NEAREST), criteria_from_mapping({"margin": "0.6%"}))
-        .power[1]
+        .power[2]
         .pass_chance
     )
     rng, policy, passes = np.random.default_rng(0), criteria_from_mapping({"margin": "0.6%"}), 0
@@ -88,25 +156,15 @@ def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
     assert passes / 300 == pytest.approx(expected, abs=0.10)
 
 
-def test_hours_and_bad_designs() -> None:
-    assert gpu_hours(Design(level=3.0, planned_steps=3600, step_seconds=2.0, devices=8, baseline_runs=2, candidate_runs=3)) == 80.0
-    assert gpu_hours(Design(level=3.0, planned_steps=3600)) is None
-    for bad in (
-        {"level": 0.0},
-        {"planned_steps": 0},
-        {"candidate_runs": 0},
-        {"autocorrelation": 1.0},
-        {"baseline_recipe": "nvpf4"},
-        {"candidate_rounding": "up"},
-    ):
-        with pytest.raises(ValueError, match="expected"):
-            Design(**{"level": 3.0, "planned_steps": 100, **bad})
+def test_a_margin_that_the_runs_measure_cannot_be_planned_with() -> None:
     with pytest.raises(ValueError, match="noise-floor margin"):
         plan(Design(level=3.0, planned_steps=1000), criteria_from_mapping({"profile": "noise-floor"}))
 
 
 def test_chances_add_up() -> None:
-    for power in plan(Design(level=3.0, planned_steps=1000), ONE).power:
+    outlook = plan(Design(level=3.0, planned_steps=1000), ONE)
+    assert [power.gap_in_margins for power in outlook.power] == [0.0, 0.25, 0.5, 1.0, 2.0]
+    for power in outlook.power:
         assert power.pass_chance + power.inconclusive_chance + power.fail_chance == pytest.approx(1.0)
 
 
@@ -114,37 +172,57 @@ def test_a_window_of_too_few_steps_needs_a_longer_run() -> None:
     """500 steps leave 100 in the window and 200 are needed: 1,000 steps are the least, whatever the runs."""
     outlook = plan(Design(level=3.34, planned_steps=500, step_seconds=3.6, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
     assert not outlook.decides
-    assert "its window holds 100 steps and 200 are needed" in outlook.advice
+    assert "its window holds 100 steps and 200 are needed" in sentences.headline(outlook)
     assert outlook.cheapest is not None
     assert (outlook.cheapest.baseline_runs, outlook.cheapest.candidate_runs, outlook.cheapest.planned_steps) == (1, 1, 1000)
-    assert "1 baseline run and 1 candidate run of 1,000 steps, 2 device hours" in outlook.advice
-
-
-def test_the_cheapest_of_all_designs_by_brute_force() -> None:
-    """Noisy pairs, where steps help: the search finds what trying every design finds."""
-    noisy = Design(level=3.0, planned_steps=1000, pair_sd=0.15, autocorrelation=0.2)
-    tried = []
-    for steps in (1000, 1250, 1500, 2000, 3000, 4000, 6000, 8000):
-        for base in range(1, 17):
-            for cand in range(1, 17):
-                design = dataclasses.replace(noisy, planned_steps=steps, baseline_runs=base, candidate_runs=cand)
-                gap = _interval(design, ONE)
-                half = gap.half_width(0.95)
-                if _power(0.0, 0.03, half, gap.se).pass_chance >= 0.8 and _power(2.0, 0.03, half, gap.se).fail_chance >= 0.8:
-                    tried.append(((base + cand) * steps, half, design))
-    best = cheapest_design(noisy, ONE, 0.03)
-    assert best == min(tried, key=lambda entry: entry[:2])[2]
-    assert best.planned_steps > 1000
+    assert "1 baseline run and 1 candidate run of 1,000 steps, 2,000 run-steps, 2 device hours" in sentences.advice(outlook)
 
 
 def test_more_steps_shrink_only_the_within_pair_term() -> None:
     short, long = (plan(Design(level=3.0, planned_steps=steps), ONE) for steps in (1000, 4000))
     assert long.run_se == short.run_se
     assert long.within_se == pytest.approx(short.within_se / 2.0)
-    assert "More steps shrink only the within-pair error" in long.note
+    assert "More steps shrink only the within-pair error" in sentences.errors(long)
 
 
 def test_a_design_with_runs_to_spare_is_told_the_cheaper_one() -> None:
     outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=4, candidate_runs=4, **NEAREST), ONE)
     assert outlook.decides
-    assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps." in outlook.advice
+    assert "A cheaper one decides too: 1 baseline run and 1 candidate run of 2,000 steps" in sentences.advice(outlook)
+
+
+def test_a_budget_that_is_enough_gives_the_cheapest_design() -> None:
+    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", step_seconds=2.0, devices=8)
+    outlook = plan(design, ONE, budget=parse_budget("200 hours"))
+    assert outlook.decides
+    assert outlook.design == outlook.cheapest
+    assert outlook.gpu_hours is not None
+    assert outlook.gpu_hours <= 200.0
+    assert sentences.headline(outlook).startswith("200 device hours decide")
+
+
+def test_a_budget_that_is_too_small_gives_the_best_inside_and_what_is_missing() -> None:
+    half = criteria_from_mapping({"margin": "0.5%"})
+    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4")
+    outlook = plan(design, half, budget=parse_budget("40000 steps"))
+    assert (outlook.decides, outlook.run_steps) == (False, 40_000)
+    assert (outlook.design.baseline_runs, outlook.design.candidate_runs) == (1, 3)
+    assert outlook.cheapest is not None
+    assert run_steps(outlook.cheapest) > 40_000
+    assert f"{outlook.cheapest.candidate_runs} candidate runs" in sentences.advice(outlook)
+    for runs in ((1, 1), (1, 2), (2, 2), (2, 1), (3, 1)):
+        other = plan(
+            Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", baseline_runs=runs[0], candidate_runs=runs[1]),
+            half,
+        )
+        assert other.power[0].pass_chance <= outlook.power[0].pass_chance
+
+
+def test_the_line_before_a_job_has_its_condition() -> None:
+    outlook = plan(Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.5%"}))
+    line = sentences.one_line(outlook)
+    assert f" {100 * outlook.pass_chance:.0f} %" in line
+    assert "margin 0.5 %, one run per arm, assumed run noise 0.3 %" in line
+    few = sentences.one_line(plan(Design(planned_steps=500), ONE))
+    assert "cannot pass" in few
+    assert "200 are needed" in few

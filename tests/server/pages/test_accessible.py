@@ -63,6 +63,8 @@ def test_every_page(page: Page, job_id):
         f"/jobs/{job_id}/compare",
         "/baselines",
         f"/baselines/fp8/1?other={job_id}",
+        "/floors",
+        "/floors?family=any-decoder",
         "/workers",
         "/policies",
         "/tokens",

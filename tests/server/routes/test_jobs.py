@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from parity.cli import main as cli
 from server.app import create_app
+from server.database.tables import Job
 from server.jobs.conclude import decide, write_outcome
 from server.queue import queue_name
 from server.readiness import redis_client
@@ -228,3 +229,23 @@ def test_a_value_that_the_database_can_not_hold_is_no_error_of_ours(api, databas
     assert [(answer.status_code, answer.json()["type"]) for answer in answers] == [(422, "urn:parity:problem:invalid")] * 2
     assert page.status_code == 422
     assert "NUL" in page.text
+
+
+def test_a_job_is_planned_without_being_queued(api, request_body):
+    answer = api.post("/api/v1/jobs:plan", json=request_body)
+    assert answer.status_code == 200
+    document = answer.json()
+    (candidate,) = document["candidates"]
+    assert (document["known"], candidate["name"], candidate["plan"]["unit"]) == (None, "nvfp4", "share of the loss")
+    assert f"{100 * candidate['plan']['power'][0]['pass_chance']:.0f} %" in candidate["line"]
+    assert api.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_a_plan_knows_the_loss_and_the_step_time_of_an_equal_run(api, recorded, database):
+    earlier = recorded({"nvfp4": 0.0})
+    with database.read() as session:
+        spec = session.get_one(Job, earlier).spec
+    document = api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "0.014 nats"}}).json()
+    assert document["known"]["step_seconds"] == pytest.approx(0.04)
+    assert document["candidates"][0]["plan"]["gpu_hours"] > 0
+    assert api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "-1%"}}).status_code == 422

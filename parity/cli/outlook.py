@@ -1,0 +1,49 @@
+"""What a job can decide, printed before it trains: one line per candidate, from one request to the server."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from parity.client.rest import Client, ClientError, UnreachableError
+from parity.design.plan import NATS
+
+
+def print_outlook(client: Client, file: str, content: Mapping[str, Any], console: Console) -> None:
+    """Print the line of each candidate of a job file. Nothing where the server cannot say: what is wrong with a job, submitting tells."""
+    if console.quiet:
+        return
+    try:
+        answer = client.plan(content["job"], content["criteria"])
+        lines = [_line(file, one, alone=len(answer["candidates"]) == 1) for one in answer["candidates"]]
+    except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
+        return
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
+    name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
+    if plan is None:
+        return f"{name}{candidate['line']}"
+    if plan["decides"]:
+        return f"{name}{candidate['line']}"
+    if any(arm["basis"].startswith("borrowed") for arm in plan["run_noise"]):  # from the server's record, which `parity plan` has not
+        return f"{name}{candidate['line']}. {plan['advice']}"
+    return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
+
+
+def command(file: str, plan: Mapping[str, Any]) -> str:
+    """The call of `parity plan` that shows the same design, with the policy of the job file."""
+    design = plan["design"]
+    words = ["parity", "plan", "--criteria", file, "--planned-steps", str(design["planned_steps"])]
+    words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == NATS else []
+    for arm in ("baseline", "candidate"):
+        runs, recipe, rounding = (design[f"{arm}_{what}"] for what in ("runs", "recipe", "rounding"))
+        words += [f"--{arm}-recipe", recipe] if recipe else []
+        words += [f"--{arm}-rounding", rounding] if rounding and "+" in (recipe or "") else []
+        words += [f"--{arm}-runs", str(runs)] if runs > 1 else []
+    if design["step_seconds"]:
+        words += ["--step-seconds", f"{design['step_seconds']:.3g}", "--devices", str(design["devices"])]
+    return shlex.join(words)

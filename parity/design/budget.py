@@ -1,0 +1,57 @@
+"""What may be spent on an experiment: device hours, or steps of all runs together."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from parity.design.experiment import Design, device_hours, hours_of
+from parity.wording import count
+
+_AMOUNT = re.compile(r"^\s*([-+0-9.,eE]+|[-+]?(?:nan|inf)\w*)\s*(hours?|h|steps?)\s*$", re.IGNORECASE)
+_EXPECTED = 'expected device hours such as "200 hours", or steps of all runs together such as "40000 steps"'
+
+
+class BudgetError(ValueError):
+    """A budget that cannot be planned with; the message begins with "budget" and says what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """An amount, in device hours or in run-steps."""
+
+    amount: float
+    unit: Literal["hours", "steps"]
+
+    def __str__(self) -> str:
+        return device_hours(self.amount) if self.unit == "hours" else count(math.floor(self.amount), "run-step")
+
+    def run_steps(self, design: Design) -> float:
+        """How many steps it pays for, of all runs together. Raises BudgetError where hours lack a step time, or not even a pair fits."""
+        pair = 2 * design.planned_steps
+        if self.unit == "steps":
+            steps, cost = self.amount, count(pair, "step")
+        elif design.step_seconds is None:
+            raise BudgetError(f"budget is {self}, but the duration of a step is unknown; state --step-seconds, or the budget in steps")
+        else:
+            hour = hours_of(1.0, design.step_seconds, design.devices)
+            steps, cost = self.amount / hour, device_hours(pair * hour)
+        if steps < pair:
+            raise BudgetError(
+                f"budget is {self}, but one pair of runs of {design.planned_steps:,} steps takes {cost}; expected at least that"
+            )
+        return steps
+
+
+def parse_budget(text: str) -> Budget:
+    """Read "200 hours" or "40000 steps". Raises BudgetError for anything else, and unless the amount is finite and above 0."""
+    match = _AMOUNT.match(text)
+    try:
+        amount = float(match[1].replace(",", "")) if match else math.nan
+    except ValueError:
+        match, amount = None, math.nan
+    if match is None:
+        raise BudgetError(f"budget is {text!r}; {_EXPECTED}")
+    if not 0.0 < amount < math.inf:
+        raise BudgetError(f"budget is {text!r}, which is not a number above 0; {_EXPECTED}")
+    return Budget(amount=amount, unit="steps" if match[2].lower().startswith("s") else "hours")

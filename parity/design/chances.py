@@ -1,0 +1,241 @@
+"""How likely each verdict is at a true gap, from the interval that the judge would compute.
+
+gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the judge's own functions at drawn spreads:
+SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1), SE_hat^2 ~ SE_within^2 chi2(12)/12; gap_hat and h are independent
+pass         = E[P(-max(margin, h) < gap_hat < margin - h)]      two_sided: h - margin < gap_hat
+fail         = E[P(gap_hat > margin + h)]
+E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has reruns, and 3 for SE_hat where it is
+above 1 % of the variance. Without it, at the expected h, chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by
+chance the reruns contradict the family in a fifth of all jobs, and the interval widens.
+
+Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/method.md has both).
+Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that still
+grows cost a verdict, too.
+SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), pair_sd 0.0038 nats of 3.34 (0.11 % of the loss) where nothing better is known.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtr, roots_genlaguerre
+
+from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.judging.borrowing import Lending, OwnRuns, borrow
+from parity.judging.criteria import Amount, Criteria
+from parity.judging.curve import FloatArray, Rounding
+from parity.judging.floors.lending import Lenders
+from parity.judging.interval import Interval, interval
+from parity.judging.measurements import lender_for
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, prior_for, run_floor, run_term
+from parity.judging.spikes import find_spikes
+from parity.judging.window_statistics import ArmStatistics, WindowStatistics
+
+PAIR_SD = Amount(value=0.0011, unit="relative")
+WITHIN_DF = 12.0
+NO_FAMILIES = Lenders(None, {})
+_NODES, _NODES_ALONE, _WITHIN_NODES = 10, 40, 3
+_NEGLIGIBLE = 0.01  # of the variance
+
+Priors = tuple[Prior, Prior]
+Floors = tuple[RunFloor, RunFloor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chances:
+    """What the judge will have of a design, in the design's unit.
+
+    `statistics` is the window as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
+    `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
+    """
+
+    statistics: WindowStatistics
+    lending: Lending
+    half_width: float
+    half_widths: FloatArray
+    weights: FloatArray
+    counts: FloatArray
+    se: float
+    two_sided: bool
+
+    def passes(self, gap: float, margin: float) -> float:
+        """The chance of a pass at a true gap."""
+        h = self.half_widths
+        low = h - margin if self.two_sided else -np.maximum(margin, h)
+        return float(self.weights @ (self.counts * np.maximum(0.0, self._below(margin - h, gap) - self._below(low, gap))))
+
+    def fails(self, gap: float, margin: float) -> float:
+        """The chance of a fail at a true gap."""
+        return float(self.weights @ (1.0 - self._below(margin + self.half_widths, gap)))
+
+    def smallest_margin(self, power: float) -> float | None:
+        """The smallest margin at which a true gap of 0 passes with this chance; None where none does."""
+        high = 2.0 * float(self.half_widths.max()) + 8.0 * self.se
+        if self.passes(0.0, high) < power:
+            return None
+        low = 0.0
+        for _ in range(50):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if self.passes(0.0, middle) >= power else (middle, high)
+        return high
+
+    def _below(self, limit: FloatArray, gap: float) -> FloatArray:
+        if self.se == 0.0:
+            return np.where(limit > gap, 1.0, 0.0)
+        share: FloatArray = ndtr((limit - gap) / self.se)
+        return share
+
+
+def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
+    """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
+    level = _level(design)
+    lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
+    taus = [prior.tau for prior in _priors(design, assumed, lending, level, (0.0, 0.0), reruns=False)]
+    within = within_se(design, criteria)
+    df = (design.baseline_runs - 1, design.candidate_runs - 1)
+    expected = (taus[0] ** 2 * df[0], taus[1] ** 2 * df[1])
+    statistics = _statistics(design, criteria, _floors(design, assumed, lending, level, expected), within)
+    se = math.sqrt(statistics.interval.within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
+    rows = list(_drawn(design, criteria, assumed, lending, taus, within, se, rough=rough))
+    return Chances(
+        statistics=statistics,
+        lending=lending,
+        half_width=statistics.interval.half_width(criteria.confidence),
+        half_widths=np.array([half for half, _, _ in rows]),
+        weights=np.array([weight for _, weight, _ in rows]),
+        counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
+        se=se,
+        two_sided=criteria.two_sided,
+    )
+
+
+def points(design: Design, criteria: Criteria) -> int:
+    """Points in the window where every step is logged."""
+    return max(1, round(criteria.window_fraction * design.planned_steps))
+
+
+def within_se(design: Design, criteria: Criteria) -> StandardError:
+    """The within-pair error that the design's steps leave."""
+    spread = PAIR_SD.nats(_level(design)) if design.pair_sd is None else design.pair_sd
+    rho = design.autocorrelation
+    return StandardError(value=spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points(design, criteria)), df=WITHIN_DF)
+
+
+def assumed_priors(design: Design, criteria: Criteria) -> Priors:
+    """The priors of both arms without a family."""
+    level = _level(design)
+    return (
+        prior_for(design.baseline_recipe, criteria.baseline_run_floor, criteria, level, design.baseline_rounding),
+        prior_for(design.candidate_recipe, criteria.candidate_run_floor, criteria, level, design.candidate_rounding),
+    )
+
+
+def lending_of(design: Design, criteria: Criteria, lenders: Lenders) -> Lending:
+    """The family of each arm that names one."""
+    baseline = _rounding(design.baseline_recipe, design.baseline_rounding)
+    candidate = _rounding(design.candidate_recipe, design.candidate_rounding)
+    return (
+        lender_for(BASELINE, baseline, criteria.baseline_run_floor, lenders),
+        lender_for(CANDIDATE, candidate, criteria.candidate_run_floor, lenders),
+    )
+
+
+def _rounding(recipe: str | None, rounding: Rounding | None) -> Rounding:
+    return "stochastic" if assume_stochastic(recipe, rounding) else "nearest"
+
+
+def _level(design: Design) -> float:
+    if design.level is None:
+        raise ValueError("level is None; expected the loss, or 1 where everything is a share of it")
+    return design.level
+
+
+def _drawn(
+    design: Design,
+    criteria: Criteria,
+    assumed: Priors,
+    lending: Lending,
+    taus: list[float],
+    within: StandardError,
+    se: float,
+    *,
+    rough: bool,
+) -> Iterator[tuple[float, float, bool]]:
+    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
+    level, rejects = _level(design), criteria.assumed_noise == "reject"
+    matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
+    errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
+    nodes = 1 if rough else _NODES if min(design.baseline_runs, design.candidate_runs) > 1 else _NODES_ALONE
+    spreads = itertools.product(chi_squared(design.baseline_runs - 1, nodes), chi_squared(design.candidate_runs - 1, nodes))
+    for (first, chance), (second, other) in spreads:
+        floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
+        term = run_term(*floors)
+        for square, third in errors:
+            drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
+            half = interval(0.0, drawn, term).half_width(criteria.confidence)
+            known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
+            yield half, chance * other * third, known
+
+
+@cache
+def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
+    """Values of a chi-squared variable with their weights, by Gauss and Laguerre; 0 alone without degrees of freedom."""
+    if df == 0:
+        return ((0.0, 1.0),)
+    values, weights = roots_genlaguerre(nodes, df / 2.0 - 1.0)
+    return tuple(zip((2.0 * values).tolist(), (weights / weights.sum()).tolist(), strict=True))
+
+
+def _priors(
+    design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float], *, reruns: bool = True
+) -> Priors:
+    """The priors where the arms' reruns show these sums of squares; with `reruns` off, those before any run."""
+    own = OwnRuns(
+        squares=squares,
+        df=(design.baseline_runs - 1, design.candidate_runs - 1) if reruns else (0, 0),
+        gap_squares=0.0,
+        gap_df=0,
+        gap_runs=(design.baseline_runs, design.candidate_runs),
+    )
+    return borrow(assumed, lending, own, level)
+
+
+def _floors(design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float]) -> Floors:
+    """The run floors where the arms' reruns show these sums of squares."""
+    first, second = _priors(design, assumed, lending, level, squares)
+    return _floor(first, design.baseline_runs, squares[0]), _floor(second, design.candidate_runs, squares[1])
+
+
+def _floor(prior: Prior, runs: int, squares: float) -> RunFloor:
+    """The judge's floor of run means that have this sum of squares."""
+    means = np.zeros(runs)
+    means[:2] = (math.sqrt(squares / 2.0), -math.sqrt(squares / 2.0))[:runs]
+    return run_floor(prior, means, [0] * runs)
+
+
+def _statistics(design: Design, criteria: Criteria, floors: Floors, within: StandardError) -> WindowStatistics:
+    """The statistics that the judge would have of the window: two flat arms without spikes, whose gap is 0."""
+    level, n = _level(design), points(design, criteria)
+    gap: Interval = interval(0.0, within, run_term(*floors))
+    baseline, candidate = (ArmStatistics(level=level, first_loss=level, decline=0.0, decline_limit=0.0, floor=floor) for floor in floors)
+    return WindowStatistics(
+        n=n,
+        baseline=baseline,
+        candidate=candidate,
+        spikes=find_spikes(np.zeros(1), level),
+        interval=gap,
+        raw_gap=0.0,
+        raw_gap_candidate=0.0,
+        margin=None,
+        sigma_step=0.0,
+        sd_paired=within.value * math.sqrt(n),
+        rho1=design.autocorrelation,
+        drift=0.0,
+        drift_se=0.0,
+        end=None,
+        sensitivity=(),
+    )

@@ -1,0 +1,14 @@
+"""A plan as the JSON that the command line prints and the API returns."""
+
+from typing import Any
+
+from parity.canonical_json import json_value
+from parity.design import sentences
+from parity.design.plan import Plan
+from parity.design.search import WANTED_POWER
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON-able values, with its sentences; gaps and errors are in its `unit`."""
+    words = {"headline": sentences.headline(plan), "advice": sentences.advice(plan), "note": sentences.errors(plan)}
+    return {**json_value(plan), **words, "wanted_power": WANTED_POWER}

@@ -1,0 +1,79 @@
+"""An experiment that is planned: its arms, its size, and what it costs."""
+
+import math
+from dataclasses import dataclass
+from typing import get_args
+
+from parity.judging.curve import Rounding
+from parity.recipes import check_recipe
+from parity.wording import count
+
+BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes and rounding (see `parity.recipes`).
+
+    `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats.
+    """
+
+    planned_steps: int
+    level: float | None = None
+    baseline_runs: int = 1
+    candidate_runs: int = 1
+    baseline_recipe: str | None = None
+    candidate_recipe: str | None = None
+    baseline_rounding: Rounding | None = None
+    candidate_rounding: Rounding | None = None
+    pair_sd: float | None = None
+    autocorrelation: float = 0.0
+    step_seconds: float | None = None
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("level", "planned_steps", "baseline_runs", "candidate_runs", "pair_sd", "step_seconds", "devices"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} is {value}; expected more than 0")
+            if value == math.inf:
+                raise ValueError(f"{name} is {value}; expected a finite number")
+        if not 0.0 <= self.autocorrelation < 1.0:
+            raise ValueError(f"autocorrelation is {self.autocorrelation}; expected 0 to below 1")
+        for name in ("baseline_recipe", "candidate_recipe"):
+            check_recipe(getattr(self, name), name)
+        for name in ("baseline_rounding", "candidate_rounding"):
+            if getattr(self, name) not in (None, *get_args(Rounding)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(get_args(Rounding))}")
+
+
+def run_steps(design: Design) -> int:
+    """Steps of all runs together."""
+    return (design.baseline_runs + design.candidate_runs) * design.planned_steps
+
+
+def gpu_hours(design: Design) -> float | None:
+    """Device hours of all runs; None without a step time."""
+    return None if design.step_seconds is None else hours_of(run_steps(design), design.step_seconds, design.devices)
+
+
+def hours_of(steps: float, step_seconds: float, devices: int) -> float:
+    """Device hours of a number of run-steps."""
+    return steps * step_seconds * devices / 3600.0
+
+
+def device_hours(hours: float) -> str:
+    """Device hours in words, three digits below a hundred."""
+    return f"{hours:,.0f} device hours" if hours >= 100 else f"{hours:.3g} device hours"
+
+
+def runs_words(design: Design) -> str:
+    """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps"."""
+    runs = f"{count(design.baseline_runs, 'baseline run')} and {count(design.candidate_runs, 'candidate run')}"
+    return f"{runs} of {design.planned_steps:,} steps"
+
+
+def cost_words(design: Design) -> str:
+    """What the runs cost in words, in run-steps and where the step time is known in device hours."""
+    hours = gpu_hours(design)
+    return f"{run_steps(design):,} run-steps" + (f", {device_hours(hours)}" if hours is not None else "")

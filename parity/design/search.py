@@ -1,0 +1,107 @@
+"""Which runs and steps decide at the least cost, and which decide most often inside a budget.
+
+decides    passes a gap of 0 and fails a gap of 2 margins with 80 % probability each; where the policy forbids a pass whatever the gap
+           (too few points in the window), the chance of a pass is 0
+cheapest   fewest run-steps (K_A + K_B) x steps, then the narrowest interval; at most 16 runs per arm
+in budget  the cheapest if it fits, else the largest of min(pass at 0, fail at 2 margins) in whole per cent, then the fewest run-steps
+
+A run is never made shorter than planned, because a shorter run answers another question; a longer one shrinks only SE_within.
+More runs never decide less, so a length at which 16 runs per arm do not decide is skipped. Chances at the expected spread choose what
+is looked at closely.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from parity.design.chances import Chances, chances, points
+from parity.design.experiment import Design, run_steps
+from parity.judging.criteria import Criteria
+from parity.judging.floors.lending import Lenders
+from parity.judging.reasons import MIN_POINTS_TO_FAIL
+
+WANTED_POWER = 0.80
+MAX_RUNS = 16
+_ROUGH_LOW, _ROUGH_HIGH = 0.10, 0.20  # rough chances were up to 0.03 too low and 0.10 too high
+STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a design must decide: the policy, its margin in the design's unit, and the families that lend."""
+
+    criteria: Criteria
+    margin: float
+    lenders: Lenders
+
+    def outlook(self, design: Design, *, rough: bool = False) -> Chances:
+        """The chances of a design under this policy."""
+        return chances(design, self.criteria, self.lenders, rough=rough)
+
+    def passes(self, design: Design, outlook: Chances, gap: float) -> float:
+        """The chance of a pass at a true gap, 0 where the window has too few points for one."""
+        return 0.0 if points(design, self.criteria) < self.criteria.min_points else outlook.passes(gap, self.margin)
+
+    def fails(self, design: Design, outlook: Chances, gap: float) -> float:
+        """The chance of a fail at a true gap, 0 where the window has too few points for one."""
+        least = min(self.criteria.min_points, MIN_POINTS_TO_FAIL)
+        return 0.0 if points(design, self.criteria) < least else outlook.fails(gap, self.margin)
+
+    def power(self, design: Design, outlook: Chances) -> float:
+        """The smaller of two chances: of a pass at a gap of 0, and of a fail at 2 margins."""
+        return min(self.passes(design, outlook, 0.0), self.fails(design, outlook, 2.0 * self.margin))
+
+
+def cheapest_design(design: Design, question: Question) -> Design | None:
+    """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
+    arms = range(1, MAX_RUNS + 1)
+    lengths = [steps for steps in _lengths(design, question.criteria) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
+    tried = sorted((_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)), key=run_steps)
+    for _, group in itertools.groupby(tried, key=run_steps):
+        outlooks = [(one, question.outlook(one)) for one in group if _may_decide(one, question)]
+        if deciding := [(outlook.half_width, one) for one, outlook in outlooks if question.power(one, outlook) >= WANTED_POWER]:
+            return min(deciding, key=lambda entry: entry[0])[1]
+    return None
+
+
+def best_within(design: Design, question: Question, most_run_steps: float, cheapest: Design | None) -> Design | None:
+    """The design that decides most often with so many run-steps; None if they do not pay for one pair."""
+    if cheapest is not None and run_steps(cheapest) <= most_run_steps:
+        return cheapest
+    tried = [(_rough_power(one, question), one) for one in _affordable(design, _lengths(design, question.criteria), most_run_steps)]
+    most = max((power for power, _ in tried), default=0.0)
+    near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
+    outlooks = [(round(question.power(one, question.outlook(one)), 2), -run_steps(one), one) for one in near]
+    return max(outlooks, key=lambda entry: entry[:2])[2] if outlooks else None
+
+
+def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -> Sequence[Design]:
+    """For each length and number of baseline runs the most candidate runs that the budget pays for."""
+    tried = []
+    for steps, base in itertools.product(lengths, range(1, MAX_RUNS + 1)):
+        candidates = min(MAX_RUNS, math.floor(most_run_steps / steps) - base)
+        if candidates >= 1:
+            tried.append(_with(design, base, candidates, steps))
+    return tried
+
+
+def _with(design: Design, baseline_runs: int, candidate_runs: int, steps: int) -> Design:
+    return dataclasses.replace(design, baseline_runs=baseline_runs, candidate_runs=candidate_runs, planned_steps=steps)
+
+
+def _may_decide(design: Design, question: Question) -> bool:
+    """Whether a closer look is worth its time."""
+    return _rough_power(design, question) >= WANTED_POWER - _ROUGH_LOW
+
+
+def _rough_power(design: Design, question: Question) -> float:
+    return question.power(design, question.outlook(design, rough=True))
+
+
+def _lengths(design: Design, criteria: Criteria) -> list[int]:
+    """Steps to try: the planned ones, multiples of them, and the fewest whose window holds enough points; none below the plan."""
+    least = math.ceil(criteria.min_points / criteria.window_fraction)
+    multiples = (math.ceil(factor * design.planned_steps) for factor in STEP_FACTORS)
+    return sorted({max(least, design.planned_steps), *multiples})

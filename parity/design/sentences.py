@@ -1,0 +1,99 @@
+"""A plan in sentences: the answer first, then what it rests on and what would decide."""
+
+from parity.design.experiment import cost_words, run_steps, runs_words
+from parity.design.plan import NATS, Plan, RunNoise
+from parity.design.search import MAX_RUNS, WANTED_POWER
+from parity.judging.floors.groups import ANY_DECODER
+from parity.wording import percent
+
+
+def headline(plan: Plan) -> str:
+    """What the design, or the best one inside the budget, can decide."""
+    chance, needed = f"{100 * plan.pass_chance:.0f} %", f"{100 * WANTED_POWER:.0f} %"
+    runs, verb = runs_words(plan.design), "decide" if plan.decides else "cannot decide"
+    if plan.budget is None:
+        subject = f"{runs} {verb} a margin of {margin_words(plan)}:"
+    else:
+        subject = (
+            f"{plan.budget} {verb} a margin of {margin_words(plan)}: the {'cheapest' if plan.decides else 'best'} plan inside is {runs};"
+        )
+    if plan.decides:
+        return f"{subject} a true gap of 0 passes with {chance} probability."
+    if plan.no_pass:
+        return f"{subject} a pass is impossible, because {plan.no_pass}."
+    line = f"{subject} a true gap of 0 passes with {chance} probability, and {needed} are needed."
+    return line + (f" They decide a margin of {share_words(plan, plan.smallest_margin)}." if plan.smallest_margin is not None else "")
+
+
+def advice(plan: Plan) -> str:
+    """The cheapest design that decides, where it is not the planned one, and what to do where there is none."""
+    if plan.cheapest is None:
+        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
+    cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"
+    if not plan.decides:
+        return f"The cheapest plan with {100 * WANTED_POWER:.0f} % power: {cheapest}."
+    return f"A cheaper one decides too: {cheapest}." if run_steps(plan.cheapest) < plan.run_steps else "No cheaper plan decides."
+
+
+def cost(plan: Plan) -> str:
+    """What the design costs."""
+    return f"Cost: {cost_words(plan.design)}."
+
+
+def noise(plan: Plan) -> str:
+    """The run noise that is planned with, by arm, and why a family that was named is not used."""
+    baseline, candidate = plan.run_noise
+    if _same(baseline, candidate):
+        words = f"Run noise: {_noise_words(baseline)}, in both arms."
+    else:
+        words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
+    unused = [f" The {arm.arm} does not borrow: {arm.family_unused}." for arm in plan.run_noise if arm.family_unused]
+    if any(arm.basis.startswith(f"assumed as in {ANY_DECODER}") for arm in plan.run_noise):
+        unused.append(f" {ANY_DECODER} holds only for runs that finish their schedule and log the learning rate.")
+    return f"{words} Noisier runs are decided less often, and wrongly more often.{''.join(unused)}"
+
+
+def errors(plan: Plan) -> str:
+    """The half-width, and which part of the error more steps and more runs shrink."""
+    half, within, run = (amount(plan, value) for value in (plan.half_width, plan.within_se, plan.run_se))
+    return (
+        f"The interval reaches {half} to each side. More steps shrink only the within-pair error ({within}); the between-run error ({run}) "
+        "needs runs."
+    )
+
+
+def one_line(plan: Plan) -> str:
+    """The answer for a job before it trains, without a full stop."""
+    design = plan.design
+    one = design.baseline_runs == design.candidate_runs == 1
+    runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
+    noisiest = max(plan.run_noise, key=lambda arm: arm.share)
+    basis = noisiest.basis.partition(" ")[0]
+    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
+    if plan.no_pass:
+        return f"This job cannot pass ({conditions}): {plan.no_pass}"
+    return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability ({conditions})"
+
+
+def margin_words(plan: Plan) -> str:
+    """The margin as a share of the loss, and in nats where the loss is known."""
+    return share_words(plan, plan.margin)
+
+
+def share_words(plan: Plan, value: float) -> str:
+    """A difference as a share of the loss, with the nats where the loss is known: "1.0 % (0.0390 nats)"."""
+    share = percent(value / (plan.design.level or 1.0))
+    return f"{share} ({value:.4f} nats)" if plan.unit == NATS else share
+
+
+def amount(plan: Plan, value: float) -> str:
+    """A difference in the plan's unit."""
+    return f"{value:.4f} nats" if plan.unit == NATS else f"{percent(value)} of the loss"
+
+
+def _noise_words(noise: RunNoise) -> str:
+    return f"{percent(noise.share)} of the loss, {noise.basis}"
+
+
+def _same(first: RunNoise, second: RunNoise) -> bool:
+    return (first.share, first.basis, first.family_unused) == (second.share, second.basis, second.family_unused)

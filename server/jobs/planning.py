@@ -1,0 +1,133 @@
+"""What a job can decide before it trains: its design, with what the record knows.
+
+Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
+sound run of a baseline arm that trained the same specification (any seed and replicate); with neither the chances are shares of the
+loss. Jobs of engine external have none of it, because their specification does not determine what is trained. The runs of a named
+baseline count like new ones, and its controls not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity import Criteria
+from parity.design.chances import NO_FAMILIES
+from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.design.plan import Plan, plan
+from parity.judging.floors.lending import Lenders
+from server.database import store
+from server.database.tables import Arm, Job, Run
+from server.jobs.fingerprint import run_spec, spec_differences, unsound
+from server.jobs.floors import family_of, lent_floors
+from training.spec import Arm as SpecArm
+from training.spec import JobSpec
+from training.switches import label, rounding
+
+MOST_CANDIDATES = 8  # each takes a second at worst
+_LOOKED_AT = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median step time in seconds."""
+
+    run: str
+    level: float | None
+    step_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A candidate with its plan, or with the reason why there is none."""
+
+    candidate: str
+    plan: Plan | None
+    why_not: str
+
+
+def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES) -> Sequence[Planned]:
+    """The plan of each of the first 8 candidates; candidates with one design share it."""
+    plans: dict[Design, Plan | str] = {}
+    rows = []
+    for candidate in spec.candidates[:MOST_CANDIDATES]:
+        design = _design(spec, candidate, known)
+        if design not in plans:
+            plans[design] = _plan(design, criteria, lenders)
+        outlook = plans[design]
+        why_not = outlook if isinstance(outlook, str) else ""
+        rows.append(Planned(candidate=candidate.name, plan=None if isinstance(outlook, str) else outlook, why_not=why_not))
+    return rows
+
+
+def lenders_for(session: Session, spec: JobSpec) -> Lenders:
+    """The reruns on record from which the job's verdicts would borrow."""
+    unsaved = Job(id="", engine=spec.engine, spec=dataclasses.asdict(spec))
+    family, floors = family_of(unsaved), lent_floors(session, unsaved)
+    return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
+
+
+def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
+    """What the newest sound run with the specification of the job's baseline shows; None if there is none."""
+    if spec.engine == "external":
+        return None
+    wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
+    like_it = (
+        select(Run)
+        .join(Arm, Arm.id == Run.arm_id)
+        .join(Job, Job.id == Run.job_id)
+        .where(
+            Run.state == "finished",
+            Run.reused_from.is_(None),
+            Run.planned_steps == spec.schedule.steps,
+            Arm.role == "baseline",
+            Arm.recipe == spec.baseline.recipe,
+            Job.engine == spec.engine,
+        )
+        .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
+        .limit(_LOOKED_AT)
+    )
+    for run in session.scalars(like_it):
+        if not spec_differences(wanted, run_spec(run), but=("seed", "replicate")) and unsound(session, run) is None:
+            return _known(session, run, criteria)
+    return None
+
+
+def _known(session: Session, run: Run, criteria: Criteria) -> Known:
+    first = int(run.planned_steps * (1.0 - criteria.window_fraction))
+    _, columns = store.read_range(session, run.id, "train", first, names=["lm_loss", "step_seconds"])
+    level, seconds = (values[np.isfinite(values) & (values > 0.0)] for values in (columns["lm_loss"], columns["step_seconds"]))
+    return Known(
+        run=run.id,
+        level=float(level.mean()) if len(level) else None,
+        step_seconds=float(np.median(seconds)) if len(seconds) else None,
+    )
+
+
+def _design(spec: JobSpec, candidate: SpecArm, known: Known | None) -> Design:
+    baseline, trained_here = spec.baseline, spec.engine != "external"
+    return Design(
+        planned_steps=spec.schedule.steps,
+        level=known.level if known else None,
+        baseline_runs=baseline.replicates,
+        candidate_runs=candidate.replicates,
+        baseline_recipe=label(baseline.recipe, baseline.switches),
+        candidate_recipe=label(candidate.recipe, candidate.switches),
+        baseline_rounding=rounding(baseline.recipe, baseline.switches) if trained_here else None,
+        candidate_rounding=rounding(candidate.recipe, candidate.switches) if trained_here else None,
+        step_seconds=known.step_seconds if known else None,
+        devices=spec.devices,
+    )
+
+
+def _plan(design: Design, criteria: Criteria, lenders: Lenders) -> Plan | str:
+    """The plan, or why there is none."""
+    try:
+        return plan(design, criteria, lenders)
+    except ValueError as error:
+        return str(error)

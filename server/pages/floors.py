@@ -1,0 +1,149 @@
+"""The page of run floors: families of reruns, on record and public, and one family's groups as a plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from parity.judging.curve import Rounding
+from parity.judging.floors.between import evidence_families
+from parity.judging.floors.groups import ANY_DECODER, Family, Floors
+from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.public import public_floors
+from server.errors import NotFoundError
+from server.jobs.floors import floors_on_record
+from server.pages.rendering import templates, visitor
+from server.web.context import InContext
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+PLOT_WIDTH = 400.0
+_TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyRow:
+    """One family in the list, per class of rounding: what it lends, or why nothing."""
+
+    name: str
+    rounding: str
+    groups: int
+    runs: int
+    lender: Lender | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval."""
+
+    name: str
+    runs: int
+    rounding: str
+    share: float
+    low: float
+    high: float
+    outlier: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A logarithmic axis of shares of the loss, PLOT_WIDTH units wide."""
+
+    low: float
+    high: float
+
+    def at(self, share: float) -> float:
+        """Where a share lies, from 0 to PLOT_WIDTH."""
+        place = (math.log(share) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        return PLOT_WIDTH * min(max(place, 0.0), 1.0)
+
+    @property
+    def ticks(self) -> list[float]:
+        """The round shares on it."""
+        return [tick for tick in _TICKS if self.low <= tick <= self.high]
+
+
+@router.get("/floors")
+def page(request: Request, context: InContext, family: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """The list of families, or one of them with its groups. A family on record hides a public one of the same name."""
+    with context.database.read() as session:
+        record = floors_on_record(session)
+    if not family:
+        listed = [*_any_decoder(), *_list(record, "record"), *_list(public_floors(), "public")]
+        return templates.TemplateResponse(request, "floors.html", {"rows": listed})
+    floors = record if family in record.families else public_floors()
+    rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family)
+    lent = [(rounding, find_lender(floors, family, rounding)) for rounding in ROUNDINGS]
+    pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or _has(rows, rounding))]
+    shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
+    axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
+    problems = floors.families[family].problems if family in floors.families else ()
+    values = {"family": family, "rows": rows, "pooled": pooled, "axis": axis, "width": PLOT_WIDTH, "problems": problems, "lent": lent}
+    return templates.TemplateResponse(request, "floors.html", values)
+
+
+def _list(floors: Floors, where: str) -> list[FamilyRow]:
+    return [row for family in floors.families.values() for row in _of_family(floors, family, where)]
+
+
+def _of_family(floors: Floors, family: Family, where: str) -> list[FamilyRow]:
+    rows = []
+    for rounding in (*ROUNDINGS, None):
+        groups = [group for group in family.groups if group.rounding == rounding]
+        if groups:
+            lender = find_lender(floors, family.name, rounding) if rounding else None
+            runs = sum(group.runs for group in groups)
+            rows.append(
+                FamilyRow(name=family.name, rounding=rounding or "not stated", groups=len(groups), runs=runs, lender=lender, where=where)
+            )
+    return rows
+
+
+def _any_decoder() -> list[FamilyRow]:
+    rows = []
+    for rounding in ROUNDINGS:
+        lender = find_lender(public_floors(), ANY_DECODER, rounding)
+        size = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
+        rows.append(FamilyRow(name=ANY_DECODER, rounding=rounding, groups=size[0], runs=size[1], lender=lender, where="public"))
+    return rows
+
+
+def _rows(floors: Floors, name: str) -> list[GroupRow]:
+    if name not in floors.families:
+        raise NotFoundError(f"no family {name!r} on record or among the public ones; the page without `family` lists them")
+    outliers = {
+        outlier for rounding in ROUNDINGS if (floor := find_lender(floors, name, rounding).floor) is not None for outlier in floor.outliers
+    }
+    rows = []
+    for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
+        low, high = group.interval
+        rows.append(
+            GroupRow(
+                name=group.group,
+                runs=group.runs,
+                rounding=group.rounding or "not stated",
+                share=group.share,
+                low=low,
+                high=high,
+                outlier=group.group in outliers,
+            )
+        )
+    return rows
+
+
+def _rows_between(floors: Floors) -> list[GroupRow]:
+    rows = []
+    for family in sorted(evidence_families(floors), key=lambda family: family.share):
+        low, high = family.interval
+        runs = sum(group.runs for group in family.groups)
+        rows.append(GroupRow(name=family.name, runs=runs, rounding="nearest", share=family.share, low=low, high=high, outlier=False))
+    return rows
+
+
+def _has(rows: Sequence[GroupRow], rounding: str) -> bool:
+    return any(row.rounding == rounding for row in rows)

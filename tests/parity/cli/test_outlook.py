@@ -1,0 +1,96 @@
+"""The line that `submit` and `gate` print before a job trains: on stderr, never twice, and never in the way."""
+
+import io
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from parity import criteria_from_mapping
+from parity.cli.outlook import command, print_outlook
+from parity.client.rest import Client, ClientError, UnreachableError
+from parity.design.document import plan_document
+from parity.design.experiment import Design
+from parity.design.plan import plan
+from parity.design.sentences import one_line
+
+Run = Callable[..., tuple[int, str, str]]
+NARROW, WIDE = criteria_from_mapping({"margin": "0.5%"}), criteria_from_mapping({"margin": "2%"})
+
+
+def answer(*policies: Any, **changes: Any) -> dict[str, Any]:
+    """What a server returns for a job with a candidate per policy."""
+    outlooks = [plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4", **changes), policy) for policy in policies]
+    candidates = [
+        {"name": name, "line": one_line(outlook), "plan": plan_document(outlook)}
+        for name, outlook in zip(("nvfp4", "mxfp8"), outlooks, strict=False)
+    ]
+    return {"known": None, "candidates": candidates}
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, reply: object, *, quiet: bool = False) -> list[str]:
+    def respond(_client: Client, _job: object, _criteria: object) -> object:
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    monkeypatch.setattr(Client, "plan", respond)
+    file = io.StringIO()
+    with Client("http://127.0.0.1:9") as client:
+        print_outlook(client, "parity.yaml", {"job": {}, "criteria": {}}, Console(file=file, quiet=quiet, width=80))
+    return file.getvalue().splitlines()
+
+
+def test_the_line_has_the_call_that_shows_what_would_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = printed(monkeypatch, answer(NARROW))
+    assert "margin 0.5 %, one run per arm" in line
+    assert "`parity plan --criteria parity.yaml --planned-steps 5000 --baseline-recipe fp8 --candidate-recipe nvfp4`" in line
+
+
+def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = printed(monkeypatch, answer(WIDE, NARROW))
+    assert first.startswith("nvfp4: ")
+    assert second.startswith("mxfp8: ")
+    assert ("parity plan" in first, "parity plan" in second) == (False, True)
+
+
+def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = answer(NARROW)
+    plan_of_one = reply["candidates"][0]["plan"]
+    plan_of_one["run_noise"][1]["basis"] = "borrowed from emulated-1500-steps-abc"
+    (line,) = printed(monkeypatch, reply)
+    assert plan_of_one["advice"] in line
+    assert "`parity plan" not in line
+
+
+def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
+    document = answer(NARROW, level=2.5, baseline_runs=2, step_seconds=0.5, devices=8)["candidates"][0]["plan"]
+    policy = tmp_path / "parity.yaml"
+    policy.write_text("criteria: {margin: 0.5%}\n")
+    code, out, _ = run(*shlex.split(command(str(policy), document))[1:])
+    assert code == 3
+    text = " ".join(out.split())
+    assert text.startswith(document["headline"])
+
+
+@pytest.mark.parametrize("trouble", [ClientError(404, "not found"), UnreachableError("away"), ValueError("NaN"), {"detail": "no"}])
+def test_a_server_that_cannot_say_prints_nothing(monkeypatch: pytest.MonkeyPatch, trouble: object) -> None:
+    assert printed(monkeypatch, trouble) == []
+
+
+def test_quiet_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(monkeypatch, answer(NARROW), quiet=True) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_submit_prints_it_on_stderr(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run) -> None:
+    reply = answer(NARROW)
+    monkeypatch.setattr(Client, "plan", lambda *_words: reply)
+    monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})
+    (tmp_path / "parity.yaml").write_text("job: {a: 1}\ncriteria: {margin: 0.5%}\n")
+    _, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
+    assert ("j3" in out, "can pass" in out, "can pass" in err) == (True, False, True)
+    assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", "--quiet")[2] == ""

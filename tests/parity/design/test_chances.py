@@ -1,0 +1,117 @@
+"""The chances against a slow twin: simulated jobs whose interval the judge's own functions compute."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from parity import criteria_from_mapping
+from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squared, lending_of, within_se
+from parity.design.experiment import Design
+from parity.judging.borrowing import OwnRuns, borrow
+from parity.judging.criteria import Criteria
+from parity.judging.floors.lending import Lenders
+from parity.judging.floors.public import public_floors
+from parity.judging.interval import interval
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import Prior, own_spread, run_floor, run_term
+
+TRACK3 = "modded-nanogpt-124M/track3"
+BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
+JOBS = 2000
+
+
+def simulated(design: Design, policy: Criteria, margin: float, lenders: Lenders) -> list[tuple[float, float]]:
+    """Shares of passes and fails among simulated jobs at each true gap; the runs spread as assumed or borrowed."""
+    rng, level = np.random.default_rng(17), design.level or 1.0
+    lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
+    runs = (design.baseline_runs, design.candidate_runs)
+
+    def priors(squares: tuple[float, float], df: tuple[int, int]) -> tuple[Prior, Prior]:
+        return borrow(assumed, lending, OwnRuns(squares=squares, df=df, gap_squares=0.0, gap_df=0, gap_runs=runs), level)
+
+    taus, within = [prior.tau for prior in priors((0.0, 0.0), (0, 0))], within_se(design, policy)
+    gaps, halves = np.empty(JOBS), np.empty(JOBS)
+    for job in range(JOBS):
+        means = [tau * rng.normal(size=count) for tau, count in zip(taus, runs, strict=True)]
+        (first, first_df, _), (second, second_df, _) = (own_spread(arm, [0] * len(arm)) for arm in means)
+        floors = [
+            run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors((first, second), (first_df, second_df)), means, strict=True)
+        ]
+        error = StandardError(value=within.value * math.sqrt(rng.chisquare(within.df) / within.df), df=within.df)
+        gaps[job] = means[1].mean() - means[0].mean() + within.value * rng.normal()
+        halves[job] = interval(0.0, error, run_term(*floors)).half_width(policy.confidence)
+    shares = []
+    for factor in GAPS:
+        measured = gaps + factor * margin
+        better = (measured + halves < 0.0) & (measured <= -margin)
+        passes = (measured + halves < margin) & ~better
+        if policy.two_sided:
+            passes &= measured - halves > -margin
+        shares.append((float(passes.mean()), float((measured - halves > margin).mean())))
+    return shares
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (4, 4), (1, 4)])
+@pytest.mark.parametrize(
+    ("share", "lenders", "recipe", "pair_sd", "two_sided"),
+    [
+        (0.005, NO_FAMILIES, "nvfp4", None, False),
+        (0.0025, NO_FAMILIES, "mxfp8", None, True),
+        (0.001, BOTH, "mxfp8", None, False),
+        (0.002, BOTH, "mxfp8", None, False),
+        (0.005, NO_FAMILIES, "mxfp8", 0.15, False),
+    ],
+)
+def test_chances_are_those_of_simulated_jobs(
+    runs: tuple[int, int], share: float, lenders: Lenders, recipe: str, pair_sd: float | None, two_sided: bool
+) -> None:
+    """Within 4 standard errors of a share among 2,000 jobs, and half a point for the quadrature."""
+    design = Design(
+        level=3.3,
+        planned_steps=5000,
+        baseline_recipe="fp8",
+        candidate_recipe=recipe,
+        baseline_runs=runs[0],
+        candidate_runs=runs[1],
+        pair_sd=pair_sd,
+    )
+    policy = criteria_from_mapping({"margin": f"{100 * share}%", "two_sided": two_sided})
+    outlook, margin = chances(design, policy, lenders), 3.3 * share
+    for factor, (passes, fails) in zip(GAPS, simulated(design, policy, margin, lenders), strict=True):
+        for chance, counted in ((outlook.passes(factor * margin, margin), passes), (outlook.fails(factor * margin, margin), fails)):
+            assert abs(chance - counted) <= 0.005 + 4.0 * math.sqrt(max(chance * (1.0 - chance), 1e-4) / JOBS)
+
+
+def test_the_expected_half_width_alone_would_promise_too_much_with_a_borrowed_floor() -> None:
+    """By chance reruns contradict their family, and the interval widens: that is in the chances."""
+    design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8", baseline_runs=2, candidate_runs=2)
+    outlook = chances(design, criteria_from_mapping({"margin": "0.1%"}), BOTH)
+    at_expected = 0.5 * math.erfc(-(0.0033 - outlook.half_width) / outlook.se / math.sqrt(2.0))
+    assert outlook.passes(0.0, 0.0033) < at_expected - 0.05
+
+
+@pytest.mark.parametrize("df", [1, 3, 12])
+def test_nodes_have_the_moments_of_chi_squared(df: int) -> None:
+    values, weights = (np.array(part) for part in zip(*chi_squared(df, 6), strict=True))
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights @ values == pytest.approx(df)
+    assert weights @ values**2 == pytest.approx(df * (df + 2))
+
+
+def test_one_run_per_arm_has_one_half_width() -> None:
+    outlook = chances(Design(level=3.3, planned_steps=5000), criteria_from_mapping({"margin": "1%"}))
+    assert outlook.half_widths.tolist() == [outlook.half_width]
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (4, 4), (1, 4), (16, 16)])
+@pytest.mark.parametrize(("share", "lenders"), [(0.0025, NO_FAMILIES), (0.001, BOTH)])
+def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int, int], share: float, lenders: Lenders) -> None:
+    """What `search` relies on: at most 0.10 too low, at most 0.20 too high."""
+    design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8")
+    design = dataclasses.replace(design, baseline_runs=runs[0], candidate_runs=runs[1])
+    policy, margin = criteria_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
+    exact, rough = (chances(design, policy, lenders, rough=rough).passes(0.0, margin) for rough in (False, True))
+    assert -0.10 < rough - exact < 0.20

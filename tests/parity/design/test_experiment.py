@@ -1,0 +1,28 @@
+import pytest
+
+from parity.design.experiment import Design, cost_words, gpu_hours
+
+
+def test_hours_are_those_of_all_runs_and_devices() -> None:
+    assert gpu_hours(Design(level=3.0, planned_steps=3600, step_seconds=2.0, devices=8, baseline_runs=2, candidate_runs=3)) == 80.0
+    assert gpu_hours(Design(level=3.0, planned_steps=3600)) is None
+    assert cost_words(Design(planned_steps=3600)) == "7,200 run-steps"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"level": 0.0},
+        {"level": float("nan")},
+        {"planned_steps": 0},
+        {"candidate_runs": 0},
+        {"pair_sd": -1.0},
+        {"step_seconds": float("inf")},
+        {"autocorrelation": 1.0},
+        {"baseline_recipe": "nvpf4"},
+        {"candidate_rounding": "up"},
+    ],
+)
+def test_a_bad_design_is_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Design(**{"level": 3.0, "planned_steps": 100, **bad})  # type: ignore[arg-type]

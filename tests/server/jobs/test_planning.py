@@ -1,0 +1,101 @@
+"""What a job can decide before it trains, and what the record adds to it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from parity import criteria_from_mapping
+from server.database import store
+from server.database.tables import Job
+from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
+from training.spec import Arm
+from training.switches import Switches
+
+POLICY = criteria_from_mapping({"margin": "1.0%"})
+
+
+def _like_the_recorded(make_job, **changes):
+    return make_job(1500, **{"baseline": Arm(recipe="fp8_current"), "seed": 5} | changes)
+
+
+def test_an_equal_earlier_baseline_gives_loss_and_step_time(database, recorded, make_job):
+    recorded({"nvfp4": 0.0})
+    with database.read() as session:
+        known = equal_earlier_run(session, _like_the_recorded(make_job), POLICY)
+    assert known.level == pytest.approx(1.4, abs=0.02)
+    assert known.step_seconds == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"baseline": Arm(recipe="mxfp8")}, {"layer_policy": "all_linears"}, {"gradient_accumulation": 2}, {"engine": "external"}]
+)
+def test_another_specification_is_not_known(database, recorded, make_job, changes):
+    recorded({"nvfp4": 0.0})
+    with database.read() as session:
+        assert equal_earlier_run(session, _like_the_recorded(make_job, **changes), POLICY) is None
+
+
+def test_a_run_that_ended_early_or_diverged_is_not_known(database, recorded, make_job):
+    recorded({"nvfp4": 0.0}, done=900)
+    diverged = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        for run in session.get_one(Job, diverged).runs:
+            run.code = "DIVERGED"
+    with database.read() as session:
+        assert equal_earlier_run(session, _like_the_recorded(make_job), POLICY) is None
+
+
+def test_a_run_without_step_times_gives_the_loss_alone(database, recorded, make_job):
+    job = recorded({"nvfp4": 0.0}, done=0)
+    with database.write() as session:
+        steps = np.arange(1500)
+        for run in session.get_one(Job, job).runs:
+            store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(1500, 2.0)})
+            run.steps_done = 1500
+    with database.read() as session:
+        known = equal_earlier_run(session, _like_the_recorded(make_job), POLICY)
+    assert (known.level, known.step_seconds) == (2.0, None)
+
+
+def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
+    spec = make_job(
+        5000,
+        devices=2,
+        baseline=Arm(recipe="fp8_current", replicates=2),
+        candidates=(Arm(recipe="nvfp4", replicates=3), Arm(recipe="nvfp4", name="nearest", switches=Switches(stochastic_rounding=False))),
+    )
+    known = Known(run="r1", level=2.5, step_seconds=0.5)
+    first, second = (one.plan for one in planned(spec, POLICY, known))
+    assert (first.design.baseline_runs, first.design.candidate_runs, first.design.level) == (2, 3, 2.5)
+    assert (first.design.candidate_rounding, second.design.candidate_rounding) == ("stochastic", "nearest")
+    assert [arm.share for arm in second.run_noise] == pytest.approx([0.0008, 0.0008])
+    assert first.gpu_hours == pytest.approx(5 * 5000 * 0.5 * 2 / 3600)
+    shares = planned(dataclasses.replace(spec), POLICY, None)[0].plan
+    assert shares.unit == "share of the loss"
+
+
+def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_job):
+    for rerun in range(1, 5):
+        job = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
+        with database.write() as session:
+            session.get_one(Job, job).status = "concluded"
+    spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
+    with database.read() as session:
+        lenders = lenders_for(session, spec)
+        assert lenders_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of("baseline", "nearest") is None
+    (one,) = planned(spec, POLICY, None, lenders)
+    assert [arm.basis.partition(" ")[0] for arm in one.plan.run_noise] == ["borrowed", "borrowed"]
+    assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
+
+
+def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):
+    (one,) = planned(make_job(5000), criteria_from_mapping({"profile": "bf16-bar"}), None)
+    assert (one.plan, "level is missing" in one.why_not) == (None, True)
+    (one,) = planned(make_job(5000), criteria_from_mapping({"profile": "noise-floor"}), None)
+    assert "noise-floor" in one.why_not
+
+
+def test_a_job_of_many_candidates_has_the_first_planned(make_job):
+    arms = tuple(Arm(recipe="nvfp4", name=f"n{number}") for number in range(MOST_CANDIDATES + 3))
+    assert len(planned(make_job(5000, candidates=arms), POLICY, None)) == MOST_CANDIDATES

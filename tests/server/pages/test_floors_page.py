@@ -1,0 +1,59 @@
+"""The page of run floors: families on record and public ones, and one family's groups as a plot."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from parity.judging.floors.groups import COLUMNS, read_floors
+from server.database.tables import Job
+from server.jobs.floors import family_of
+
+LOOKS = ["light"]
+
+
+@pytest.fixture
+def family(database, recorded) -> str:
+    """The family of two concluded jobs with reruns."""
+    for rerun in (1, 2):
+        job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=3)
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.status = "concluded"
+            for run in job.runs:
+                run.rounding = "stochastic" if run.arm.name == "nvfp4" else "nearest"
+            name = family_of(job)
+    return name
+
+
+def test_from_the_list_of_families_to_the_groups_of_one(page: Page, family):
+    page.goto("/floors")
+    rows = page.get_by_role("region", name="Families").get_by_role("row")
+    expect(rows.filter(has_text="on record here")).to_have_count(2)
+    expect(rows.filter(has_text="modded-nanogpt-124M/track3")).to_contain_text("0.034 %")
+    expect(rows.filter(has_text="any-decoder")).to_have_count(2)
+    page.get_by_role("link", name=family).first.click()
+    groups = page.get_by_role("region", name="Groups")
+    expect(groups.get_by_role("img")).to_have_count(6)
+    expect(page.get_by_text(re.compile("0.1[0-9] % of the loss|0.0[0-9]+ % of the loss")).first).to_be_visible()
+
+
+def test_a_public_family_names_its_outliers_and_any_decoder_its_families(page: Page):
+    page.goto("/floors?family=modded-nanogpt-124M/records")
+    expect(page.get_by_role("region", name="Groups").get_by_text("outlier")).to_have_count(4)
+    page.goto("/floors?family=any-decoder")
+    expect(page.get_by_role("region", name="Groups").get_by_role("img")).to_have_count(7)
+    expect(page.locator("main")).to_contain_text("of 7 families")
+
+
+def test_a_family_that_lends_nothing_says_why(page: Page):
+    page.goto("/floors?family=GPT3-175B-C4-ckpt%2B1.2BT-BF16")
+    expect(page.locator(".message")).to_contain_text("2 usable groups")
+
+
+def test_the_table_over_rest_is_what_compare_reads(api, family):
+    answer = api.get("/api/v1/floors")
+    assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/csv")
+    assert answer.text.splitlines()[0] == ",".join(COLUMNS)
+    assert [len(one.groups) for one in read_floors(answer.text).families.values()] == [6]
+    assert api.get("/floors", params={"family": "nobody"}).status_code == 404
