@@ -83,7 +83,7 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
     return 0
 
 
-@app.command(cls=Command, epilog="parity floors export > floors.csv")
+@app.command(cls=Command, epilog="parity floors export --anonymous")
 def export(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
     server: Server = DEFAULT_URL,
