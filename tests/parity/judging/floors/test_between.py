@@ -4,7 +4,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
@@ -86,12 +86,14 @@ def slow_fit(table: Table) -> tuple[float, float]:
     return math.exp((statistics.mean(logs) + float(digamma(df / 2)) - math.log(df / 2)) / 2), df
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(tables)
 def test_it_is_the_slow_formula(table: Table) -> None:
     floor = fit_between(floors_of(table), "nearest")
     assert (floor.share, floor.df) == pytest.approx(slow_fit(table), rel=1e-5)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(tables, st.floats(0.1, 10.0))
 def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(table: Table, scale: float) -> None:
     floor, scaled = (fit_between(floors_of(table, factor), "nearest") for factor in (1.0, scale))
