@@ -12,27 +12,24 @@ pytestmark = pytest.mark.both_databases
 
 PROCESSES, THREADS, WRITES = 4, 3, 30
 _WRITER = f"""
-import sys, threading, time
+import sys, threading
 from server.database import events
 from server.database.sessions import Database
 from server.database.tables import Run
 
-database, longest = Database(sys.argv[1]), [0.0] * {THREADS}
+database = Database(sys.argv[1])
 
-def write(number):
+def write():
     for _ in range({WRITES}):
-        began = time.perf_counter()
         with database.write() as session:
             session.query(Run).first()  # what reads first and then writes is what fails as busy in SQLite's own order
             events.emit(session, sys.argv[2], "metric", {{}})
-        longest[number] = max(longest[number], time.perf_counter() - began)
 
-threads = [threading.Thread(target=write, args=(number,)) for number in range({THREADS})]
+threads = [threading.Thread(target=write) for _ in range({THREADS})]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-print(max(longest))
 """
 
 
@@ -40,10 +37,8 @@ def test_four_processes_write_and_nobody_finds_it_locked(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
     command = [sys.executable, "-c", _WRITER, database.url, job_id]
     writers = [subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
-    for writer in writers:
-        seconds, problems = writer.communicate(timeout=120)
-        assert (writer.returncode, problems) == (0, ""), problems
-        assert float(seconds) < 10.0  # far from the 15 seconds after which a writer gives up
+    ended = [(writer.communicate(timeout=120)[1], writer.returncode) for writer in writers]
+    assert ended == [("", 0)] * PROCESSES  # a thread that gave up would say so
     with database.read() as session:
         numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
     assert numbers == list(range(1, PROCESSES * THREADS * WRITES + 2))
