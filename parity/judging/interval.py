@@ -3,6 +3,11 @@
 gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse
 SE^2 = SE_run^2 + SE_within^2,  interval = gap -+ t(df) SE,  df by Welch and Satterthwaite on the terms
 
+half-width = sqrt((t(df_run) SE_run)^2 + (t(df_within) SE_within)^2) where df_run < 4, which only a lent run floor has
+
+Below 4 degrees of freedom Welch's and Satterthwaite's t quantile falls faster than SE grows, so that more noise within the pair would
+narrow the interval (measured: from 0.207 to 0.175 % of the loss, 92.9 % covered; the sum of squares covers 96 % or more).
+
 A 95 % two-sided interval is two one-sided tests at 2.5 % each. Can fail: everything that makes SE_run wrong (`run_floor`); an interval
 without that term is not a test of a recipe. Sources: Satterthwaite 1946; Schuirmann 1987 (two one-sided tests).
 """
@@ -14,6 +19,8 @@ from scipy.special import stdtrit
 
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
+
+FEW_DF = 4.0  # what an assumed run floor is worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,9 @@ class Interval:
 
     def half_width(self, confidence: float) -> float:
         """Half the two-sided interval at `confidence` (0 to 1), nats."""
+        if self.run.df < FEW_DF and self.se > 0.0:
+            run, within = math.sqrt(self.run.variance), self.within.value
+            return math.hypot(t_quantile(confidence, self.run.df) * run, t_quantile(confidence, self.within.df) * within)
         return t_quantile(confidence, self.df) * self.se
 
     def bounds(self, confidence: float) -> tuple[float, float]:

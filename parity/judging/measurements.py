@@ -69,8 +69,8 @@ def measure(
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
     r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
     lending = (
-        _lender(arms.baseline, criteria.baseline_run_floor, lenders, window),
-        _lender(arms.candidate, criteria.candidate_run_floor, lenders, window),
+        _lender(arms, arms.baseline, criteria.baseline_run_floor, lenders, window),
+        _lender(arms, arms.candidate, criteria.candidate_run_floor, lenders, window),
     )
     statistics = _statistics(aligned, arms, lending, usable, early, criteria, window, resolved.quantum)
     return Measurements(
@@ -130,22 +130,22 @@ def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: L
     return Lender(family=lender.family, floor=None, refused=f"the policy declares the run floor of {arm} ({declared})")
 
 
-def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
-    """What the arm may borrow; what holds for finished schedules needs one."""
+def _lender(arms: Arms, arm: Arm, declared: Amount | None, lenders: Lenders, window: Window) -> Lender | None:
+    """What the arm may borrow; what holds for finished schedules needs one in both arms."""
     lender = lender_for(arm.name, arm.rounding, declared, lenders)
     if lender is None or lender.floor is None or not lender.floor.families:
         return lender
-    refused = _unfinished(arm, window)
+    refused = _unfinished(arms.runs, window)
     return Lender(family=lender.family, floor=None, refused=refused) if refused else lender
 
 
-def _unfinished(arm: Arm, window: Window) -> str:
-    """Why the arm's runs are not taken to have finished their schedule, "" where they are."""
-    unrecorded = not any(recorded_rates(run) for run in arm.runs)
+def _unfinished(runs: Sequence[Curve], window: Window) -> str:
+    """Why the runs of both arms are not taken to have finished their schedule, "" where they are."""
+    unrecorded = not any(recorded_rates(run) for run in runs)
     if window.plan == "assumed complete" and unrecorded:
         return ""
-    why = not_at_end(arm.runs)
-    remedy = " (log it, or say --assume-complete if the runs ended as planned)" if unrecorded else ""
+    why = not_at_end(runs)
+    remedy = " (log them, or say --assume-complete if the runs ended as planned)" if unrecorded else ""
     return f"it holds for runs that finished their schedule; {why}{remedy}" if why else ""
 
 

@@ -1,7 +1,9 @@
 """Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 
-family: all of the specification but name, arms, seed and noise runs is equal; its name holds a digest of that
-group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late window
+family: all of the specification but name, arms, seed and noise runs is equal, and the data and device class that its runs recorded; its
+        name holds a digest of that
+group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
+        window; a run with the fingerprint of an earlier one has the same curve and is left out
 sd:     standard deviation over a group's runs of their mean loss in the last 20 % of the planned steps
 
 What groups lend is the judge's business (`parity.judging.floors`): at least 3 groups and 8 degrees of freedom of an arm's own class of
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import get_args
 
 import numpy as np
@@ -33,21 +35,23 @@ MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _LATE = 0.20  # of the planned steps, as in a policy that says nothing else
 _JOBS_READ = 5000
+_RECORDED = ("data_digest", "device_class")  # of a run's manifest
 _NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
 
 
 def family_of(job: Job) -> str | None:
-    """The name of a job's family, from its specification; None for a job whose runs are trained elsewhere."""
-    if job.engine == "external":
+    """The name of a job's family; None for a job whose runs are trained elsewhere, or recorded other data or devices than each other."""
+    recorded = {tuple((run.manifest or {}).get(name) for name in _RECORDED) for run in job.runs if run.state == "finished"}
+    if job.engine == "external" or len(recorded) != 1 or None in (known := recorded.pop()):
         return None
-    facts = {name: value for name, value in job.spec.items() if name not in _NOT_OF_THE_FAMILY}
+    facts = {name: value for name, value in job.spec.items() if name not in _NOT_OF_THE_FAMILY} | {"recorded": known}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
     return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest}"
 
 
-def floors_on_record(session: Session, family: str | None = None, but: str | None = None) -> Floors:
-    """The groups of all families on record, or of one, without those of the job `but`: what `reruns_of` said when each job was judged."""
-    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.id != (but or "")).order_by(Job.id.desc()).limit(_JOBS_READ)
+def floors_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> Floors:
+    """The groups of all families on record, or of one, without those of some jobs: what `reruns_of` said when each job was judged."""
+    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.id.not_in(but)).order_by(Job.id.desc()).limit(_JOBS_READ)
     rows: dict[str, list[Row]] = {}
     for text in session.scalars(statement):
         for row in read_floors(text or "").rows:
@@ -64,11 +68,16 @@ def reruns_of(session: Session, job: Job) -> Floors | None:
 
 
 def lent_floors(session: Session, job: Job) -> Floors | None:
-    """The groups of the job's family, without its own, if they lend to arms of any class of rounding; else None."""
+    """The groups of the job's family, if they lend to arms of any class of rounding; else None.
+
+    Not those of the job itself, nor of the jobs whose curves it reuses or gets as controls: its judge reads these runs already.
+    """
     family = family_of(job)
     if family is None:
         return None
-    floors = floors_on_record(session, family, but=job.id)
+    others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
+    read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
+    floors = floors_on_record(session, family, but=read_already)
     classes: tuple[Rounding, ...] = get_args(Rounding)
     return floors if any(find_lender(floors, family, rounding).floor for rounding in classes) else None
 
@@ -78,7 +87,7 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
     trained: dict[tuple[str, int], list[Run]] = {}
     for arm in job.arms:
         for run in arm.runs:
-            if run.state == "finished" and run.code is None and run.reused_from is None:
+            if run.state == "finished" and run.code is None and run.reused_from is None and not _trained_before(session, run):
                 trained.setdefault((arm.stated_recipe, run.seed), []).append(run)
     for (recipe, seed), runs in sorted(trained.items()):
         means = _late_means(session, runs)
@@ -94,6 +103,13 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
             }
             cells = {"family": family, "group": f"{recipe} seed {seed}, {job.id}", "unit": NATS, **numbers, **about}
             yield {column: cells[column] for column in COLUMNS}
+
+
+def _trained_before(session: Session, run: Run) -> bool:
+    """Whether an earlier run has the same fingerprint and so the same curve."""
+    if run.fingerprint is None:
+        return False
+    return session.scalar(select(Run.id).where(Run.fingerprint == run.fingerprint, Run.id < run.id).limit(1)) is not None
 
 
 def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:

@@ -9,8 +9,9 @@ d0  = 2 trigamma^-1(V), at most 30;  ln s0^2 = m + digamma(d0/2) - ln(d0/2)
 stochastic rounding: 1.5 s0
 
 Evidence are families of decoders that were trained from scratch to the end of their schedule, rounding to nearest, with at least 8
-degrees of freedom; no family is drawn in, because a noisy family is what a user may have. Where the schedule is not at its end, runs of
-one model differ 4 to 20 times as much (0.17 to 1.3 % of the loss at 8B), so this level lends to nobody there.
+degrees of freedom. A noisy family is not drawn in, because that is what a user may have. A quiet one is, to 2.5 standard deviations below
+the median: a family of nearly equal reruns would make d0, and with it s0, collapse. Below 1.5 degrees of freedom nothing is lent. Where
+the schedule is not at its end, runs of one model differ 4 to 20 times as much (0.17 to 1.3 % of the loss at 8B): nothing is lent there.
 
 1.5 is more than what rounding stochastically adds at 8B between runs of different seeds, 1.15 (p = 0.46). Between emulated reruns of one
 seed at 0.3 to 1M parameters it is 1.79 (1.26 to 2.54).
@@ -43,6 +44,7 @@ from parity.judging.floors.model import (
 from parity.wording import count
 
 MIN_FAMILIES = 4
+MIN_DF = 1.5
 _BOUND = 0.95  # one-sided
 STOCHASTIC_FACTOR = 1.5
 
@@ -83,12 +85,15 @@ def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
             f"{count(len(families), 'family', 'families')} of decoders trained from scratch to the end of their schedule, rounding to "
             f"nearest, with {MIN_FAMILY_DF} degrees of freedom; expected at least {MIN_FAMILIES}, to see how far families differ"
         )
-    logs, errors, within = np.array([(family.log_variance, family.error, family.within) for family in families]).T
+    given, errors, within = np.array([(family.log_variance, family.error, family.within) for family in families]).T
+    logs = np.maximum(given, drawn_in(given, errors))
     left_out = np.array([_between(np.delete(logs, index), np.delete(errors, index)) for index in range(len(logs))])
     jackknife_se = math.sqrt((len(logs) - 1) / len(logs) * float(((left_out - left_out.mean()) ** 2).sum()))
     between = _between(logs, errors)
     bound = between + float(stdtrit(len(logs) - 1, _BOUND)) * jackknife_se
     df = min(2.0 * inverse_trigamma(bound + float(np.median(within)) + float(np.var(logs, ddof=1)) / len(logs)), MAX_DF)
+    if df < MIN_DF:
+        raise ValueError(f"its {len(families)} families differ too much ({df:.2f} degrees of freedom; expected {MIN_DF})")
     share = math.exp((float(logs.mean()) + log_bias(df)) / 2.0)
     every = [group for family in families for group in family.groups]
     return FamilyFloor(

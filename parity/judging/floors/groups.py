@@ -6,7 +6,8 @@ or stochastic; a group without it lends to nobody. `start` is scratch, checkpoin
 of the runs: finished, decaying, constant or warm-up; the level between families needs both (`between`), and an empty cell is unknown.
 Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns that are not used (`UNUSED`).
 
-A row that is not usable makes its whole family unusable, because the row may be the noisy one. Can fail: what is not in the table. Who
+A row that is not usable makes its whole family unusable, because the row may be the noisy one. Rows with equal numbers are one group:
+the same runs under another name. Can fail: what is not in the table. Who
 names a family claims that model shape, data, batch, length (within a factor) and engine are like those of its groups; only a loss that
 is more than a tenth away from theirs shows that they are not.
 """
@@ -36,6 +37,8 @@ ScheduleAtEnd = Literal["finished", "decaying", "constant", "warm-up"]
 MAX_ROWS, MAX_GROUPS = 10_000, 1_000  # of a table, and of a family: the model costs the square of the latter
 MAX_RUNS = 1_000_000
 MAX_SHARE = 0.1  # of the loss: a larger spread is a broken run, or not in nats
+MIN_SHARE = 1e-9  # of the loss: below the spacing of float32
+MAX_LOSS = 1e6
 MAX_BYTES = 8 << 20
 MAX_NAME = 200
 _SHOWN = 60
@@ -170,7 +173,9 @@ def _family(name: str, rows: list[Row]) -> Family:
             problems.append(f"group {shown(group.group)}: two rows with other values; expected one row per group")
         else:
             groups[group.group] = group
-    ordered = [groups[key] for key in sorted(groups)]
+    ordered = list({(g.runs, g.mean_loss, g.sd, g.rounding): g for g in (groups[key] for key in sorted(groups, reverse=True))}.values())[
+        ::-1
+    ]
     bit_equal = [group.group for group in ordered if group.sd == 0.0]
     if len(ordered) > MAX_GROUPS:
         problems.append(f"{len(ordered):,} groups; expected at most {MAX_GROUPS:,} in a family")
@@ -185,9 +190,13 @@ def _group(row: Row) -> RerunGroup | str:
     wrong = (
         (not row["group"] or len(row["group"]) > MAX_NAME, f"the name has {len(row['group'])} characters; expected 1 to {MAX_NAME}"),
         (not (2 <= runs <= MAX_RUNS and runs == int(runs)), f"runs is {shown(row['runs'])}; expected a whole number of at least 2"),
-        (not 0.0 < mean < math.inf, f"mean_loss is {shown(row['mean_loss'])}; expected a positive number of nats"),
+        (not 0.0 < mean <= MAX_LOSS, f"mean_loss is {shown(row['mean_loss'])}; expected a positive number of nats"),
         (not 0.0 <= sd < math.inf, f"sd is {shown(row['sd'])}; expected nats, 0 or more"),
         (row["unit"] not in ("", NATS), f"unit is {shown(row['unit'])}; expected {NATS}, as in every row"),
+        (
+            0.0 < sd < MIN_SHARE * mean,
+            f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected 0 or at least {MIN_SHARE:g} of the loss",
+        ),
         (
             sd > MAX_SHARE * mean,
             f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected at most a tenth of the loss, both in nats",

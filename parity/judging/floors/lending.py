@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parity.judging.curve import Rounding
-from parity.judging.floors.between import fit_between
+from parity.judging.floors.between import MIN_DF, fit_between
 from parity.judging.floors.conflict import Agreement
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.model import FamilyFloor, fit_family
@@ -91,9 +91,10 @@ def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
         floor = fit_family(groups)
     except ValueError as error:
         return _refused(name, f"{error} (rounding {rounding})")
-    if floor.df < 1.0:
+    if floor.df < MIN_DF:
         return _refused(
-            name, f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected 1)"
+            name,
+            f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} degrees of freedom; expected {MIN_DF})",
         )
     return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
 

@@ -60,9 +60,14 @@ class FamilyFloor:
 
 
 def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
-    """Fit the groups of a family. Raises ValueError with fewer than 3 groups or 8 degrees of freedom in all."""
+    """Fit the groups of a family. Raises ValueError with fewer than 3 groups, 8 degrees of freedom in all, or losses too far apart."""
     if len(groups) < MIN_GROUPS:
         raise ValueError(f"{count(len(groups), 'usable group')}; expected at least {MIN_GROUPS}, to see how far groups differ")
+    levels = min(group.mean_loss for group in groups), max(group.mean_loss for group in groups)
+    if (1.0 - LEVEL_REACH) * levels[1] > (1.0 + LEVEL_REACH) * levels[0]:
+        raise ValueError(
+            f"its groups end at losses of {levels[0]:.3g} to {levels[1]:.3g} nats; expected losses within a tenth of a common one"
+        )
     total = sum(group.df for group in groups)
     if total < MIN_FAMILY_DF:
         raise ValueError(f"{count(total, 'degree')} of freedom in all groups; expected at least {MIN_FAMILY_DF}")

@@ -19,7 +19,7 @@ MakeRun = Callable[..., Curve]
 FAMILY = "f"
 POLICY = criteria_from_mapping({"margin": "1%"})
 REJECT = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
-QUIET = [(f"g{number}", 10, 0.0008 * factor) for number, factor in enumerate((0.8, 0.9, 1.0, 1.0, 1.1, 1.2))]
+QUIET = [(f"g{number}", 10, 0.0008 * factor) for number, factor in enumerate((0.8, 0.9, 1.0, 1.01, 1.1, 1.2))]
 
 
 @pytest.fixture

@@ -77,10 +77,17 @@ def test_what_other_families_have_is_not_data(arm: Callable[..., list[Curve]]) -
         (None, "no learning rates"),
         (np.full(STEPS, 1e-3), "100 %"),
         (1e-3 * (0.3 + 0.35 * (1 + np.cos(np.pi * P))), "30 %"),
-        (1e-3 * (1 - 0.6 * P), "40 %"),
+        (1e-3 * (1 - 0.6 * P), "41 %"),
+        (1e-3 * (1 - 0.9 * P), "still falls"),
+        (np.where(P == 0.5, 1.0, 1e-3), "100 %"),
+        (np.where(P == 1.0, 0.0, 1e-3), "before its end"),
+        (np.where(P > 0.99, 1e-5, 1e-3), "before its end"),
+        (np.where(np.arange(STEPS) < 200, COSINE[::10].repeat(10), np.nan), "to 199 of"),
+        (np.where(P == 1.0, -1.0, 1e-3), "negative"),
+        (np.where(np.arange(STEPS) < 20, 1e-2, 1e-3), "100 %"),
         (np.where(np.arange(STEPS) < 5, 1e-3, np.nan), "5 learning rates"),
     ],
-    ids=["none", "constant", "high end", "cut", "few"],
+    ids=["none", "constant", "high end", "cut", "linear", "stray", "last 0", "step down", "early only", "negative", "short peak", "few"],
 )
 def test_it_is_for_schedules_that_are_seen_to_be_finished(arm: Callable[..., list[Curve]], rates: np.ndarray | None, word: str) -> None:
     pair = arm(10, rates=rates), arm(20, rates=rates)
@@ -94,6 +101,7 @@ def test_without_learning_rates_the_statement_that_the_runs_are_complete_counts(
     assert unused(verdict_of(arm(10, rates=None), arm(20, rates=None), complete=True)) == []
     constant = np.full(STEPS, 1e-3)
     assert unused(verdict_of(arm(10, rates=constant), arm(20, rates=constant), complete=True)) != []
+    assert unused(verdict_of(arm(10), arm(20, rates=None), complete=True)) != []
 
 
 def test_noisy_reruns_of_one_arm_contradict_it_for_both(arm: Callable[..., list[Curve]]) -> None:

@@ -117,3 +117,38 @@ def test_a_loss_that_is_not_finite_leaves_its_run_out(database, earlier):
         store.append(session, run.id, "train", 2, np.array([290]), {"lm_loss": np.array([np.nan])})
         (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()
         assert sorted(group.runs for group in family.groups) == [4, 5, 5]
+
+
+@pytest.mark.parametrize("fact", ["data_digest", "device_class"])
+def test_other_data_and_another_device_are_another_family(database, recorded, earlier, fact):
+    job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        assert lent_floors(session, job) is not None
+        for run in job.runs:
+            run.manifest = run.manifest | {fact: "other"}
+        assert lent_floors(session, job) is None
+        job.runs[0].manifest = job.runs[0].manifest | {fact: "a third"}
+        assert family_of(job) is None
+
+
+def test_a_run_that_was_trained_before_is_in_no_group(database, recorded, earlier):
+    again = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=1, replicates=5)
+    with database.write() as session:
+        old, new = session.get_one(Job, earlier[0]), session.get_one(Job, again)
+        for run, copy in zip(old.runs, new.runs, strict=True):
+            run.fingerprint = copy.fingerprint = run.id
+        session.flush()
+        assert reruns_of(session, old) is not None
+        assert reruns_of(session, new) is None
+
+
+def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded, earlier):
+    job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        source, controls = (session.get_one(Job, other).runs for other in earlier[:2])
+        job.runs[0].reused_from, job.controls = source[0].id, [controls[0].id]
+        session.flush()
+        lent = {group.group.rpartition(" ")[2] for family in lent_floors(session, job).families.values() for group in family.groups}
+        assert lent == set(earlier[2:])
