@@ -69,7 +69,7 @@ def decide(session: Session, job_id: str) -> Outcome:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    floors = lent_floors(session, job)
+    floors = lent_floors(session, job, family_of(job))
     documents = case_of(session, job, floors=floors).documents()
     stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
     return Outcome(

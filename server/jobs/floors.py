@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,23 @@ def family_of(job: Job) -> str | None:
     recorded = {tuple((run.manifest or {}).get(name) for name in _RECORDED) for run in job.runs if run.state == "finished"}
     if job.engine == "external" or len(recorded) != 1 or None in (known := recorded.pop()):
         return None
-    facts = {name: value for name, value in job.spec.items() if name not in _NOT_OF_THE_FAMILY} | {"recorded": known}
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest}"
+    return f"{_of_specification(job)}-{_digest(known)}"
+
+
+def newest_family(session: Session, job: Job) -> str | None:
+    """The family on record that a job will probably belong to, which has no run yet: that of the newest job with its specification."""
+    statement = select(Job.reruns).where(Job.reruns.is_not(None), Job.engine == job.engine).order_by(Job.id.desc()).limit(_JOBS_READ)
+    names = (read_floors(text or "").rows[0]["family"] for text in session.scalars(statement))
+    return next((name for name in names if name.startswith(f"{_of_specification(job)}-")), None) if job.engine != "external" else None
+
+
+def _of_specification(job: Job) -> str:
+    facts = {name: value for name, value in job.spec.items() if name not in _NOT_OF_THE_FAMILY}
+    return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{_digest(facts)}"
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def floors_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> Floors:
@@ -67,12 +81,11 @@ def reruns_of(session: Session, job: Job) -> Floors | None:
     return Floors(rows) if rows else None
 
 
-def lent_floors(session: Session, job: Job) -> Floors | None:
-    """The groups of the job's family, if they lend to arms of any class of rounding; else None.
+def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None:
+    """The groups of a family, if they lend to arms of any class of rounding; else None.
 
     Not those of the job itself, nor of the jobs whose curves it reuses or gets as controls: its judge reads these runs already.
     """
-    family = family_of(job)
     if family is None:
         return None
     others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())

@@ -23,7 +23,7 @@ from parity.judging.floors.lending import Lenders
 from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.fingerprint import run_spec, spec_differences, unsound
-from server.jobs.floors import family_of, lent_floors
+from server.jobs.floors import lent_floors, newest_family
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 from training.switches import label, rounding
@@ -74,7 +74,8 @@ def not_counted(spec: JobSpec, *, named: bool) -> str:
 def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     """The reruns on record from which the job's verdicts would borrow."""
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    family, floors = family_of(unsaved), lent_floors(session, unsaved)
+    family = newest_family(session, unsaved)
+    floors = lent_floors(session, unsaved, family)
     return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
 
 

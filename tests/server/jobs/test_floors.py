@@ -12,7 +12,7 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import family_of, floors_on_record, lent_floors, reruns_of
+from server.jobs.floors import family_of, floors_on_record, lent_floors, newest_family, reruns_of
 
 Recorded = Callable[..., str]
 
@@ -104,10 +104,10 @@ def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database
     other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
     with database.write() as session:
         job = session.get_one(Job, other)
-        assert lent_floors(session, job) is None
+        assert lent_floors(session, job, family_of(job)) is None
         job.engine = "external"
         assert family_of(job) is None
-        assert lent_floors(session, job) is None
+        assert lent_floors(session, job, family_of(job)) is None
         assert reruns_of(session, job) is None
 
 
@@ -124,10 +124,11 @@ def test_other_data_and_another_device_are_another_family(database, recorded, ea
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert lent_floors(session, job) is not None
+        assert lent_floors(session, job, family_of(job)) is not None
         for run in job.runs:
             run.manifest = run.manifest | {fact: "other"}
-        assert lent_floors(session, job) is None
+        assert lent_floors(session, job, family_of(job)) is None
+        assert newest_family(session, job) != family_of(job)
         job.runs[0].manifest = job.runs[0].manifest | {fact: "a third"}
         assert family_of(job) is None
 
@@ -150,5 +151,9 @@ def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded,
         source, controls = (session.get_one(Job, other).runs for other in earlier[:2])
         job.runs[0].reused_from, job.controls = source[0].id, [controls[0].id]
         session.flush()
-        lent = {group.group.rpartition(" ")[2] for family in lent_floors(session, job).families.values() for group in family.groups}
+        lent = {
+            group.group.rpartition(" ")[2]
+            for family in lent_floors(session, job, family_of(job)).families.values()
+            for group in family.groups
+        }
         assert lent == set(earlier[2:])
