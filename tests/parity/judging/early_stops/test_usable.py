@@ -153,6 +153,30 @@ def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], 
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
 
 
+FINITE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+    "stays at 10.8": (lambda loss: np.where(np.arange(STEPS) < 800, loss, 10.8), "51 of cand, which ends"),
+    "at 10 for its last steps": (lambda loss: np.where(np.arange(STEPS) < 900, loss, 10.0), "above the full runs of cand"),
+    "a ramp without noise": (lambda loss: np.linspace(loss[0], 1.5 * loss[0], STEPS), "above the full runs of cand"),
+    "5 % above": (lambda loss: np.where(np.arange(STEPS) < 850, loss, 1.05 * loss), "ends 5."),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_a_rerun_that_diverged_to_a_finite_loss_blocks_a_pass(name: str, pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    change, word = FINITE[name]
+    rerun = make_run(seed=51)
+    bad = cut(dataclasses.replace(with_loss(rerun, change(rerun.loss)), label="run51"), 0.5)
+    verdict = judged(*pair, {"cand": [bad]}, {"margin": "5%"})
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
+    assert word in verdict.decision.deciding.sentence
+
+
+def test_a_rerun_that_ends_2_percent_above_its_arm_did_not_diverge(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    rerun = make_run(seed=51)
+    near = cut(with_loss(rerun, 1.02 * rerun.loss), 0.5)
+    assert "NOISE_RUN_DIVERGED" not in judged(*pair, {"cand": [near]}, {"margin": "5%"}).codes
+
+
 def test_noise_runs_do_not_make_a_yardstick(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     """The noise-floor margin rests on full reruns alone: noisy early stops must not widen it."""
     reruns = [cut(make_run(seed=60 + number, gap=0.05 * number), 0.5) for number in range(5)]
