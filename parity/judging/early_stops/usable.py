@@ -27,6 +27,7 @@ from parity.wording import percent
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
 MAX_NONFINITE_SHARE = 0.01
+MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 NO_RUNS: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
 
@@ -130,7 +131,11 @@ def _dependent(run: Curve, others: Sequence[Curve]) -> str:
     doubt = next((doubt for other in others if (doubt := dependence(other, run)) is not None), None)
     if doubt is not None:
         return doubt[1]
-    return "a mixture of other runs" if is_mixture(run, [other for other in others if other.seed == run.seed]) else ""
+    relatives = [other for other in others if other.seed == run.seed]
+    mixed = is_mixture(run, relatives)
+    if mixed is None:
+        return f"too few points in common with {len(relatives)} other runs to see whether it is a mixture of them: log it more often"
+    return "a mixture of other runs" if mixed else ""
 
 
 def _spread(arm: Arm, early: Sequence[Curve], window: Window) -> tuple[EarlySpread | None, str]:

@@ -143,6 +143,20 @@ def test_a_log_of_every_tenth_step_may_stop_at_40_percent(make_run: MakeRun) -> 
     assert document["tau"]["candidate"]["early_stopped"]["stop"] == pytest.approx(0.4)
 
 
+def test_noise_runs_too_many_for_their_points_to_see_mixtures_are_left_out(make_run: MakeRun) -> None:
+    """Every 8th step: 125 points before the stop, of which the last half are enough for 6 runs, not for the 12 that there are."""
+
+    def thinned(run: Curve) -> Curve:
+        return curve_from_arrays(run.steps[::8], run.loss[::8], label=run.label, rounding="nearest")
+
+    base, cand, *reruns = (thinned(make_run(seed=seed)) for seed in range(1, 13))
+    halves = [curve_from_arrays(run.steps[:125], run.loss[:125], label=run.label, rounding="nearest") for run in reruns]
+    verdict = judged([base], [cand], {"cand": halves})
+    reasons = {reason.code: reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)}
+    assert "too few points in common with 6 other runs to see whether it is a mixture" in " ".join(verdict.measurements.early[1].left_out)
+    assert "NOISE_RUNS_LEFT_OUT" in reasons
+
+
 @pytest.mark.parametrize("arm", ["base", "cand"])
 def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     loss = make_run(seed=51).loss.copy()
@@ -195,7 +209,7 @@ def test_a_policy_that_rejects_assumed_noise_counts_their_degrees_of_freedom(
     assert judged(*pair, {"base": reruns(8, 70), "cand": reruns(8, 90)}, policy).verdict == "pass"
     few = judged(*pair, {"base": reruns(3, 70), "cand": reruns(3, 90)}, policy)  # 3 + 3 runs, but 2.9 degrees of freedom
     assert few.codes[0] == "RUN_NOISE_ASSUMED"
-    one_arm = judged(*pair, {"base": reruns(40, 100)}, policy)
+    one_arm = judged(*pair, {"base": reruns(16, 100)}, policy)
     assert one_arm.codes[0] == "RUN_NOISE_ASSUMED"
 
 
