@@ -157,6 +157,12 @@ def test_noise_runs_too_many_for_their_points_to_see_mixtures_are_left_out(make_
     assert "NOISE_RUNS_LEFT_OUT" in reasons
 
 
+def test_at_most_16_noise_runs_per_arm(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    rerun = cut(make_run(seed=31), 0.5)
+    with pytest.raises(ValueError, match="noise runs of cand are 17; expected at most 16 per arm"):
+        judged(*pair, {"cand": [rerun] * 17})
+
+
 @pytest.mark.parametrize("arm", ["base", "cand"])
 def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     loss = make_run(seed=51).loss.copy()
