@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import Curve, Rounding
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
 from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
@@ -300,11 +302,17 @@ def read_noise_runs(options: ArmOptions, arms: Sequence[Arm]) -> dict[str, list[
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
     names = [name for name, _ in arms]
     contexts = contexts_by_arm(options.contexts)
-    by_arm: dict[str, list[Curve]] = {}
+    given = []
     for arm, file in (_split_run(item, NOISE_RUN) for item in options.noise_runs):
         name = names[0] if arm == "baseline" and arm not in names else arm
         if name not in names:
             raise UsageError(f"{NOISE_RUN}: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        given.append((name, file))
+    for name, number in Counter(name for name, _ in given).items():
+        if number > MAX_NOISE_RUNS:
+            raise UsageError(f"{NOISE_RUN}: {name} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+    by_arm: dict[str, list[Curve]] = {}
+    for name, file in given:
         run = read_run(file, columns=options.columns.of(name, *_places(file)), recipe=options.recipes.get(name))
         seed = dict(arms)[name][0].seed
         by_arm.setdefault(name, []).append(

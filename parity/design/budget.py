@@ -8,7 +8,9 @@ from typing import Literal
 from parity.design.experiment import Design, device_hours, hours_of
 from parity.wording import count
 
-_AMOUNT = re.compile(r"^\s*([-+0-9.,eE]+|[-+]?(?:nan|inf)\w*)\s*(hours?|h|steps?)\s*$", re.IGNORECASE)
+_NUMBER = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?"
+_AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(hours?|h|steps?)\s*", re.IGNORECASE | re.ASCII)
+MAX_STEPS, MAX_HOURS = 1e15, 1e12
 _EXPECTED = 'expected device hours such as "200 hours", or steps of all runs together such as "40000 steps"'
 
 
@@ -38,20 +40,24 @@ class Budget:
             steps, cost = self.amount / hour, device_hours(pair * hour)
         if steps < pair:
             raise BudgetError(
-                f"budget is {self}, but one pair of runs of {design.planned_steps:,} steps takes {cost}; expected at least that"
+                f"budget is {self}, but one pair of runs of {count(design.planned_steps, 'step')} takes {cost}; expected at least that"
             )
         return steps
 
 
 def parse_budget(text: str) -> Budget:
-    """Read "200 hours" or "40000 steps". Raises BudgetError for anything else, and unless the amount is finite and above 0."""
-    match = _AMOUNT.match(text)
+    """Read "200 hours" or "40,000 steps". Raises BudgetError for anything else: steps are whole, commas part groups of three digits."""
+    match = _AMOUNT.fullmatch(text)
     try:
         amount = float(match[1].replace(",", "")) if match else math.nan
     except ValueError:
         match, amount = None, math.nan
     if match is None:
         raise BudgetError(f"budget is {text!r}; {_EXPECTED}")
-    if not 0.0 < amount < math.inf:
-        raise BudgetError(f"budget is {text!r}, which is not a number above 0; {_EXPECTED}")
-    return Budget(amount=amount, unit="steps" if match[2].lower().startswith("s") else "hours")
+    if not match[2].lower().startswith("s"):
+        if not 0.0 < amount <= MAX_HOURS:
+            raise BudgetError(f"budget is {text!r}, which is not a number above 0 and at most {MAX_HOURS:g}; {_EXPECTED}")
+        return Budget(amount=amount, unit="hours")
+    if not 1.0 <= amount <= MAX_STEPS or "." in match[1] or not amount.is_integer():
+        raise BudgetError(f"budget is {text!r}, which is not a whole number of steps from 1 to {MAX_STEPS:g}; {_EXPECTED}")
+    return Budget(amount=amount, unit="steps")

@@ -8,6 +8,7 @@ from parity.judging.curve import Rounding
 from parity.recipes import check_recipe
 from parity.wording import count
 
+MAX_LEVEL = 1e6  # nats; losses above it count as infinite
 BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
 
 
@@ -38,6 +39,11 @@ class Design:
                 raise ValueError(f"{name} is {value}; expected more than 0")
             if value == math.inf:
                 raise ValueError(f"{name} is {value}; expected a finite number")
+        if self.level is not None and self.level > MAX_LEVEL:
+            raise ValueError(f"level is {self.level:g}; expected nats, at most {MAX_LEVEL:,.0f}")
+        if self.pair_sd is not None and self.pair_sd > (MAX_LEVEL if self.level is None else self.level):
+            most = f"{MAX_LEVEL:,.0f}" if self.level is None else f"the loss, {self.level:g}"
+            raise ValueError(f"pair_sd is {self.pair_sd:g}; expected nats, at most {most}")
         if not 0.0 <= self.autocorrelation < 1.0:
             raise ValueError(f"autocorrelation is {self.autocorrelation}; expected 0 to below 1")
         for name in ("baseline_recipe", "candidate_recipe"):
@@ -70,7 +76,7 @@ def device_hours(hours: float) -> str:
 def runs_words(design: Design) -> str:
     """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps"."""
     runs = f"{count(design.baseline_runs, 'baseline run')} and {count(design.candidate_runs, 'candidate run')}"
-    return f"{runs} of {design.planned_steps:,} steps"
+    return f"{runs} of {count(design.planned_steps, 'step')}"
 
 
 def cost_words(design: Design) -> str:

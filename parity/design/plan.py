@@ -122,7 +122,7 @@ def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[D
     """The design with a loss: the stated one, the middle of those of the family's groups, or 1, where everything is a share of it."""
     if design.level is not None:
         return design, NATS
-    for lender in lending_of(dataclasses.replace(design, level=1.0), criteria, lenders):
+    for lender in lending_of(dataclasses.replace(design, level=1.0, pair_sd=None), criteria, lenders):
         if lender is not None and lender.floor is not None and lender.floor.levels is not None:
             return dataclasses.replace(design, level=sum(lender.floor.levels) / 2.0), NATS
     amounts = (

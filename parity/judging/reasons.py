@@ -605,7 +605,8 @@ def _run_above(m: Measurements) -> str | None:
     ReasonCode(
         code="NOISE_RUN_DIVERGED",
         check="finite losses",
-        means="a rerun that was stopped early has NaN or infinite losses at its end or in more than 1 % of its steps",
+        means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
+        "1 % of its steps",
         next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
     ),
 )

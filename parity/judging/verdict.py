@@ -11,6 +11,7 @@ from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document import verdict_document
 from parity.judging.document_types import VerdictDocument
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.lending import Lenders
 from parity.judging.gates import Check, apply_gates, checks
@@ -90,8 +91,8 @@ def judge(
     fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family)
     borrows its run floor from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise
     only, and are never judged. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
-    (`parity.recipes`), the plan is not positive, evaluations can't be compared, or noise runs or a family are given for an unknown arm, or
-    a family without floors.
+    (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family are given for an unknown arm,
+    an arm has more than 16 noise runs, or a family is given without floors.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -103,6 +104,9 @@ def judge(
     early = dict(noise_runs or {})
     if unknown := [arm for arm in early if arm not in (name, *candidates)]:
         raise ValueError(f"noise runs are given for {unknown[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+    if many := [arm for arm, runs in early.items() if len(runs) > MAX_NOISE_RUNS]:
+        number = len(early[many[0]])
+        raise ValueError(f"noise runs of {many[0]} are {number:,}; expected at most {MAX_NOISE_RUNS} per arm: give fewer")
     for arm, runs in [*{name: baseline, **candidates, "controls": controls}.items(), *early.items()]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")

@@ -41,6 +41,16 @@ def _types() -> Iterator[str]:
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
 
 
+_EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
+    "dataclass_type": "a mapping from its fields to their values",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """An error (RFC 9457). `type` never changes its meaning, `detail` is a sentence for people."""
@@ -145,6 +155,8 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
         )
     if finding["type"] in ("missing", "missing_argument"):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
+    if place and (expected := _EXPECTED.get(finding["type"])):
+        return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {finding['input']!r:.80}; expected {expected}")
     given = f", not {finding['input']!r:.80}" if not isinstance(finding.get("input"), dict | list) else ""
     return FieldProblem(pointer=_pointer(place), detail=finding["msg"].removeprefix("Value error, ") + given)
 

@@ -1,9 +1,13 @@
 """Which reruns that were stopped early count: those that train as their arm's runs do, are runs of their own, and stop in 40 to 95 %.
 
 Whatever disqualifies a replicate disqualifies them too (`inputs.independence`). They never enter the arm's mean.
+
+A rerun diverged, and blocks a pass, whether or not it counts: NaN at its end or in more than 1 % of its steps, or a mean loss over the last
+tenth of its common points with its arm (at least 10) more than 3 % above that of the arm's full runs there.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,12 +27,14 @@ from parity.wording import percent
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
 MAX_NONFINITE_SHARE = 0.01
+MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
+END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 NO_RUNS: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EarlyStops:
-    """The reruns of one arm: those used, why others were not, those whose losses are not finite, and what is measured on them."""
+    """The reruns of one arm: those used, why others were not, those that diverged, and what is measured on them."""
 
     used: tuple[Curve, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -66,6 +72,8 @@ def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: 
         )
         if bad.at_end or bad.worst_share > MAX_NONFINITE_SHARE:
             diverged.append(f"{label} from step {bad.first_step:,} on")
+        elif (excess := _excess(arm, own, window)) > MAX_EXCESS:
+            diverged.append(f"{label}, which ends {percent(excess)} above the full runs of {arm.name}")
         if reason:
             left_out.append(f"{label}: {reason}")
         else:
@@ -75,6 +83,17 @@ def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: 
         left_out += [f"{run.label or 'rerun'} of {arm.name}: {why}" for run in used]
         used = []
     return EarlyStops(used=tuple(used), left_out=tuple(left_out), diverged=tuple(diverged), spread=spread)
+
+
+def _excess(arm: Arm, run: Curve, window: Window) -> float:
+    """How far a rerun ends above its arm, as a share of the arm's loss there; 0 where they have no point in common."""
+    together = align(arm.runs, [run], window.last)
+    points = len(together.steps)
+    if points == 0:
+        return 0.0
+    end = slice(max(points - max(END_POINTS, math.ceil(END_SHARE * points)), 0), None)
+    level, own = float(together.baseline[:, end].mean()), float(together.candidate[:, end].mean())
+    return (own - level) / abs(level) if level != 0.0 else 0.0
 
 
 def _no_rerun(arm: Arm, run: Curve, window: Window, criteria: Criteria) -> str:
@@ -112,7 +131,11 @@ def _dependent(run: Curve, others: Sequence[Curve]) -> str:
     doubt = next((doubt for other in others if (doubt := dependence(other, run)) is not None), None)
     if doubt is not None:
         return doubt[1]
-    return "a mixture of other runs" if is_mixture(run, [other for other in others if other.seed == run.seed]) else ""
+    relatives = [other for other in others if other.seed == run.seed]
+    mixed = is_mixture(run, relatives)
+    if mixed is None:
+        return f"too few points in common with {len(relatives)} other runs to see whether it is a mixture of them: log it more often"
+    return "a mixture of other runs" if mixed else ""
 
 
 def _spread(arm: Arm, early: Sequence[Curve], window: Window) -> tuple[EarlySpread | None, str]:

@@ -46,6 +46,7 @@ SCALE_RATIO = 0.9
 FORK_SHARE, FORK_POINTS = 0.02, 10
 LATE_SHARE = 0.05
 EQUAL_POINTS, DERIVED, MIXED = 10, 0.005, 0.2
+MIXTURE_POINTS = 10  # per run, in the last half of the common points
 SAMPLE, LONG = 1_024, 16_384  # points that show what all of them would
 
 
@@ -160,15 +161,15 @@ def _longest_equal(x: FloatArray, y: FloatArray) -> int:
     return int((ends - starts).max())
 
 
-def is_mixture(run: Curve, others: Sequence[Curve]) -> bool:
-    """Whether a run's noise is a mixture of that of two other runs or more."""
+def is_mixture(run: Curve, others: Sequence[Curve]) -> bool | None:
+    """Whether a run's noise is a mixture of that of two other runs or more; None where there are too few points for that many runs."""
     if len(others) < 2:
         return False
     steps, losses = common_losses((run, *others))
     rows = np.array([loss[len(steps) // 2 :][-LONG:] for loss in losses])
     rows = rows[:, usable(rows).all(axis=0)]
-    if rows.shape[1] < 10 * len(rows):
-        return False
+    if rows.shape[1] < MIXTURE_POINTS * len(rows):
+        return None
     changes = np.array([second_differences(row - rows[1]) for row in rows])
     target, basis = changes[0], changes[2:].T
     if not target.any():

@@ -137,6 +137,13 @@ def test_a_noise_run_of_no_arm_is_refused(value: str, word: str, files: dict[str
     assert word in err
 
 
+def test_more_than_16_noise_runs_of_an_arm_are_refused_before_they_are_read(files: dict[str, str], run: Run) -> None:
+    many = [word for number in range(17) for word in ("--noise-run", f"baseline=none{number}.csv")]
+    code, out, err = run("compare", files["fp8"], files["mxfp8"], *many)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--noise-run: fp8 has 17 noise runs; expected at most 16 per arm" in err
+
+
 def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     paths = []
     for folder, source in (("a", "fp8"), ("b", "mxfp8")):

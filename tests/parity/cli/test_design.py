@@ -69,8 +69,8 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nanogpt_reruns.npz"), "cannot be read (not UTF-8"),
         (("plan", "--planned-steps", "1000", "--budget", "200"), "--budget is '200'; expected device hours"),
         (("plan", "--planned-steps", "1000", "--budget", "0 hours"), "--budget is '0 hours', which is not a number above 0"),
-        (("plan", "--planned-steps", "1000", "--budget=-5 steps"), "--budget is '-5 steps', which is not a number above 0"),
-        (("plan", "--planned-steps", "1000", "--budget", "nan hours"), "--budget is 'nan hours', which is not a number above 0"),
+        (("plan", "--planned-steps", "1000", "--budget=-5 steps"), "--budget is '-5 steps', which is not a whole number of steps from 1"),
+        (("plan", "--planned-steps", "1000", "--budget", "nan hours"), "--budget is 'nan hours'; expected device hours"),
         (("plan", "--planned-steps", "1000", "--budget", "5 hours"), "--budget is 5 device hours, but the duration of a step is unknown"),
         (("plan", "--planned-steps", "1000", "--budget", "1500 steps"), "one pair of runs of 1,000 steps takes 2,000 steps"),
         (

@@ -14,6 +14,8 @@ HOURLY = Design(planned_steps=1000, step_seconds=3.6, devices=2)  # 2 device hou
         ("1 hour", 1.0, "hours"),
         ("40,000 steps", 40_000.0, "steps"),
         ("4e4 steps", 4e4, "steps"),
+        ("1,234,567.5 hours", 1_234_567.5, "hours"),
+        ("1e15 steps", 1e15, "steps"),
     ],
 )
 def test_an_amount_has_a_unit(text: str, amount: float, unit: str) -> None:
@@ -21,7 +23,22 @@ def test_an_amount_has_a_unit(text: str, amount: float, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "200", "0 hours", "-3 hours", "nan hours", "inf steps", "1e400 hours", "1-2 hours", "ten hours", "3 days"]
+    "text",
+    [
+        *("", "200", "0 hours", "-3 hours", "nan hours", "inf steps", "1e400 hours", "1-2 hours", "ten hours", "3 days"),
+        *(
+            "40.000 steps",
+            "40.5 steps",
+            "1,2,3 steps",
+            "1,0000 steps",
+            "1e308 steps",
+            "1.1e15 steps",
+            "1e16 steps",
+            "1e-3 steps",
+            "2e12 hours",
+        ),
+        *("1,00 hours", "hours", ". hours", "\u0663 hours"),
+    ],
 )
 def test_anything_else_is_refused_with_its_value(text: str) -> None:
     with pytest.raises(BudgetError, match="expected device hours") as refused:
@@ -39,6 +56,8 @@ def test_what_does_not_pay_for_a_pair_is_refused_with_what_it_takes() -> None:
         parse_budget("3.9 hours").run_steps(HOURLY)
     with pytest.raises(BudgetError, match="takes 2,000 steps"):
         parse_budget("1999 steps").run_steps(HOURLY)
+    with pytest.raises(BudgetError, match="of 1 step takes 2 steps"):
+        parse_budget("1 step").run_steps(Design(planned_steps=1))
 
 
 def test_hours_need_a_step_time() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from parity.design.experiment import Design, cost_words, gpu_hours
+from parity.design.experiment import Design, cost_words, gpu_hours, runs_words
 
 
 def test_hours_are_those_of_all_runs_and_devices() -> None:
@@ -17,6 +17,9 @@ def test_hours_are_those_of_all_runs_and_devices() -> None:
         {"planned_steps": 0},
         {"candidate_runs": 0},
         {"pair_sd": -1.0},
+        {"level": 1e308},
+        {"level": 2.0, "pair_sd": 1e300},
+        {"level": None, "pair_sd": 1e300},
         {"step_seconds": float("inf")},
         {"autocorrelation": 1.0},
         {"baseline_recipe": "nvpf4"},
@@ -26,3 +29,7 @@ def test_hours_are_those_of_all_runs_and_devices() -> None:
 def test_a_bad_design_is_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Design(**{"level": 3.0, "planned_steps": 100, **bad})  # type: ignore[arg-type]
+
+
+def test_one_step_is_no_steps() -> None:
+    assert runs_words(Design(planned_steps=1)).endswith("of 1 step")

@@ -18,6 +18,19 @@ def test_a_job_with_a_value_of_another_kind_is_refused(api, request_body, pointe
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
+@pytest.mark.parametrize(
+    ("change", "pointer", "detail"),
+    [
+        ({"noise": 3}, "/job/noise", "noise is 3; expected a mapping from its fields to their values"),
+        ({"noise": {"stop_at": "half"}}, "/job/noise/stop_at", "stop_at is 'half'; expected a number"),
+        ({"noise": {"runs": "two"}}, "/job/noise/runs", "runs is 'two'; expected a whole number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_our_words(api, request_body, change, pointer, detail):
+    answer = api.post("/api/v1/jobs", json=request_body | {"job": request_body["job"] | change})
+    assert (answer.status_code, answer.json()["errors"]) == (422, [{"pointer": pointer, "detail": detail}])
+
+
 def test_whole_numbers_may_be_written_with_a_point(api, request_body):
     job = request_body["job"] | {"schedule": {"steps": 400.0, "learning_rate": 1}}
     assert api.post("/api/v1/jobs", json=request_body | {"job": job}).status_code == 202

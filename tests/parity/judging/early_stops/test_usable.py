@@ -143,6 +143,26 @@ def test_a_log_of_every_tenth_step_may_stop_at_40_percent(make_run: MakeRun) -> 
     assert document["tau"]["candidate"]["early_stopped"]["stop"] == pytest.approx(0.4)
 
 
+def test_noise_runs_too_many_for_their_points_to_see_mixtures_are_left_out(make_run: MakeRun) -> None:
+    """Every 8th step: 125 points before the stop, of which the last half are enough for 6 runs, not for the 12 that there are."""
+
+    def thinned(run: Curve) -> Curve:
+        return curve_from_arrays(run.steps[::8], run.loss[::8], label=run.label, rounding="nearest")
+
+    base, cand, *reruns = (thinned(make_run(seed=seed)) for seed in range(1, 13))
+    halves = [curve_from_arrays(run.steps[:125], run.loss[:125], label=run.label, rounding="nearest") for run in reruns]
+    verdict = judged([base], [cand], {"cand": halves})
+    reasons = {reason.code: reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)}
+    assert "too few points in common with 6 other runs to see whether it is a mixture" in " ".join(verdict.measurements.early[1].left_out)
+    assert "NOISE_RUNS_LEFT_OUT" in reasons
+
+
+def test_at_most_16_noise_runs_per_arm(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    rerun = cut(make_run(seed=31), 0.5)
+    with pytest.raises(ValueError, match="noise runs of cand are 17; expected at most 16 per arm"):
+        judged(*pair, {"cand": [rerun] * 17})
+
+
 @pytest.mark.parametrize("arm", ["base", "cand"])
 def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     loss = make_run(seed=51).loss.copy()
@@ -151,6 +171,30 @@ def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], 
     assert judged(*pair, {}, policy).verdict == "pass"
     verdict = judged(*pair, {arm: [cut(with_loss(pair[0][0], loss), 0.5)]}, policy)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
+
+
+FINITE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+    "stays at 10.8": (lambda loss: np.where(np.arange(STEPS) < 800, loss, 10.8), "51 of cand, which ends"),
+    "at 10 for its last steps": (lambda loss: np.where(np.arange(STEPS) < 900, loss, 10.0), "above the full runs of cand"),
+    "a ramp without noise": (lambda loss: np.linspace(loss[0], 1.5 * loss[0], STEPS), "above the full runs of cand"),
+    "5 % above": (lambda loss: np.where(np.arange(STEPS) < 850, loss, 1.05 * loss), "ends 5."),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_a_rerun_that_diverged_to_a_finite_loss_blocks_a_pass(name: str, pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    change, word = FINITE[name]
+    rerun = make_run(seed=51)
+    bad = cut(dataclasses.replace(with_loss(rerun, change(rerun.loss)), label="run51"), 0.5)
+    verdict = judged(*pair, {"cand": [bad]}, {"margin": "5%"})
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
+    assert word in verdict.decision.deciding.sentence
+
+
+def test_a_rerun_that_ends_2_percent_above_its_arm_did_not_diverge(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+    rerun = make_run(seed=51)
+    near = cut(with_loss(rerun, 1.02 * rerun.loss), 0.5)
+    assert "NOISE_RUN_DIVERGED" not in judged(*pair, {"cand": [near]}, {"margin": "5%"}).codes
 
 
 def test_noise_runs_do_not_make_a_yardstick(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
@@ -171,7 +215,7 @@ def test_a_policy_that_rejects_assumed_noise_counts_their_degrees_of_freedom(
     assert judged(*pair, {"base": reruns(8, 70), "cand": reruns(8, 90)}, policy).verdict == "pass"
     few = judged(*pair, {"base": reruns(3, 70), "cand": reruns(3, 90)}, policy)  # 3 + 3 runs, but 2.9 degrees of freedom
     assert few.codes[0] == "RUN_NOISE_ASSUMED"
-    one_arm = judged(*pair, {"base": reruns(40, 100)}, policy)
+    one_arm = judged(*pair, {"base": reruns(16, 100)}, policy)
     assert one_arm.codes[0] == "RUN_NOISE_ASSUMED"
 
 
