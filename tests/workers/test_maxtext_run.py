@@ -146,7 +146,8 @@ def test_maxtext_does_not_outlive_its_training_process(playing, settings, databa
     with database.write() as session:
         held = lease.claim(session, make_worker(), settings.lease_seconds)
     place = {"folder": str(tmp_path / "run"), "seconds": 60.0, "resume_at_most": 0}
-    request = {"core": None, "spec": asdict(held.spec), "checkpoints": place, "silence_seconds": 60.0, "artifacts": str(tmp_path)}
+    run = {"spec": asdict(held.spec), "steps": held.steps}
+    request = {"core": None, **run, "checkpoints": place, "silence_seconds": 60.0, "artifacts": str(tmp_path)}
     with training_process.started(settings, request, environment(settings, Slot()), tmp_path / "log") as process:
         _wait(players)
         os.kill(players()[0].ppid(), signal.SIGKILL)
