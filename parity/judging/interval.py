@@ -3,7 +3,7 @@
 gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse
 SE^2 = SE_run^2 + SE_within^2,  interval = gap -+ t(df) SE,  df by Welch and Satterthwaite on the terms
 
-half-width = sqrt((t(df_run) SE_run)^2 + (t(df_within) SE_within)^2) where df_run < 4, which only a lent run floor has
+half-width = sqrt((t(df_run) SE_run)^2 + (t(df_within) SE_within)^2) where df_run < 4: of a lent run floor, or one that a policy declares
 
 Below 4 degrees of freedom Welch's and Satterthwaite's t quantile falls faster than SE grows, so that more noise within the pair would
 narrow the interval (measured: from 0.207 to 0.175 % of the loss, 92.9 % covered; the sum of squares covers 96 % or more).
