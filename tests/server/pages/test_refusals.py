@@ -19,7 +19,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
         ("/jobs/j-none/compare", 404, "Job 'j-none'"),
         ("/baselines/fp8/3", 404, "fp8"),
         ("/nowhere", 404, "<code>/nowhere</code>"),
-        ("/baselines/fp8/last", 422, "not 'last'"),
+        ("/baselines/fp8/last", 422, "is 'last'; expected a whole number"),
     ],
 )
 def test_a_browser_reads_the_sentence_of_the_api(api, address, status, words):

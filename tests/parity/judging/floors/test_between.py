@@ -96,7 +96,7 @@ def test_it_is_the_slow_formula(table: Table) -> None:
     share, df = slow_fit(table)
     assume(df > 1.5)
     floor = fit_between(floors_of(table), "nearest")
-    assert (floor.share, floor.df) == pytest.approx((share, df), rel=1e-5)
+    assert (floor.share, floor.df) == pytest.approx((share, df), rel=1e-4)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
