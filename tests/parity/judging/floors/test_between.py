@@ -24,7 +24,9 @@ QUIET: Table = {
     "e": [(7e-4, 11), (2e-4, 5), (5e-4, 5), (6e-4, 5)],
 }
 tables = st.dictionaries(
-    st.sampled_from("abcdefgh"), st.lists(st.tuples(st.floats(3e-4, 9e-4), st.integers(9, 40)), min_size=1, max_size=5), min_size=4
+    st.sampled_from("abcdefgh"),
+    st.lists(st.tuples(st.floats(3e-4, 9e-4), st.integers(9, 40)), min_size=1, max_size=5, unique=True),
+    min_size=4,
 )
 
 
