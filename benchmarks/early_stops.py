@@ -71,7 +71,7 @@ def pair(late: FloatArray, early: FloatArray, prior: Prior, stop: float) -> Inte
 
 
 def draws(parts: FloatArray, size: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """Without end: so many runs (size, 40), without replacement."""
+    """Endless draws of `size` different runs (size, 40) of a group."""
     while True:
         yield parts[rng.permutation(len(parts))[:size]]
 

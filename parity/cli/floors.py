@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -13,15 +13,13 @@ from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import UsageError, print_json, print_rows
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
-from parity.judging.curve import Rounding
+from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
 from parity.judging.floors.lending import Lender, Lenders, find_lender
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
-
-ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 app = typer.Typer(
     name="floors",
@@ -133,7 +131,7 @@ def read_table(file: str | None) -> Floors:
 
 
 def read_table_text(text: str, source: str) -> Floors:
-    """The table in a text from `source`; UsageError where it is none."""
+    """The table in a text that came from `source`. Raises UsageError if the text is not a table of reruns."""
     try:
         return read_floors(text)
     except FloorsError as error:

@@ -55,7 +55,7 @@ class RunNoise:
 class Plan:
     """What a design can decide. Gaps and errors are in `unit`; `design.level` is the loss in that unit.
 
-    `largest_gap_that_passes` passes half the time; `smallest_margin` is that at which the design would decide, None if there is none.
+    `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
     policy forbids a pass whatever the gap.
     """

@@ -67,7 +67,7 @@ def cheapest_design(design: Design, question: Question) -> Design | None:
 
 
 def best_within(design: Design, question: Question, most_run_steps: float, cheapest: Design | None) -> Design | None:
-    """The design that decides most often with so many run-steps; None if they do not pay for one pair."""
+    """The design within this number of run-steps that decides most often; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
     tried = [(_rough_power(one, question), one) for one in _affordable(design, _lengths(design, question.criteria), most_run_steps)]

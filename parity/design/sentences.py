@@ -26,7 +26,7 @@ def headline(plan: Plan) -> str:
 
 
 def advice(plan: Plan) -> str:
-    """The cheapest design that decides, where it is not the planned one, and what to do where there is none."""
+    """The cheapest design that decides, if it is not the planned one; what to do instead if no design decides."""
     if plan.cheapest is None:
         return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"

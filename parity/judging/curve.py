@@ -18,6 +18,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 Rounding = Literal["stochastic", "nearest"]
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 MAX_STEP = 2**53  # beyond it a step read as a float is no longer exact
 
@@ -117,10 +118,8 @@ def curve_from_arrays(
     step_T = _as_steps(steps, name)
     loss_T = _as_floats(loss, f"{name}: loss", len(step_T))
     column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
-    if rounding not in (None, *get_args(Rounding)):
-        raise CurveError(
-            f"{name}: rounding is {rounding!r}; expected one of {', '.join(get_args(Rounding))}, or None where it is not known"
-        )
+    if rounding not in (None, *ROUNDINGS):
+        raise CurveError(f"{name}: rounding is {rounding!r}; expected one of {', '.join(ROUNDINGS)}, or None where it is not known")
     keep = _last_of_each(step_T)
     duplicates = 0
     if keep is not None:

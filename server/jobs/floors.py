@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.arms import rounding_of
-from parity.judging.curve import Rounding
-from parity.judging.floors.groups import COLUMNS, NATS, Floors, Row, read_floors
+from parity.judging.curve import ROUNDINGS
+from parity.judging.floors.groups import COLUMNS, MIN_SHARE, NATS, Floors, Row, read_floors
 from parity.judging.floors.lending import find_lender
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
@@ -91,8 +91,7 @@ def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None
     others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
     read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
     floors = floors_on_record(session, family, but=read_already)
-    classes: tuple[Rounding, ...] = get_args(Rounding)
-    return floors if any(find_lender(floors, family, rounding).floor for rounding in classes) else None
+    return floors if any(find_lender(floors, family, rounding).floor for rounding in ROUNDINGS) else None
 
 
 def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
@@ -105,17 +104,12 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
     for (recipe, seed), runs in sorted(trained.items()):
         means = _late_means(session, runs)
         if len(means) >= 2:
-            numbers = {"runs": str(len(means)), "mean_loss": repr(float(means.mean())), "sd": repr(float(means.std(ddof=1)))}
-            about = {
-                "rounding": _rounding(runs, recipe),
-                "start": "",
-                "schedule": "",
-                "varies": VARIES,
-                "source": f"job {job.id}",
-                "licence": "",
-            }
+            mean, sd = float(means.mean()), float(means.std(ddof=1))
+            sd = sd if sd >= MIN_SHARE * mean else 0.0  # equal bit for bit, but for the rounding of the sums
+            numbers = {"runs": str(len(means)), "mean_loss": repr(mean), "sd": repr(sd)}
+            about = {"rounding": _rounding(runs, recipe), "varies": VARIES, "source": f"job {job.id}"}
             cells = {"family": family, "group": f"{recipe} seed {seed}, {job.id}", "unit": NATS, **numbers, **about}
-            yield {column: cells[column] for column in COLUMNS}
+            yield {column: cells.get(column, "") for column in COLUMNS}
 
 
 def _trained_before(session: Session, run: Run) -> bool:

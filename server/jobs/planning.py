@@ -43,7 +43,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A candidate with its plan, or with the reason why there is none."""
+    """A candidate with its plan, or the reason why it has no plan."""
 
     candidate: str
     plan: Plan | None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from parity.judging.curve import Rounding
+from parity.judging.curve import ROUNDINGS
 from parity.judging.floors.between import evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors
 from parity.judging.floors.lending import Lender, find_lender
@@ -20,7 +20,6 @@ from server.pages.rendering import templates, visitor
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
-ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 PLOT_WIDTH = 400.0
 _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
 

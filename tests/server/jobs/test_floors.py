@@ -157,3 +157,12 @@ def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded,
             for group in family.groups
         }
         assert lent == set(earlier[2:])
+
+
+def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(database, earlier, monkeypatch):
+    monkeypatch.setattr(
+        "server.jobs.floors._late_means", lambda _session, runs: np.array([1.4] * (len(runs) - 1) + [np.nextafter(1.4, 2.0)])
+    )
+    with database.read() as session:
+        (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()
+    assert (family.groups, len(family.bit_equal), family.problems) == ((), 2, ())
