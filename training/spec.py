@@ -6,15 +6,19 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from training import rules
-from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, quantization
+from training import overrides as resolution
+from training import rules, shapes
+from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
+from training.overrides import Override, Segment
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
-from training.switches import NO_SWITCHES, Switches, check_engine, features, label
+from training.shapes import Size, Sizes
+from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
@@ -175,8 +179,9 @@ NO_OVERRIDES = Projections()
 class Arm:
     """One side of a comparison: a recipe and its number of replicates.
 
-    `switches` change single parts of the recipe. `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the
-    NVFP4 paper does for the last 18 %; with `bf16_scope: forward`, only the forward product.
+    `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
+    step on (`training.overrides`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
+    the last 18 %; with `bf16_scope: forward`, only the forward product.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -185,18 +190,26 @@ class Arm:
     replicates: int = 1
     name: str = ""
     switches: Switches = NO_SWITCHES
+    overrides: tuple[Override, ...] = ()
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "overrides", tuple(self.overrides))
         rules.check_recipe("arm.recipe", self.recipe)
         features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            object.__setattr__(self, "name", label(self.recipe, self.switches).replace("+", ".").replace("=", "-"))
+            own = resolution.arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
+
+    @property
+    def label(self) -> str:
+        """The recipe with its switches and overrides; equal labels of two arms of a job are equal arithmetic."""
+        return resolution.arm_label(self.recipe, self.switches, self.overrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +249,7 @@ class RunSpec:
     keep_last: int = 0
     projections: Projections = NO_OVERRIDES
     switches: Switches = NO_SWITCHES
+    overrides: tuple[Override, ...] = ()
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
     gradient_accumulation: int = 1
@@ -245,8 +259,33 @@ class RunSpec:
     def __post_init__(self) -> None:
         rules.check_recipe("recipe", self.recipe)
         rules.check_at_least("run.replicate", self.replicate, 0)
+        object.__setattr__(self, "overrides", tuple(self.overrides))
         _check_common(self)
         _check_arm(self, self)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What every GEMM does, by the steps from which it does so."""
+        return resolution.segments(_plan(self, self))
+
+    @property
+    def rounding(self) -> Rounding:
+        """How the run rounds gradients: stochastic if any GEMM does in any step."""
+        return resolution.rounding(self.segments)
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """Every recipe that the run needs, its own first."""
+        return resolution.recipes(self.recipe, self.overrides)
+
+    @property
+    def label(self) -> str:
+        """The recipe with its switches and overrides."""
+        return resolution.arm_label(self.recipe, self.switches, self.overrides)
+
+    def document(self) -> dict[str, Any]:
+        """The run as a JSON-able dict; `overrides` only where it has some, so that its hash is that of earlier versions."""
+        return _without_no_overrides(asdict(self), self.overrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,11 +360,18 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; without the key `noise` for a job that has none, so that its hash is that of earlier versions."""
+        """The job as a JSON-able dict; `noise` and `overrides` only where it has some, so that its hash is that of earlier versions."""
         document = asdict(self)
         if self.noise is None:
             del document["noise"]
+        document["baseline"] = _without_no_overrides(document["baseline"], self.baseline.overrides)
+        arms = zip(document["candidates"], self.candidates, strict=True)
+        document["candidates"] = tuple(_without_no_overrides(written, arm.overrides) for written, arm in arms)
         return document
+
+    def rounding(self, arm: Arm) -> Rounding:
+        """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
+        return resolution.rounding(resolution.segments(_plan(self, arm)))
 
     def _run(self, arm: Arm, replicate: int) -> RunSpec:
         shared = {name: getattr(self, name) for name in _SHARED}
@@ -333,7 +379,7 @@ class JobSpec:
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.
-_OF_THE_ARM = ("recipe", "switches", "bf16_from_step", "bf16_scope")
+_OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
 _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
 
 
@@ -341,7 +387,7 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
     """The kind of worker that can run the whole job, and the reason. All arms of a job run on the same kind."""
     if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
         return "cpu", "maxtext.hardware is cpu"
-    return rules.needs(job.engine, tuple(arm.recipe for arm in job.arms))
+    return rules.needs(job.engine, tuple(recipe for arm in job.arms for recipe in resolution.recipes(arm.recipe, arm.overrides)))
 
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
@@ -362,20 +408,72 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     check_engine(spec.engine, arm.recipe, arm.switches)
     if spec.engine == "maxtext":
         quantization("arm.recipe", arm.recipe, spec.maxtext)
-    parts = features(arm.recipe, arm.switches)
-    rules.check_shapes(spec.engine, arm.recipe, parts.block_size if parts else 1, _contracting_sizes(spec))
     if arm.bf16_from_step is not None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
+    _check_shapes(spec, resolution.checked_segments(_plan(spec, arm), spec.engine))
 
 
-def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
-    """Number of elements that the three products of the quantized layers contract."""
-    model, data = spec.model, spec.data
-    pieces = spec.gradient_accumulation * spec.devices if spec.engine != "maxtext" else 1
+def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> resolution.Plan:
+    return resolution.Plan(
+        recipe=arm.recipe,
+        switches=arm.switches,
+        overrides=arm.overrides,
+        bf16_from_step=arm.bf16_from_step,
+        forward_only=arm.bf16_scope == "forward",
+        quantized=spec.projections.quantized(spec.layer_policy),
+        keep_first=spec.keep_first,
+        keep_last=spec.keep_last,
+        n_layers=spec.model.n_layers,
+        steps=spec.schedule.steps,
+    )
+
+
+def _without_no_overrides(document: dict[str, Any], overrides: tuple[Override, ...]) -> dict[str, Any]:
+    """The document of an arm or run with its overrides in short form, or without that key if there are none."""
+    rest = {name: value for name, value in document.items() if name != "overrides"}
+    return rest | ({"overrides": [resolution.document(each) for each in overrides]} if overrides else {})
+
+
+def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
+    """Raises SpecError if a GEMM has a size that its kernel or its blocks cannot have."""
+    by_maxtext = spec.engine == "maxtext"
+    native = spec.engine == "transformer_engine" or (by_maxtext and spec.maxtext.implementation == "te")
+    if not native and spec.engine != "emulated":
+        return
+    cells = dict.fromkeys((projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells())
+    wrong = shapes.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
+    if wrong is None:
+        return
+    presets = [] if not native or wrong.need.size == "M" else [Model(preset=name) for name in PRESETS]
+    fitting = {
+        name: model.parameters
+        for name, model in zip(PRESETS, presets, strict=False)
+        if shapes.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
+    }
+    close = min(fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None)
+    recipe = resolution.arm_label(*wrong.arithmetic, ())
+    remedy = f"{wrong.need.reason}; the nearest valid value is {wrong.nearest}"
+    raise SpecError(
+        wrong.size.field,
+        wrong.size.value,
+        f"a multiple of {wrong.need.multiple} for {wrong.gemm} of {wrong.projection} with recipe {recipe} under engine {spec.engine}",
+        remedy + (f", and the nearest preset that fits is {close}" if close else ""),
+    )
+
+
+def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
+    """M, K and N of a layer of this model as one device computes them."""
+    pieces = spec.gradient_accumulation * spec.devices
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
-    sizes = {"model.d_model": model.d_model, "model.d_ff": model.d_ff, tokens: data.tokens_per_step // pieces}
-    if spec.projections.quantized(spec.layer_policy) & {"key", "value"}:
-        sizes["model.n_kv_heads x head size"] = model.n_kv_heads * model.head_dim
-    return sizes
+    inputs, outputs = shapes.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
+    split = 1
+    if spec.engine == "maxtext":
+        split = mesh(spec.maxtext, spec.devices)["ici_tensor_parallelism"]
+        if spec.maxtext.model_name:  # MaxText knows its sizes, and we do not
+            inputs, outputs = (Size(0, f"{each.field} of maxtext.model_name") for each in (inputs, outputs))
+    if split > 1:  # tensor parallelism splits the outputs of most layers, and the inputs of the two that write to the residual stream
+        share = [Size(each.value // split, f"{each.field} / maxtext.ici_tensor_parallelism") for each in (inputs, outputs)]
+        inputs, outputs = (share[0], outputs) if projection in ("out", "down") else (inputs, share[1])
+    return {"M": Size(spec.data.tokens_per_step * split // pieces, tokens), "K": inputs, "N": outputs}

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from training.switches import Rounding, Switches, label
+from training.overrides import arm_label, from_document
+from training.switches import Rounding, Switches
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -112,9 +113,9 @@ class Arm(Base):
 
     @property
     def stated_recipe(self) -> str:
-        """The recipe with its switches."""
+        """The recipe with its switches and overrides."""
         spec = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
-        return label(self.recipe, Switches(**spec.get("switches", {})))
+        return arm_label(self.recipe, Switches(**spec.get("switches", {})), [from_document(each) for each in spec.get("overrides", ())])
 
 
 class Run(Base):

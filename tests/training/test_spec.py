@@ -36,7 +36,10 @@ def model(**changes):
         (lambda: Noise(stop_at=0.39), r"noise\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
         (lambda: Noise(stop_at=float("nan")), r"noise\.stop_at is nan"),
         (changed(engine="external", noise=Noise()), "nothing under engine external"),
-        (changed(engine="maxtext", data=Data(source="grain", path="x"), noise=Noise()), "nothing under engine maxtext"),
+        (
+            changed(engine="maxtext", data=Data(source="grain", path="x"), model=Model(preset="llama3-20m"), noise=Noise()),
+            "nothing under engine maxtext",
+        ),
         (changed(schedule=Schedule(steps=1, warmup_steps=0), noise=Noise()), r"schedule\.steps is 1, expected enough steps"),
         (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
@@ -93,7 +96,7 @@ def test_number_of_parameters_of_the_demo_model():
 
 def test_capability_follows_engine_and_recipe():
     assert capability(JOB)[0] == "cpu"
-    native = replace(JOB, engine="transformer_engine", model=replace(Model(), d_model=96))
+    native = replace(JOB, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"))
     assert capability(native)[0] == "sm100"
     assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
 
@@ -110,7 +113,7 @@ def test_a_preset_is_a_way_to_write_a_shape():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
     model = Model(preset=preset)
-    size = preset.removeprefix("llama3-")
+    size = preset.removeprefix("llama3-").removesuffix("-by128")
     named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
     assert model.parameters == pytest.approx(named, rel=0.25)
     replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")
