@@ -9,6 +9,7 @@ A layer has M tokens, K inputs and N outputs. fprop contracts K, dgrad contracts
     Transformer Engine, MXFP8  32 along the contracted size                      blocks of 32, along both axes of x and g
     Transformer Engine, NVFP4  32 along the contracted size                      cuBLAS
       wgrad with the rotation  M: 64, K and N: 128                               the kernel that rotates x (M, K) and g (M, N)
+    MaxText, MXFP8 and NVFP4   32 and 16 for sequence length T and head size E   tensors stay (batch, T, heads, E): no block spans two rows
 
 An abort on a GPU comes after the job waited for it, so it is refused when the job is made. Engine maxtext runs the same kernels with
 `implementation: te`, on the share of one device.
@@ -30,6 +31,7 @@ from training.overrides import Arithmetic, Gemm
 from training.switches import features
 
 _CONTRACTED: Mapping[Gemm, str] = {"fprop": "K", "dgrad": "N", "wgrad": "M"}
+ATTENTION = ("query", "key", "value", "out")
 _CUBLAS_FP8, _CUBLAS_NVFP4 = 16, 32
 _ROTATED: Mapping[str, int] = {"M": 64, "K": 128, "N": 128}
 
@@ -42,7 +44,7 @@ class Size(NamedTuple):
 
 
 class Need(NamedTuple):
-    """One requirement: a size (M, K or N) must be a multiple of a number, and why."""
+    """One requirement: a size (M, K, N, T or E) must be a multiple of a number, and why."""
 
     size: str
     multiple: int
@@ -65,7 +67,7 @@ class Misfit(NamedTuple):
 
 
 Sizes = Mapping[str, Size]
-"""M, K and N of one layer."""
+"""M, K and N of one layer; for MaxText also T and, of an attention projection, E."""
 
 
 def linear_sizes(d_model: int, key_values: int, d_ff: int) -> dict[str, tuple[Size, Size]]:
@@ -94,7 +96,8 @@ def needs(gemm: Gemm, arithmetic: Arithmetic, *, native: bool) -> Iterator[Need]
     if resolved is None:
         if arithmetic.recipe not in ("f32", "bf16"):
             yield Need(contracted, _CUBLAS_FP8, "cuBLAS contracts FP8 in multiples of 16")
-    elif resolved.family == "nvfp4":
+        return
+    if resolved.family == "nvfp4":
         if gemm == "wgrad" and resolved.rht:
             reason = "the kernel of the Hadamard rotation takes tokens in multiples of 64 and columns of 128"
             yield from (Need(size, multiple, reason) for size, multiple in _ROTATED.items())
@@ -102,6 +105,8 @@ def needs(gemm: Gemm, arithmetic: Arithmetic, *, native: bool) -> Iterator[Need]
             yield Need(contracted, _CUBLAS_NVFP4, "cuBLAS contracts NVFP4 in multiples of 32")
     else:
         yield Need(contracted, resolved.block_size, f"{resolved.family.upper()} scales blocks of {resolved.block_size} along it")
+    reason = f"Transformer Engine lays blocks of {resolved.block_size} along the last axis of a tensor that it does not flatten"
+    yield from (Need(size, resolved.block_size, reason) for size in ("T", "E"))
 
 
 def misfit(cells: Iterable[tuple[str, Gemm, Arithmetic]], sizes: Callable[[str], Sizes], *, native: bool) -> Misfit | None:
@@ -109,6 +114,6 @@ def misfit(cells: Iterable[tuple[str, Gemm, Arithmetic]], sizes: Callable[[str],
     for projection, gemm, arithmetic in cells:
         layer = sizes(projection)
         for need in needs(gemm, arithmetic, native=native):
-            if layer[need.size].value % need.multiple:
+            if need.size in layer and layer[need.size].value % need.multiple:
                 return Misfit(projection, gemm, arithmetic, layer[need.size], need)
     return None

@@ -17,7 +17,7 @@ from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, che
 from training.overrides import Override, Segment
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
-from training.shapes import Size, Sizes
+from training.shapes import ATTENTION, Size, Sizes
 from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
 Scope = Literal["all", "forward"]
@@ -446,7 +446,7 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     wrong = shapes.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
     if wrong is None:
         return
-    presets = [] if not native or wrong.need.size == "M" else [Model(preset=name) for name in PRESETS]
+    presets = [] if not native or wrong.need.size in ("M", "T") else [Model(preset=name) for name in PRESETS]
     fitting = {
         name: model.parameters
         for name, model in zip(PRESETS, presets, strict=False)
@@ -464,16 +464,29 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
 
 
 def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
-    """M, K and N of a layer of this model as one device computes them."""
+    """The sizes of a layer of this model as one device computes them."""
     pieces = spec.gradient_accumulation * spec.devices
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
     inputs, outputs = shapes.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
-    split = 1
-    if spec.engine == "maxtext":
-        split = mesh(spec.maxtext, spec.devices)["ici_tensor_parallelism"]
-        if spec.maxtext.model_name:  # MaxText knows its sizes, and we do not
-            inputs, outputs = (Size(0, f"{each.field} of maxtext.model_name") for each in (inputs, outputs))
-    if split > 1:  # tensor parallelism splits the outputs of most layers, and the inputs of the two that write to the residual stream
-        share = [Size(each.value // split, f"{each.field} / maxtext.ici_tensor_parallelism") for each in (inputs, outputs)]
-        inputs, outputs = (share[0], outputs) if projection in ("out", "down") else (inputs, share[1])
-    return {"M": Size(spec.data.tokens_per_step * split // pieces, tokens), "K": inputs, "N": outputs}
+    whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
+    return whole if spec.engine != "maxtext" else _share_of_maxtext(spec, model, projection, whole)
+
+
+def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, whole: Sizes) -> Sizes:
+    """The sizes of a layer on one of MaxText's devices; K, N and E only of dimensions that are known here, not those of a `model_name`."""
+    parallel = mesh(spec.maxtext, spec.devices)
+    split, context = parallel["ici_tensor_parallelism"], parallel["ici_context_parallelism"]
+    sequence = Size(
+        spec.data.sequence_length // context, "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else "")
+    )
+    sizes = {"M": Size(spec.data.tokens_per_step * split // (spec.gradient_accumulation * spec.devices), whole["M"].field), "T": sequence}
+    if spec.maxtext.model_name:
+        return sizes
+    divided = "K" if projection in ("out", "down") else "N"  # the two that write to the residual stream sum over the devices
+    for name in ("K", "N"):
+        size = whole[name]
+        over = f"{size.field} / maxtext.ici_tensor_parallelism"
+        sizes[name] = Size(size.value // split, over) if split > 1 and name == divided else size
+    if projection in ATTENTION:
+        sizes["E"] = Size(model.head_dim, "model.d_model / model.n_heads")
+    return sizes
