@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from training.rules import RECIPES, Recipe, SpecError, refusal
@@ -134,37 +134,34 @@ class Plan(NamedTuple):
     steps: int
 
 
-class _Cell(NamedTuple):
-    """A GEMM's arithmetic and the overrides that made it, by number."""
+class _Stretch(NamedTuple):
+    """Blocks `first` to `last` in the steps from `start` up to the next segment, and the numbered rules that hold there, in their order."""
 
-    arithmetic: Arithmetic
-    by: frozenset[int] = frozenset()
+    start: int
+    first: int
+    last: int
+    rules: tuple[tuple[int, Override], ...]
 
 
 def segments(plan: Plan) -> tuple[Segment, ...]:
     """The run's segments in the order of their steps. Raises SpecError for an override that does not fit recipe, model or length."""
-    return tuple(Segment(first, tuple(spans)) for first, spans, _ in _resolved(plan))
+    parts: dict[int, list[Span]] = {}
+    for place in _stretches(plan):
+        layers = tuple(_layer(plan, place, projection) for projection in PROJECTIONS)
+        parts.setdefault(place.start, []).append(Span(place.first, place.last, layers))
+    return tuple(Segment(start, tuple(spans)) for start, spans in parts.items())
 
 
 def checked_segments(plan: Plan, engine: str) -> tuple[Segment, ...]:
-    """`segments`, after the refusals of `segments`, of the engine, and of an override that changes nothing."""
+    """`segments`, after the refusals of overrides that the engine does not have and of those that change nothing."""
     _check_arm(plan, engine)
-    resolved = list(_resolved(plan))
-    used = frozenset[int]().union(*(cell.by for _, _, cells in resolved for cell in cells))
-    for number, override in enumerate(plan.overrides):
-        if number not in used:
-            raise SpecError(
-                f"arm.overrides.{number}",
-                short(override),
-                "a rule that changes something",
-                "its GEMMs do the same without it, or a later rule or bf16_from_step replaces it; remove it or correct where it holds",
-            )
-    result = tuple(Segment(first, tuple(spans)) for first, spans, _ in resolved)
+    parts = segments(plan)
     if plan.overrides:
-        _check_delayed(result)
+        _check_needed(plan)
+        _check_delayed(parts)
         if engine == "transformer_engine":
-            _check_whole_layers(plan, resolved)
-    return result
+            _check_whole_layers(plan)
+    return parts
 
 
 def rounding(parts: Sequence[Segment]) -> Rounding:
@@ -238,9 +235,8 @@ def _stochastic(gemm: Gemm, arithmetic: Arithmetic) -> bool:
     return gemm in _REACHES["stochastic_rounding"] and rounds_stochastically(*arithmetic)
 
 
-def _resolved(plan: Plan) -> Iterator[tuple[int, list[Span], list[_Cell]]]:
-    """(first step, spans, every cell with the overrides that made it) of each segment."""
-    begin = [plan.bf16_from_step, *(each.from_step for each in plan.overrides)]
+def _stretches(plan: Plan) -> Iterator[_Stretch]:
+    """The run cut at every step and block where a rule begins or ends, by steps, then blocks."""
     for number, each in enumerate(plan.overrides):
         if each.from_step is not None and not 0 < each.from_step < plan.steps:
             raise SpecError(
@@ -249,22 +245,20 @@ def _resolved(plan: Plan) -> Iterator[tuple[int, list[Span], list[_Cell]]]:
                 f"a step after the first and before schedule.steps = {plan.steps}",
                 f"the last one is {plan.steps - 1}",
             )
-    starts = sorted({0, *(step for step in begin if step is not None)})
+    rules = [(number, rule, _where(number, rule, plan.n_layers)) for number, rule in _rules(plan)]
+    starts = sorted({rule.from_step or 0 for _, rule, _ in rules} | {0})
     if len(starts) > MOST_SEGMENTS:
         count = f"{len(starts) - 1} different from_step"
         raise SpecError("arm.overrides", count, f"at most {MOST_SEGMENTS - 1}", "each is compiled as a program of its own")
-    rules = [(number, rule, _where(number, rule, plan.n_layers)) for number, rule in _rules(plan)]
-    edges = {0, plan.n_layers, *(edge for _, _, where in rules for first, last in where for edge in (first, last + 1))}
-    cuts = sorted(edge for edge in edges if edge <= plan.n_layers)
+    cuts = sorted({0, plan.n_layers, *(edge for _, _, where in rules for first, last in where for edge in (first, last + 1))})
     for start in starts:
-        active = [each for each in rules if (each[1].from_step or 0) <= start]
-        spans, cells = [], []
         for first, after in pairwise(cuts):
-            holding = [(number, rule) for number, rule, where in active if any(low <= first <= high for low, high in where)]
-            layers = [[_cell(plan, holding, projection, gemm, first) for gemm in GEMMS] for projection in PROJECTIONS]
-            spans.append(Span(first, after - 1, tuple((a.arithmetic, b.arithmetic, c.arithmetic) for a, b, c in layers)))
-            cells += [cell for layer in layers for cell in layer]
-        yield start, spans, cells
+            holding = tuple(
+                (number, rule)
+                for number, rule, where in rules
+                if (rule.from_step or 0) <= start and any(low <= first <= high for low, high in where)
+            )
+            yield _Stretch(start, first, after - 1, holding)
 
 
 def _rules(plan: Plan) -> Iterator[tuple[int, Override]]:
@@ -283,16 +277,22 @@ def _end(which: str, count: int) -> tuple[str, ...]:
     return (f"{which} {count}",) if count else ()
 
 
-def _cell(plan: Plan, rules: Sequence[tuple[int, Override]], projection: str, gemm: Gemm, block: int) -> _Cell:
-    cell = _Cell(Arithmetic(plan.recipe, plan.switches))
-    for number, rule in rules:
-        if (rule.projections and projection not in rule.projections) or (rule.gemms and gemm not in rule.gemms):
-            continue
-        arithmetic = _applied(number, rule, cell.arithmetic, f"{gemm} of {projection} in block {block}")
-        if gemm_key(gemm, arithmetic) != gemm_key(gemm, cell.arithmetic):
-            own = frozenset([number] if number >= 0 else [])
-            cell = _Cell(arithmetic, own if rule.recipe is not None else cell.by | own)
-    return cell
+def _layer(plan: Plan, place: _Stretch, projection: str) -> Layer:
+    fprop, dgrad, wgrad = (_arithmetic(plan, place, projection, gemm) for gemm in GEMMS)
+    return fprop, dgrad, wgrad
+
+
+def _arithmetic(plan: Plan, place: _Stretch, projection: str, gemm: Gemm, without: int | None = None) -> Arithmetic:
+    """What one GEMM does after all rules, or after all but one."""
+    arithmetic = Arithmetic(plan.recipe, plan.switches)
+    for number, rule in place.rules:
+        if _reaches(rule, projection, gemm) and (without is None or number != without):
+            arithmetic = _applied(number, rule, arithmetic, f"{gemm} of {projection} in block {place.first}")
+    return arithmetic
+
+
+def _reaches(rule: Override, projection: str, gemm: Gemm) -> bool:
+    return (not rule.projections or projection in rule.projections) and (not rule.gemms or gemm in rule.gemms)
 
 
 def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Arithmetic:
@@ -409,24 +409,53 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
         before = now
 
 
-def _check_whole_layers(plan: Plan, resolved: Sequence[tuple[int, list[Span], list[_Cell]]]) -> None:
+def _check_needed(plan: Plan) -> None:
+    """Raises SpecError for an override without which every GEMM does the same."""
+    idle = set(range(len(plan.overrides)))
+    for place in _stretches(plan):
+        for number, rule in place.rules:
+            if number in idle and _is_needed(plan, place, number, rule):
+                idle.remove(number)
+        if not idle:
+            return
+    number = min(idle)
+    raise SpecError(
+        f"arm.overrides.{number}",
+        short(plan.overrides[number]),
+        "a rule that changes something",
+        "its GEMMs do the same without it, or another rule or bf16_from_step covers it; remove it or correct where it holds",
+    )
+
+
+def _is_needed(plan: Plan, place: _Stretch, number: int, rule: Override) -> bool:
+    for projection, gemm in product(PROJECTIONS, GEMMS):
+        if _reaches(rule, projection, gemm):
+            own = _arithmetic(plan, place, projection, gemm)
+            try:
+                without = _arithmetic(plan, place, projection, gemm, without=number)
+            except SpecError:  # a later rule's switches need this rule's recipe
+                return True
+            if gemm_key(gemm, own) != gemm_key(gemm, without):
+                return True
+    return False
+
+
+def _check_whole_layers(plan: Plan) -> None:
     """Raises SpecError if Transformer Engine cannot express a layer: its dense takes one recipe for all three GEMMs."""
-    for _, spans, cells in resolved:
-        rest = iter(cells)
-        for span in spans:
-            for projection, layer in zip(PROJECTIONS, span.layers, strict=True):
-                by = frozenset[int]().union(*(next(rest).by for _ in GEMMS))
-                problem = _not_one_recipe(layer)
-                if problem is None:
-                    continue
-                gemm, reason = problem
-                number = max(by, default=None)
-                raise SpecError(
-                    "arm.overrides" if number is None else f"arm.overrides.{number}",
-                    "these rules" if number is None else short(plan.overrides[number]),
-                    "what a layer of engine transformer_engine can do",
-                    f"{gemm} of {projection} in block {span.first}: {reason}; name all three GEMMs, or use engine: emulated",
-                )
+    for place in _stretches(plan):
+        for projection in PROJECTIONS:
+            problem = _not_one_recipe(_layer(plan, place, projection))
+            if problem is None:
+                continue
+            gemm, reason = problem
+            reaching = [number for number, rule in place.rules if number >= 0 and any(_reaches(rule, projection, each) for each in GEMMS)]
+            number = max(reaching, default=None)
+            raise SpecError(
+                "arm.overrides" if number is None else f"arm.overrides.{number}",
+                "these rules" if number is None else short(plan.overrides[number]),
+                "what a layer of engine transformer_engine can do",
+                f"{gemm} of {projection} in block {place.first}: {reason}; name all three GEMMs, or use engine: emulated",
+            )
 
 
 def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:

@@ -1,4 +1,4 @@
-"""Sizes that a recipe needs, by engine and GEMM; tests/training/engines/test_te_shapes.py compares them with Transformer Engine's own checks."""
+"""Sizes that a recipe needs, by engine and GEMM (compared with Transformer Engine's own checks in engines/test_te_shapes.py)."""
 
 from dataclasses import replace
 
