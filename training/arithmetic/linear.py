@@ -40,8 +40,8 @@ class Channel(NamedTuple):
 
     scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., 3, 9) are zeros
     that change no output; the backward pass returns the layer's measurements in place of their gradients. The report contains the amax
-    of x, w and g (0 for one that is not quantized, that of the rotated copy if no other is) and how many of their values are NaN or infinite. The statistics are those of
-    `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
+    of x, w and g (0 for one that is not quantized, that of the rotated copy if it has no other) and how many of their values are NaN or
+    infinite. The statistics are those of `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
     """
 
     scale: jax.Array
