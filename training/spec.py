@@ -40,7 +40,13 @@ class Model:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    preset: Preset | None = field(default=None, metadata={"description": "name of a shape; other fields override parts of it"})
+    preset: Preset | None = field(
+        default=None,
+        metadata={
+            "description": "name of a shape; other fields override parts of it. From 20m on, and in names that end in -by128, every linear "
+            "layer fits Transformer Engine's NVFP4 kernels"
+        },
+    )
     vocab_size: int = _of_the_preset("number of token ids")
     d_model: int = _of_the_preset("width of the residual stream")
     n_layers: int = _of_the_preset("number of blocks")
