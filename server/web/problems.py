@@ -49,6 +49,7 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
+    "tuple_type": "a list",
 }
 
 

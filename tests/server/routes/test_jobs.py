@@ -71,6 +71,7 @@ def overrides(**rule):
             "fprop, dgrad, wgrad; did you mean wgrad?",
         ),
         (overrides(projections=["dwon"], recipe="bf16"), "/job/candidates/0/overrides/0/projections/0", "did you mean down?"),
+        (overrides(blocks="last 2", recipe="bf16"), "/job/candidates/0/overrides/0/blocks", "blocks is 'last 2'; expected a list"),
         (overrides(gemms=["wgrad"]), "/job/candidates/0/overrides/0", "a recipe, switches or both"),
         (overrides(blocks=["0-3"], recipe="bf16"), "/job/arm/overrides/0/blocks", "the nearest is 0-2"),
         (overrides(recipe="bf16", layers=[1]), "/job/candidates/0/overrides/0/layers", "unknown key"),
