@@ -143,6 +143,12 @@ class _Stretch(NamedTuple):
     rules: tuple[tuple[int, Override], ...]
 
 
+def uniform(recipe: Recipe, n_layers: int) -> Segment:
+    """The segment of a run in which every GEMM of every layer has this recipe."""
+    layer: Layer = (Arithmetic(recipe), Arithmetic(recipe), Arithmetic(recipe))
+    return Segment(0, (Span(0, n_layers - 1, (layer,) * len(PROJECTIONS)),))
+
+
 def segments(plan: Plan) -> tuple[Segment, ...]:
     """The run's segments in the order of their steps. Raises SpecError for an override that does not fit recipe, model or length."""
     parts: dict[int, list[Span]] = {}
