@@ -31,8 +31,8 @@ from benchmarks.arithmetic import fastest
 from training.arithmetic import delayed_scaling
 from training.arithmetic.linear import Channel
 from training.arithmetic.recipes import LinearRecipe
-from training.overrides import uniform
 from training.rules import Recipe
+from training.segments import uniform
 from training.spec import Model, Schedule
 from training.statistics import PROJECTIONS
 from training.trainer import optimizer, step

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from training import overrides as resolution
-from training import rules, shapes
+from training import rules, segments, shapes
 from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
-from training.overrides import Override, Segment
+from training.overrides import Override, arm_label, document, recipes
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
+from training.segments import Plan, Segment
 from training.shapes import ATTENTION, Size, Sizes
 from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
@@ -207,7 +207,7 @@ class Arm:
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            own = resolution.arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
@@ -215,7 +215,7 @@ class Arm:
     @property
     def label(self) -> str:
         """The recipe with its switches and overrides; equal labels of two arms of a job are equal arithmetic."""
-        return resolution.arm_label(self.recipe, self.switches, self.overrides)
+        return arm_label(self.recipe, self.switches, self.overrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,22 +272,22 @@ class RunSpec:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """What every GEMM does, by the steps from which it does so."""
-        return resolution.segments(_plan(self, self))
+        return segments.resolve(_plan(self, self))
 
     @property
     def rounding(self) -> Rounding:
         """How the run rounds gradients: stochastic if any GEMM does in any step."""
-        return resolution.rounding(self.segments)
+        return segments.rounding(self.segments)
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
         """Every recipe that the run needs, its own first."""
-        return resolution.recipes(self.recipe, self.overrides)
+        return recipes(self.recipe, self.overrides)
 
     @property
     def label(self) -> str:
         """The recipe with its switches and overrides."""
-        return resolution.arm_label(self.recipe, self.switches, self.overrides)
+        return arm_label(self.recipe, self.switches, self.overrides)
 
     def document(self) -> dict[str, Any]:
         """The run as a JSON-able dict; `overrides` only where it has some, so that its hash is that of earlier versions."""
@@ -377,7 +377,7 @@ class JobSpec:
 
     def rounding(self, arm: Arm) -> Rounding:
         """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
-        return resolution.rounding(resolution.segments(_plan(self, arm)))
+        return segments.rounding(segments.resolve(_plan(self, arm)))
 
     def _run(self, arm: Arm, replicate: int) -> RunSpec:
         shared = {name: getattr(self, name) for name in _SHARED}
@@ -393,7 +393,7 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
     """The kind of worker that can run the whole job, and the reason. All arms of a job run on the same kind."""
     if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
         return "cpu", "maxtext.hardware is cpu"
-    return rules.needs(job.engine, tuple(recipe for arm in job.arms for recipe in resolution.recipes(arm.recipe, arm.overrides)))
+    return rules.needs(job.engine, tuple(recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)))
 
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
@@ -418,11 +418,11 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
-    _check_shapes(spec, resolution.checked_segments(_plan(spec, arm), spec.engine))
+    _check_shapes(spec, segments.checked(_plan(spec, arm), spec.engine))
 
 
-def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> resolution.Plan:
-    return resolution.Plan(
+def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
+    return Plan(
         recipe=arm.recipe,
         switches=arm.switches,
         overrides=arm.overrides,
@@ -436,10 +436,10 @@ def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> resolution.Plan:
     )
 
 
-def _without_no_overrides(document: dict[str, Any], overrides: tuple[Override, ...]) -> dict[str, Any]:
+def _without_no_overrides(written: dict[str, Any], overrides: tuple[Override, ...]) -> dict[str, Any]:
     """The document of an arm or run with its overrides in short form, or without that key if there are none."""
-    rest = {name: value for name, value in document.items() if name != "overrides"}
-    return rest | ({"overrides": [resolution.document(each) for each in overrides]} if overrides else {})
+    rest = {name: value for name, value in written.items() if name != "overrides"}
+    return rest | ({"overrides": [document(each) for each in overrides]} if overrides else {})
 
 
 def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
@@ -459,7 +459,7 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
         if shapes.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
     }
     close = min(fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None)
-    recipe = resolution.arm_label(*wrong.arithmetic, ())
+    recipe = arm_label(*wrong.arithmetic, ())
     remedy = f"{wrong.need.reason}; the nearest valid value is {wrong.nearest}"
     raise SpecError(
         wrong.size.field,

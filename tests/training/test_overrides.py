@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from training.overrides import GEMMS, Arithmetic, Override, document, from_document, gemm_key, phrase, short
+from training.overrides import GEMMS, Override, document, from_document, phrase, short
 from training.rules import SpecError
+from training.segments import Arithmetic, gemm_key
 from training.spec import Arm, JobSpec, Model, Projections, RunSpec, Schedule, capability
 from training.statistics import PROJECTIONS
 from training.switches import Switches, label

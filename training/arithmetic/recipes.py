@@ -36,8 +36,8 @@ from typing import Literal
 
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import Quantizer
-from training.overrides import Layer
 from training.rules import RECIPES, Recipe
+from training.segments import Layer
 from training.switches import NO_SWITCHES, Features, Switches, features
 
 

@@ -11,8 +11,9 @@ import os
 
 from training import device
 from training.environment import transformer_engine_installed
-from training.overrides import not_te_parity_of, phrase
+from training.overrides import phrase
 from training.provenance import trainer_facts
+from training.segments import not_te_parity_of
 from training.spec import RunSpec
 from training.switches import not_te_parity
 from training.trainer.data import Corpus

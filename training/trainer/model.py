@@ -34,7 +34,7 @@ import numpy.typing as npt
 from training.arithmetic import formats, random_bits
 from training.arithmetic.linear import Channel, linear
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
-from training.overrides import Segment
+from training.segments import Segment
 from training.shapes import linear_sizes
 from training.spec import Model
 from training.statistics import PROJECTIONS

@@ -25,7 +25,7 @@ import numpy as np
 from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.linear import linear
 from training.engines import transformer_engine
-from training.overrides import Segment
+from training.segments import Segment
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
 from training.trainer import optimizer, step

@@ -8,8 +8,8 @@ from parity.judging import run_floor
 from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.recipes import layer_recipe, linear_recipe
-from training.overrides import Arithmetic
 from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
+from training.segments import Arithmetic
 from training.switches import Switches, label, not_te_parity, rounds_stochastically
 
 SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")

@@ -10,7 +10,8 @@ from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
 from training.environment.transformer_engine_installed import jax_modules
-from training.overrides import GEMMS, Arithmetic
+from training.overrides import GEMMS
+from training.segments import Arithmetic
 from training.shapes import Size, misfit
 from training.switches import NO_SWITCHES, Switches
 

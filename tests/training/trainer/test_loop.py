@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from training import overrides
+from training import segments
 from training.arithmetic.layer_statistics import OPERANDS, STATISTICS
 from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
@@ -149,8 +149,8 @@ def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_lay
 def test_a_model_that_spells_out_its_recipe_layer_by_layer_is_the_same_to_the_bit(steps, monkeypatch):
     """The default, written as rules; a specification refuses rules that change nothing, so they are made below it."""
     whole = [Override(projections=(name,), gemms=(gemm,), recipe="nvfp4") for name in ("gate", "up", "down") for gemm in GEMMS]
-    resolve = overrides.segments
-    monkeypatch.setattr(overrides, "segments", lambda plan: resolve(plan._replace(overrides=(*whole, *plan.overrides))))
+    resolve = segments.resolve
+    monkeypatch.setattr(segments, "resolve", lambda plan: resolve(plan._replace(overrides=(*whole, *plan.overrides))))
     again = list(train(SPEC, CORPUS))
     for name in ("loss", "grad_norm", "param_norm", "validation_loss"):
         assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import pytest
 
 from training.arithmetic import delayed_scaling
-from training.overrides import uniform
 from training.rules import Recipe
+from training.segments import uniform
 from training.spec import Model, Schedule
 from training.statistics import PROJECTIONS
 from training.trainer import optimizer, step
