@@ -24,3 +24,12 @@ def te_vectors() -> dict[str, np.ndarray]:
     """Codes, scales and products made by Transformer Engine (tests/data/README.md)."""
     with np.load(VECTORS) as archive:
         return {key: archive[key] for key in archive.files}
+
+
+@pytest.fixture
+def gpu_program(monkeypatch) -> Iterator[None]:
+    """Programs are traced as for a GPU; those compiled before and during the test are forgotten."""
+    jax.clear_caches()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    yield
+    jax.clear_caches()

@@ -184,10 +184,18 @@ def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
 
 
 def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
-    """Counts the elements of x that are NaN or infinite (float32 scalar); skips the count if the amax is finite."""
-    finite = jnp.isfinite(amax)
-    count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
+    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the amax is finite.
+
+    A GPU always counts, in the kernel that finds the amax: to take a branch it would wait for the host.
+    """
+    if not formats.on_cpu():
+        return _nonfinite(x)
+    count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), _nonfinite, x)
     return count
+
+
+def _nonfinite(x: jax.Array) -> jax.Array:
+    return jnp.sum(~jnp.isfinite(x), dtype=jnp.float32)
 
 
 def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
@@ -281,7 +289,7 @@ def _tensor_amax(x: jax.Array) -> jax.Array:
 
 def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
     """Returns the encode scale largest / amax; 1 if amax is 0, NaN or infinite, the largest bfloat16 on overflow."""
-    scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
+    scale = jnp.minimum(formats.quotient(jnp.float32(fmt.largest), amax), _BFLOAT16_MAX)
     return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
 
@@ -299,13 +307,15 @@ def _fp8_block_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
 def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axis: int) -> _Scales:
     amax = jnp.max(largest, axis=axis, keepdims=True) if quantizer.row_scaled else _tensor_amax(largest)
     both = quantizer.scale_bound * quantizer.format.largest
-    encode = jnp.minimum(both / amax, _FLOAT32_MAX)
+    encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
-    lift = jnp.where(encode > _LIFTED, np.float32(_LIFT), np.float32(1))
-    decode, sixth, factor = formats.materialized(_on_float32_grid(lift / encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+    lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
+    decode, sixth, factor = formats.materialized(
+        _on_float32_grid(formats.quotient(lift, encode), lift), encode * _SIXTH, amax * np.float32(1 / both)
+    )
 
     def encode_scale(scale: jax.Array) -> jax.Array:
-        return jnp.minimum(lift / _on_float32_grid(scale * decode, lift), _FLOAT32_MAX)
+        return jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
 
     if quantizer.four_over_six:
         tensor = four_over_six.Tensor(amax, encode, both)
