@@ -126,12 +126,12 @@ def nvfp4_reference(package: Path) -> ModuleType:
         def __init__(self, *, rowwise: bool = True, columnwise: bool = True) -> None:
             self.rowwise_usage, self.columnwise_usage = rowwise, columnwise
 
-    stubs = {
+    stubs: dict[str, dict[str, Any]] = {
         "transformer_engine": {},
         "transformer_engine.pytorch": {},
         "transformer_engine.pytorch.tensor": {},
         "transformer_engine.pytorch.quantized_tensor": {"Quantizer": Base, "QuantizedTensorStorage": object},
-        "transformer_engine.pytorch.tensor.utils": {"is_custom": lambda tensor: False},
+        "transformer_engine.pytorch.tensor.utils": {"is_custom": bool},
         _RECIPES: {},
     }
     for name, content in stubs.items():
@@ -175,7 +175,9 @@ def vectors(nvfp4_module: ModuleType, block_module: ModuleType | None, *, many: 
             if options.get("with_rht") and (x.shape[0] % 16 or case == "f32"):
                 continue  # the reference rotates whole groups, and float32 sums depend on their order
             arrays |= {f"{case}/{name}/{part}": value for part, value in nvfp4(torch, nvfp4_module, x, name)}
-        for name in FP8_BLOCKS if block_module else ():
+        if block_module is None:
+            continue
+        for name in FP8_BLOCKS:
             arrays |= {f"{case}/{name}/{part}": value for part, value in fp8_block(torch, block_module, x, name)}
     return arrays
 

@@ -206,7 +206,8 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
     before = delayed_scaling.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
     quantizer = Quantizer(format=fmt, scaling="tensor", delayed=True)
     ours = _quantize(_input(mine["x"]), 1, quantizer, None, before.scale[0])
-    after = delayed_scaling.update(before, ours.amax[None], (fmt,), most_recent="most_recent" in step)
+    rule = delayed_scaling.DelayedScaling(formats=(fmt,), most_recent="most_recent" in step)
+    after = delayed_scaling.update(before, ours.amax[None], rule)
     scales = (ours.scale_inv, mine["scale_inv"]), (after.scale, mine["scale_after"]), (after.history, mine["hist_after"])
     return Comparison(
         name=f"delayed/{step}",

@@ -11,9 +11,9 @@ The grid of E2M1 is coarse near its end: a value of 5 becomes 4 or 6. Scaled to 
 part of the grid, and the smaller values lose half a bit. With bound 448 a block close to the tensor's amax has no room for s4,
 which saturates; 256 leaves room (256 * 1.5 = 384).
 
-Bits are those of Transformer Engine's reference: b / 6 and the product's quotient are divided exactly (a quotient by a constant is
-q + r / c with the exact remainder r, because XLA replaces such a division by a product), and a product is rounded before the next sum; errors are added one after another along
-the contracted axis, and in square blocks the sixteen sums then in a tree (rows i and i + 8, then i + 4, i + 2, i + 1).
+Bits are those of Transformer Engine's reference: both divisions are exact (by a constant, as q + x's remainder / c, because XLA would
+replace such a division by a product), a product is rounded before the next sum, and errors are added one after another along the
+contracted axis, then, in square blocks, the sixteen sums in a tree (rows i and i + 8, then i + 4, i + 2, i + 1).
 
 The assumption that can fail: numbers are normal float32. Blocks with amax below 7.1e-38, and errors below 1.2e-38, count as zero here.
 
@@ -36,6 +36,7 @@ from training.arithmetic.formats import E2M1, E4M3
 ErrorMeasure = Literal["mae", "mse"]
 BLOCK = 16
 BOUND = 256.0
+_SQUARE = 4  # axes of the blocked view of square blocks; others have 3
 _EXPANSION = np.float32(1.5)
 # Powers of two that add up to a divisor.
 _PARTS = {6.0: (4.0, 2.0), 1536.0: (1024.0, 512.0), 2688.0: (2048.0, 512.0, 128.0)}
@@ -66,7 +67,7 @@ def block_scale(
     scales = [formats.nearest(scale, E4M3) for scale in (to_6 * _EXPANSION, to_6)]
     x = view.astype(jnp.float32)
     error_4, error_6 = (_error(x, axis, scale, encode_scale(scale), tensor, measure) for scale in scales)
-    return jnp.where(error_4 < error_6, *scales)
+    return jnp.where(error_4 < error_6, scales[0], scales[1])
 
 
 def constant_quotient(x: jax.Array, by: float) -> jax.Array:
@@ -87,9 +88,10 @@ def _error(x: jax.Array, axis: int, scale: jax.Array, encode: jax.Array, tensor:
     code = formats.nearest(x * encode, E2M1)
     difference = constant_quotient(_rounded(tensor.amax, code * scale), tensor.both) - x
     error = _rounded(difference, difference) if measure == "mse" else jnp.abs(difference)
-    along, across = _axes(axis, x.ndim)
-    error = _in_order([jax.lax.index_in_dim(error, i, along) for i in range(BLOCK)])
-    return error if across is None else _in_tree(error, across)
+    if x.ndim == _SQUARE:
+        along, across = (1, 3) if axis == 0 else (3, 1)
+        return _in_tree(_in_order(error, along), across)
+    return _in_order(error, 1 if axis == 0 else 2)
 
 
 def _rounded(a: jax.Array, b: jax.Array | np.float32) -> jax.Array:
@@ -100,17 +102,10 @@ def _rounded(a: jax.Array, b: jax.Array | np.float32) -> jax.Array:
     return jnp.where(jnp.isnan(a), a, a * b)
 
 
-def _axes(axis: int, rank: int) -> tuple[int, int | None]:
-    """The axis of the blocked view along which errors are added in order, and in square blocks the one that is added in a tree."""
-    if rank == 4:  # noqa: PLR2004 (rows and columns of blocks, and those inside them)
-        return (1, 3) if axis == 0 else (3, 1)
-    return (1 if axis == 0 else 2), None
-
-
-def _in_order(parts: list[jax.Array]) -> jax.Array:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
+def _in_order(error: jax.Array, axis: int) -> jax.Array:
+    total = jax.lax.index_in_dim(error, 0, axis)
+    for i in range(1, BLOCK):
+        total = total + jax.lax.index_in_dim(error, i, axis)
     return total
 
 

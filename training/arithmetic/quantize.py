@@ -74,10 +74,12 @@ class Quantizer:
         if self.rotated and self.two_dimensional:
             raise ValueError("quantizer.rotated is True, expected False for two-dimensional blocks: a weight is never rotated")
         if self.row_scaled and (self.scaling != "nvfp4" or self.two_dimensional):
-            raise ValueError("quantizer.row_scaled is True, expected False: only nvfp4 with one-dimensional blocks has a scale for each row")
+            raise ValueError(
+                "quantizer.row_scaled is True, expected False: only nvfp4 with one-dimensional blocks has a scale for each row"
+            )
         if self.four_over_six and (self.scaling != "nvfp4" or self.block != four_over_six.BLOCK or self.stochastic):
-            blocks = f"nvfp4 in blocks of {four_over_six.BLOCK}, rounded to nearest"
-            raise ValueError(f"quantizer.four_over_six is {self.four_over_six}, expected None: only {blocks}, has it")
+            needed = f"it needs nvfp4 in blocks of {four_over_six.BLOCK}, rounded to nearest"
+            raise ValueError(f"quantizer.four_over_six is {self.four_over_six}, expected None: {needed}")
 
 
 class Quantized(NamedTuple):
@@ -183,12 +185,13 @@ def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     return jnp.squeeze(_largest(view, within, quantizer), within)
 
 
-def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
-    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the amax is finite.
+def count_nonfinite(x: jax.Array, amax: jax.Array, quantizer: Quantizer) -> jax.Array:
+    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the quantizer's amax is finite.
 
+    It always counts for a quantizer that drops NaN, whose amax does not show one.
     A GPU always counts, in the kernel that finds the amax: to take a branch it would wait for the host.
     """
-    if not formats.on_cpu():
+    if quantizer.drops_nan or not formats.on_cpu():
         return _nonfinite(x)
     count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), _nonfinite, x)
     return count
