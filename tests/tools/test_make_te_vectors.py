@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tools import make_reference_vectors
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
 from training.vectors import QUANTIZERS, _dense_recipe, compare
@@ -81,7 +82,7 @@ def test_inputs_are_exact_in_bfloat16_and_fit_the_fused_kernel():
 
 
 def test_every_name_is_one_that_the_comparison_knows():
-    assert set(tool.FORMATS) == set(QUANTIZERS)
+    assert {*tool.FORMATS, *make_reference_vectors.NVFP4, *make_reference_vectors.FP8_BLOCKS} == set(QUANTIZERS)
     for name in tool.LAYERS:
         _dense_recipe(name)
 
