@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import delayed_scaling, formats, four_over_six
+from training.arithmetic import delayed_scaling, formats, four_over_six, known_answers
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, block_amax, quantize
@@ -51,12 +51,7 @@ class VectorFileError(ValueError):
 
 
 _FOUR_OVER_SIX = Quantizer(format=E2M1, scaling="nvfp4", block=16, four_over_six="mae", scale_bound=four_over_six.BOUND)
-QUANTIZERS: Mapping[str, Quantizer] = {
-    "nvfp4_1d": Quantizer(format=E2M1, scaling="nvfp4", block=16),
-    "nvfp4_2d": Quantizer(format=E2M1, scaling="nvfp4", block=16, two_dimensional=True),
-    "nvfp4_1d_rht": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True),
-    "mxfp8_e4m3": Quantizer(format=E4M3, scaling="mx", block=32),
-    "mxfp8_e5m2": Quantizer(format=E5M2, scaling="mx", block=32),
+VARIANTS: Mapping[str, Quantizer] = {
     "nvfp4_1d_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, row_scaled=True),
     "nvfp4_1d_rht_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True, row_scaled=True),
     "nvfp4_1d_4over6": _FOUR_OVER_SIX,
@@ -69,9 +64,8 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "fp8_block_1d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128),
     "fp8_block_1d_e5m2": Quantizer(format=E5M2, scaling="fp8_block", block=128),
     "fp8_block_2d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128, two_dimensional=True),
-    "fp8_cs_e4m3": Quantizer(format=E4M3, scaling="tensor"),
-    "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
 }
+QUANTIZERS: Mapping[str, Quantizer] = {**known_answers.QUANTIZERS, **VARIANTS}
 _DENSE = ("y", "dx", "dw")
 _DELAYED = ("x", "scale_before", "hist_before", "codes", "scale_inv", "scale_after", "hist_after")
 _quantize = jax.jit(quantize, static_argnums=(1, 2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tools import make_reference_vectors as tool
-from training.vectors import QUANTIZERS
+from training.vectors import VARIANTS
 
 FILE = Path(__file__).parents[1] / "data" / "te_variants.npz"
 
@@ -18,7 +18,7 @@ def te_variants():
 
 
 def test_every_format_has_a_quantizer_here():
-    assert {*tool.NVFP4, *tool.FP8_BLOCKS} <= QUANTIZERS.keys()
+    assert {*tool.NVFP4, *tool.FP8_BLOCKS} == VARIANTS.keys()
 
 
 def test_inputs_are_those_of_the_file_in_the_tree(te_variants):
@@ -34,7 +34,7 @@ def test_codes_in_pairs_are_unpacked_low_half_first():
 
 
 def test_without_torch_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tool.importlib.util, "find_spec", {}.get)
+    monkeypatch.setattr("importlib.util.find_spec", {}.get)
     assert tool.main([str(tmp_path / "out.npz")]) == 2
     assert "torch and transformer_engine not installed" in capsys.readouterr().err
 

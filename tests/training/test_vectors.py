@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from training.arithmetic import formats
+from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.quantize import quantize
-from training.vectors import QUANTIZERS, VectorFileError, compare, main
+from training.vectors import VectorFileError, compare, main
 
 
 def test_codes_scales_and_products_equal_transformer_engine(te_vectors):

@@ -20,9 +20,9 @@ code * block scale as bfloat16, and the tensor's float32 factor separately. code
 bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4, and a power of two adds none. So a product of
 bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
 
-The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of every
-tensor of normal numbers are still right; a subnormal element counts as zero; and a tensor with amax below 3.2e-35 (NVFP4), or
-an MX block with amax below 2.7e-36, becomes zero in the product.
+The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of a
+tensor of normal numbers are still right; a subnormal element counts as zero, and under the rotation one below 4.7e-38; and a tensor
+with amax below 3.2e-35 (NVFP4), or an MX block with amax below 2.7e-36, becomes zero in the product.
 
 Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which the blocks lie. A size that is not a
 multiple of the block is padded with zeros, and the result is cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,

@@ -62,7 +62,8 @@ def twin(x: np.ndarray, axis: int, quantizer: Quantizer, uniform: np.ndarray | N
     if quantizer.row_scaled:  # each row along the blocks is a tensor of its own
         lines = np.split(x, x.shape[1 - axis], axis=1 - axis)
         parts = [twin(line, axis, replace(quantizer, row_scaled=False)) for line in lines]
-        return tuple(np.concatenate(part, axis=1 - axis) for part in zip(*parts, strict=True))
+        codes, scales, decoded = (np.concatenate(part, axis=1 - axis) for part in zip(*parts, strict=True))
+        return codes, scales, decoded
     amax = np.max(np.abs(x))
     if quantizer.scaling == "tensor":
         with np.errstate(over="ignore"):

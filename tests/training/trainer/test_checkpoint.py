@@ -111,7 +111,7 @@ def test_a_run_with_another_history_does_not_resume_from_this_one(tmp_path):
     spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, steps=5), switches=Switches(amax_history_len=4))
     first = [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)]
     assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == first[3:]
-    with pytest.raises(CheckpointRefusedError, match="switches.amax_history_len is 5 and was 4"):
+    with pytest.raises(CheckpointRefusedError, match=r"switches\.amax_history_len is 5 and was 4"):
         list(train(replace(spec, switches=Switches(amax_history_len=5)), corpus(), checkpointing=plan))
 
 
