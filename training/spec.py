@@ -196,7 +196,7 @@ class Arm:
         if not self.name:
             object.__setattr__(self, "name", label(self.recipe, self.switches).replace("+", ".").replace("=", "-"))
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
-            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
+            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,10 +321,12 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; without the key `noise` for a job that has none, so that its hash is that of earlier versions."""
+        """The job as a JSON-able dict; `noise` and later switches only if they are set, so that its hash is that of earlier versions."""
         document = asdict(self)
         if self.noise is None:
             del document["noise"]
+        for arm, values in zip(self.arms, (document["baseline"], *document["candidates"]), strict=True):
+            values["switches"] = arm.switches.document()
         return document
 
     def _run(self, arm: Arm, replicate: int) -> RunSpec:

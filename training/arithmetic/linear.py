@@ -100,7 +100,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
-        dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
+        dw_KN = _finish(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, seen)
 
 
@@ -139,11 +139,11 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
 
 def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
     """Counts the non-finite values that reached the quantizer; 0 without a quantizer."""
-    return count_nonfinite(x, operand.amax) if quantizer is not None else jnp.float32(0)
+    return count_nonfinite(x, operand.amax, quantizer) if quantizer is not None else jnp.float32(0)
 
 
 def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
-    """The float32 product times the tensor factors, rounded once to `dtype`."""
+    """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
     acc = acc * (a.factor * b.factor)
     return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
 

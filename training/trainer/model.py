@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.arithmetic import formats, random_bits
+from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.linear import Channel, linear
 from training.arithmetic.recipes import LinearRecipe, forward_in_bf16, linear_recipe
 from training.rules import LayerPolicy, Recipe
@@ -70,6 +71,11 @@ class Decoder:
     def products(self) -> str:
         """The type that carries operands into the products inside attention and into the logits."""
         return self.plain.products
+
+    @property
+    def delayed_scaling(self) -> DelayedScaling:
+        """How the scales of the next step follow from the amaxes; unused if no layer needs them."""
+        return self.quantized.delayed_scaling
 
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
         """Returns the recipe of one linear layer: unquantized if the policy leaves out this layer, or the block is one of those kept."""

@@ -97,7 +97,7 @@ class Run:
     def _initial_state(self) -> State:
         spec = self._spec
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
-        length = delayed_scaling.HISTORY_LENGTH if self._model.quantized.delayed else 0
+        length = self._model.delayed_scaling.history_length if self._model.quantized.delayed else 0
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from training.spec import Data, Model, RunSpec, Schedule
+from training.switches import Switches
 from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
@@ -103,6 +104,15 @@ def test_a_run_that_is_resumed_uses_the_program_of_its_start(tmp_path):
     programs = block._cache_size()
     assert next(train(spec, corpus(), checkpointing=plan)).step >= 3
     assert block._cache_size() == programs
+
+
+def test_a_run_with_another_history_does_not_resume_from_this_one(tmp_path):
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, steps=5), switches=Switches(amax_history_len=4))
+    first = [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)]
+    assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == first[3:]
+    with pytest.raises(CheckpointRefusedError, match=r"switches\.amax_history_len is 5 and was 4"):
+        list(train(replace(spec, switches=Switches(amax_history_len=5)), corpus(), checkpointing=plan))
 
 
 def saved(folder: Path, *steps: int) -> None:
