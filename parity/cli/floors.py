@@ -17,6 +17,7 @@ from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
 from parity.judging.floors.lending import Lender, Lenders, find_lender
+from parity.judging.floors.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
@@ -38,22 +39,11 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 def index(file: _File = None, as_json: AsJson = False) -> int:
     """List the families of a table with their run noise, then any-decoder."""
     floors = read_table(file)
-    lenders = [(family, _lenders(floors, family)) for family in floors.families.values()]
-    general = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
-        print_json([*(_family_document(family, lent) for family, lent in lenders), _general_document(floors, general)])
+        documents = [_family_document(floors, family) for family in floors.families.values()]
+        print_json([*documents, _general_document(floors)])
         return 0
-    rows: list[tuple[str, ...]] = []
-    for family, lent in lenders:
-        for rounding, lender in lent:
-            groups = _groups_of(family, rounding)
-            runs = sum(group.runs for group in groups)
-            rows.append((family.name, rounding, str(len(groups)), f"{runs:,}", *_floor_cells(lender)))
-        if not lent:
-            rows.append(
-                (family.name, "not stated", str(len(family.groups)), f"{sum(g.runs for g in family.groups):,}", "", "", _why(family))
-            )
-    rows += [(ANY_DECODER, rounding, *_size_cells(lender), *_floor_cells(lender)) for rounding, lender in general]
+    rows = [_family_cells(row) for row in (*family_rows(floors), *any_decoder_rows(floors))]
     print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
     return 0
 
@@ -67,16 +57,14 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
         return 0
     family = floors.families.get(name)
     if family is None:
-        known = (*floors.families, ANY_DECODER)
-        raise UsageError(f"the table has no family {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
-    lent = _lenders(floors, family)
+        raise UsageError(f"the table has no family {name!r}; {_expected_family(name, floors, file)}")
     if as_json:
-        print_json(_family_document(family, lent))
+        print_json(_family_document(floors, family))
         return 0
-    _print_floors(name, lent)
+    _print_floors(name, _lenders(floors, family))
     for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
         print(line, file=sys.stderr)
-    outliers = _outliers(lent)
+    outliers = outliers_of(floors, name)
     print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
     return 0
 
@@ -107,11 +95,10 @@ def anonymized(floors: Floors) -> Floors:
 
 
 def _show_general(floors: Floors, *, as_json: bool) -> None:
-    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
-        print_json(_general_document(floors, lent))
+        print_json(_general_document(floors))
         return
-    _print_floors(ANY_DECODER, lent)
+    _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
     rows = [
         (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
         for family in evidence_families(floors)
@@ -164,35 +151,30 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     families = stated_families(items, names)
     table = read_table(file) if families else None
     for name in families.values():
-        if table is not None and name not in (known := (*table.families, ANY_DECODER)):
-            listed = " ".join(["parity floors list", *([file] if file else [])])
-            expected = f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known)}"
-            raise UsageError(f"--family is {name!r}, which the table does not have; {expected}")
+        if table is not None and name not in (*table.families, ANY_DECODER):
+            raise UsageError(f"--family is {name!r}, which the table does not have; {_expected_family(name, table, file)}")
     return Lenders(table, families)
+
+
+def _expected_family(name: str, floors: Floors, file: str | None) -> str:
+    """How many families a table has and where they are listed, with the nearest three names."""
+    known = (*floors.families, ANY_DECODER)
+    listed = " ".join(["parity floors list", *([file] if file else [])])
+    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
     """What the family lends to an arm of each class of rounding that its groups have."""
-    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if _groups_of(family, rounding)]
+    have = {group.rounding for group in family.groups}
+    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
 
 
-def _groups_of(family: Family, rounding: Rounding) -> list[RerunGroup]:
-    return [group for group in family.groups if group.rounding == rounding]
-
-
-def _why(family: Family) -> str:
-    return family.problems[0] if family.problems else "all groups equal bit for bit" if not family.groups else "lends to nobody"
-
-
-def _floor_cells(lender: Lender) -> tuple[str, str, str]:
-    if lender.floor is None:
-        return "", "", lender.refused
-    outliers = len(lender.floor.outliers)
-    return percent(lender.floor.share), f"{lender.floor.df:.1f}", count(outliers, "outlier") if outliers else ""
-
-
-def _size_cells(lender: Lender) -> tuple[str, str]:
-    return (str(lender.floor.groups), f"{lender.floor.runs:,}") if lender.floor else ("", "")
+def _family_cells(row: FamilyRow) -> tuple[str, ...]:
+    head = (row.name, row.rounding or "not stated", f"{row.groups:,}", f"{row.runs:,}")
+    if row.floor is None:
+        return (*head, "", "", row.refused)
+    outliers = len(row.floor.outliers)
+    return (*head, percent(row.floor.share), f"{row.floor.df:.1f}", count(outliers, "outlier") if outliers else "")
 
 
 def _noise_cells(family: FamilyNoise) -> tuple[str, str]:
@@ -212,18 +194,14 @@ def _floor_words(lender: Lender) -> str:
     return f"{percent(floor.share)} of the loss, worth {floor.df:.1f} degrees of freedom ({floor.groups} groups, {floor.runs:,} runs)"
 
 
-def _outliers(lent: Sequence[tuple[Rounding, Lender]]) -> set[str]:
-    return {name for _, lender in lent if lender.floor for name in lender.floor.outliers}
-
-
 def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
     low, high = group.interval
     note = "outlier" if group.group in outliers else ""
     return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
 
 
-def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
-    outliers = _outliers(lent)
+def _family_document(floors: Floors, family: Family) -> Any:
+    lent, outliers = _lenders(floors, family), outliers_of(floors, family.name)
     return json_value(
         {
             "family": family.name,
@@ -250,7 +228,8 @@ def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) ->
     )
 
 
-def _general_document(floors: Floors, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
+def _general_document(floors: Floors) -> Any:
+    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     return json_value(
         {
             "family": ANY_DECODER,

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from parity.judging.curve import ROUNDINGS
 from parity.judging.floors.between import evidence_families
-from parity.judging.floors.groups import ANY_DECODER, Family, Floors
-from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.groups import ANY_DECODER, Floors
+from parity.judging.floors.lending import find_lender
+from parity.judging.floors.listing import any_decoder_rows, family_rows, outliers_of
 from parity.judging.floors.public import public_floors
 from server.errors import NotFoundError
 from server.jobs.floors import floors_on_record
@@ -22,18 +23,6 @@ from server.web.context import InContext
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 PLOT_WIDTH = 400.0
 _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyRow:
-    """One family in the list, per class of rounding: what it lends, or why nothing."""
-
-    name: str
-    rounding: str
-    groups: int
-    runs: int
-    lender: Lender | None
-    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +62,8 @@ def page(request: Request, context: InContext, family: Annotated[str, Query(max_
     with context.database.read() as session:
         record = floors_on_record(session)
     if not family:
-        listed = [*_any_decoder(), *_list(record, "record"), *_list(public_floors(), "public")]
+        public = [*any_decoder_rows(public_floors()), *family_rows(public_floors())]
+        listed = [*((row, "on record here") for row in family_rows(record)), *((row, "public reruns") for row in public)]
         return templates.TemplateResponse(request, "floors.html", {"rows": listed})
     floors = record if family in record.families else public_floors()
     rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family)
@@ -86,38 +76,10 @@ def page(request: Request, context: InContext, family: Annotated[str, Query(max_
     return templates.TemplateResponse(request, "floors.html", values)
 
 
-def _list(floors: Floors, where: str) -> list[FamilyRow]:
-    return [row for family in floors.families.values() for row in _of_family(floors, family, where)]
-
-
-def _of_family(floors: Floors, family: Family, where: str) -> list[FamilyRow]:
-    rows = []
-    for rounding in (*ROUNDINGS, None):
-        groups = [group for group in family.groups if group.rounding == rounding]
-        if groups:
-            lender = find_lender(floors, family.name, rounding) if rounding else None
-            runs = sum(group.runs for group in groups)
-            rows.append(
-                FamilyRow(name=family.name, rounding=rounding or "not stated", groups=len(groups), runs=runs, lender=lender, where=where)
-            )
-    return rows
-
-
-def _any_decoder() -> list[FamilyRow]:
-    rows = []
-    for rounding in ROUNDINGS:
-        lender = find_lender(public_floors(), ANY_DECODER, rounding)
-        size = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
-        rows.append(FamilyRow(name=ANY_DECODER, rounding=rounding, groups=size[0], runs=size[1], lender=lender, where="public"))
-    return rows
-
-
 def _rows(floors: Floors, name: str) -> list[GroupRow]:
     if name not in floors.families:
         raise NotFoundError(f"no family {name!r} on record or among the public ones; the page without `family` lists them")
-    outliers = {
-        outlier for rounding in ROUNDINGS if (floor := find_lender(floors, name, rounding).floor) is not None for outlier in floor.outliers
-    }
+    outliers = outliers_of(floors, name)
     rows = []
     for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
         low, high = group.interval
