@@ -1,4 +1,4 @@
-"""The commands for tables of reruns, from which run floors are borrowed: list the families, show one, export those of a server."""
+"""The commands for tables of reruns, from which run floors are borrowed: list, show, export those of a server, import into it."""
 
 import sys
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
 _File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
 _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
 
@@ -72,17 +73,45 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
 @app.command(cls=Command, epilog="parity floors export --anonymous")
 def export(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
+    imported: Annotated[
+        bool, typer.Option("--imported", help="Print the reruns that were imported, not those of the server's jobs.")
+    ] = False,
     server: Server = DEFAULT_URL,
     token: Token = None,
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
     with Client(server, token) as client:
-        text = client.floors()
+        text = client.floors("imported" if imported else "record")
     if len(text.splitlines()) < 2:
-        print("no reruns on record yet; jobs with `replicates` make them", file=sys.stderr)
+        print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
     floors = read_table_text(text, f"the table of {server}")
     print((anonymized(floors) if anonymous else floors).csv(), end="")
+    return 0
+
+
+@app.command("import", cls=Command, epilog="parity floors import floors.csv --family my-700M")
+def import_table(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Table of reruns (CSV), as `parity floors export` prints it.")],
+    family: Annotated[str | None, typer.Option(metavar="NAME", help="Import only this family. [default: all of the table]")] = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
+
+    Imports all or nothing; groups that were imported before change nothing.
+    """
+    table = read_table(file)
+    if family is not None and family not in table.families:
+        raise UsageError(f"--family is {family!r}, which the table does not have; {_expected_family(family, table, file, general=False)}")
+    with Client(server, token) as client:
+        done = client.import_floors(table.csv(), family)
+    if as_json:
+        print_json(done)
+        return 0
+    known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
+    print(f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}")
     return 0
 
 
@@ -156,9 +185,9 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     return Lenders(table, families)
 
 
-def _expected_family(name: str, floors: Floors, file: str | None) -> str:
-    """How many families a table has and where they are listed, with the nearest three names."""
-    known = (*floors.families, ANY_DECODER)
+def _expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+    """How many families a table has (with any-decoder, if `general`) and where they are listed, with the nearest three names."""
+    known = (*floors.families, *([ANY_DECODER] if general else []))
     listed = " ".join(["parity floors list", *([file] if file else [])])
     return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 

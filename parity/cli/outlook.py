@@ -29,7 +29,8 @@ def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
         return f"{name}{candidate['line']}"
     if plan["decides"]:
         return f"{name}{candidate['line']}"
-    if any(arm["basis"].startswith("borrowed") for arm in plan["run_noise"]):  # from the server's record, which `parity plan` has not
+    # From the server's tables, which `parity plan` has not, or from a family that the job names.
+    if any(arm["basis"].startswith(("borrowed", "assumed as in")) for arm in plan["run_noise"]):
         return f"{name}{candidate['line']}. {plan['advice']}"
     return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
 

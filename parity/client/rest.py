@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 import httpx2
@@ -125,9 +125,14 @@ class Client:
         workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
         return workers
 
-    def floors(self) -> str:
-        """The reruns on record as a table (CSV)."""
-        return self._send("GET", "/api/v1/floors").text
+    def floors(self, of: Literal["record", "imported"] = "record") -> str:
+        """The reruns on record, or those that were imported, as a table (CSV)."""
+        return self._send("GET", "/api/v1/floors", params={"of": of}).text
+
+    def import_floors(self, table: str, family: str | None = None) -> dict[str, Any]:
+        """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        document: dict[str, Any] = self._call("POST", "/api/v1/floors", json={"table": table, "family": family})
+        return document
 
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""

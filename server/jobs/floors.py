@@ -1,7 +1,7 @@
 """Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 
-family: all of the specification but name, arms, seed and noise runs is equal, and the data and device class that its runs recorded; its
-        name holds a digest of that
+family: all of the specification but name, arms, seed, noise runs and the family that it names is equal, and the data and device class
+        that its runs recorded; its name holds a digest of that
 group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
         window; a run with the fingerprint of an earlier one has the same curve and is left out
 sd:     standard deviation over a group's runs of their mean loss in the window of a policy that states none, the last 20 % of the steps
@@ -36,7 +36,7 @@ MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family")
 
 
 def family_of(job: Job) -> str | None:

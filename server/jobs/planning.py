@@ -24,6 +24,7 @@ from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.fingerprint import run_spec, spec_differences, unsound
 from server.jobs.floors import lent_floors, newest_family
+from server.jobs.imported_floors import named_floors
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 from training.switches import label, rounding
@@ -72,7 +73,12 @@ def not_counted(spec: JobSpec, *, named: bool) -> str:
 
 
 def lenders_for(session: Session, spec: JobSpec) -> Lenders:
-    """The reruns on record from which the job's verdicts would borrow."""
+    """The reruns from which the job's verdicts would borrow: of the family that it names, else of its own on record.
+
+    InvalidError if it names an unknown family.
+    """
+    if spec.family:
+        return Lenders(named_floors(session, spec.family), {BASELINE: spec.family, CANDIDATE: spec.family})
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
     family = newest_family(session, unsaved)
     floors = lent_floors(session, unsaved, family)

@@ -21,6 +21,7 @@ from server.database.tables import Arm, IdempotencyKey, Job, Run
 from server.errors import InvalidError
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
+from server.jobs.imported_floors import named_floors
 from training.spec import JobSpec, RunSpec, capability
 
 
@@ -107,7 +108,7 @@ def submit_job(
     """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
 
     The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
-    ordered by replicate before arm, so that the first trained runs already form pairs.
+    ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family.
     """
     now, order = time.time(), order or Order()
     job = Job(
@@ -123,6 +124,7 @@ def submit_job(
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
+        floors=named_floors(session, spec.family).csv() if spec.family else None,
         created_at=now,
     )
     if named is not None:
