@@ -64,12 +64,12 @@ class Client:
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
         return document
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
-        body = json.dumps({"job": job, "criteria": criteria}, allow_nan=False)
+        body = json.dumps({"job": job, "criteria": criteria, **({"baseline": baseline} if baseline else {})}, allow_nan=False)
         headers = {"Content-Type": "application/json"}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
         return document
