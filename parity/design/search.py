@@ -95,8 +95,11 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
     full = _affordable(dataclasses.replace(design, noise_runs=0), _lengths(design, question.criteria), most_run_steps)
-    early = _with_early_stops(design, question.criteria, most_run_steps)
-    tried = [(_rough_power(one, question), one) for one in (*full, *early)]
+    by_full_runs = {
+        (one.baseline_runs, one.candidate_runs, one.stop_at): one  # the last one has the most reruns, which never decide less
+        for one in _with_early_stops(design, question.criteria, most_run_steps)
+    }
+    tried = [(_rough_power(one, question), one) for one in (*full, *by_full_runs.values())]
     most = max((power for power, _ in tried), default=0.0)
     near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
     outlooks = [(round(question.power(one, question.outlook(one)), 2), -run_steps(one), one) for one in near]
@@ -114,12 +117,12 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
 
 
 def _with_early_stops(design: Design, criteria: Criteria, most_run_steps: float) -> Sequence[Design]:
-    """Designs with reruns that stop early, of the shortest length, that cost at most so many run-steps."""
+    """Designs with reruns that stop early, of the shortest length, that cost at most so many run-steps; by number of reruns last."""
     steps = _lengths(design, criteria)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (
         dataclasses.replace(_with(design, base, cand, steps), noise_runs=number, stop_at=stop)
-        for base, cand, number, stop in itertools.product(runs, runs, reruns, sorted({MIN_STOP, design.stop_at}))
+        for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
     )
     return [one for one in tried if run_steps(one) <= most_run_steps]
 
