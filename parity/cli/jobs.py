@@ -271,13 +271,20 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
 
 
 def _list_runs(document: Mapping[str, Any]) -> None:
-    """The runs that a user's own scripts train: each takes one id (PARITY_RUN)."""
+    """The runs that a user's own scripts train: each takes one id (PARITY_RUN) and so many steps."""
     rows = [
-        (run["id"], arm["name"], str(run["replicate"]), run["state"].replace("_", " "), run["message"] or "")
+        (
+            run["id"],
+            arm["name"],
+            f"{run['replicate']}{', stops early' if run['kind'] == 'noise' else ''}",
+            f"{run['planned_steps']:,}",
+            run["state"].replace("_", " "),
+            run["message"] or "",
+        )
         for arm in document["arms"]
-        for run in arm["runs"]
+        for run in (*arm["runs"], *arm["noise_runs"])
     ]
-    print_rows(("run", "arm", "replicate", "state", "why"), rows)
+    print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
 
 
 def reused_words(document: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from parity.version import JUDGE_VERSION
 from server.database import events, tables
 from server.database.locks import hold_lock
 from server.database.lookup import find_job
-from server.database.tables import Arm, IdempotencyKey, Job, Run
+from server.database.tables import Arm, IdempotencyKey, Job, Run, RunState
 from server.errors import InvalidError
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
@@ -149,6 +149,11 @@ def _arm_row(position: int, name: str, recipe: str) -> Arm:
     return Arm(id=tables.new_id("a"), position=position, name=name, role="candidate" if position else "baseline", recipe=recipe)
 
 
+def _waiting(job: Job) -> RunState:
+    """The state of a run that nobody trains yet."""
+    return "awaiting_data" if job.capability == "external" else "queued"
+
+
 def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, steps: int) -> Run:
     """A new rerun that stops early, waiting to be trained after the job's full runs."""
     return Run(
@@ -162,7 +167,7 @@ def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, 
         priority=priority,
         planned_steps=steps,
         created_at=job.created_at,
-        state="queued",
+        state=_waiting(job),
     )
 
 
@@ -171,7 +176,7 @@ def _run_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, na
     if named is not None and arm.role == "baseline":
         begun = {**columns_of_reused(named.runs[spec.replicate]), "state": "finished", "finished_at": job.created_at}
     else:
-        begun = {"state": "awaiting_data" if job.capability == "external" else "queued"}
+        begun = {"state": _waiting(job)}
     return Run(
         id=tables.new_id("r"),
         arm=arm,
