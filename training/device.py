@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from training.environment import transformer_engine_installed
 from training.environment.maxtext_errors import MaxTextError
@@ -128,11 +129,21 @@ def describe() -> Device:
     )
 
 
-def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
-    """Whether this engine runs this recipe on that device, with the reason. There is no fallback."""
+def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str, str] = MappingProxyType({})) -> tuple[bool, str]:
+    """Whether this engine runs this recipe on that device, with the reason. There is no fallback.
+
+    wrong_formats: the formats whose codes on that device are not the known ones (`known_answers.differing_formats`), with what differs;
+    the emulation of a recipe with such a format is refused.
+    """
     if recipe not in RECIPES:
         return False, f"recipe {recipe!r} is not one of {', '.join(RECIPES)}"
     if engine == "emulated":
+        for name in _formats(recipe) if wrong_formats else ():
+            if name in wrong_formats:
+                return (
+                    False,
+                    f"{name} on {device.device_class} does not give the known codes ({wrong_formats[name]}); run parity preflight there",
+                )
         how = "bfloat16 products" if device.fast_bf16 else "float32 products, because this processor has no bfloat16 instructions"
         return True, f"exact codes on {device.device_class} with {how}"
     if engine not in ("transformer_engine", "maxtext"):
@@ -147,6 +158,13 @@ def can_run(engine: str, recipe: str, device: Device) -> tuple[bool, str]:
     if refused is not None:
         return False, refused
     return _maxtext_is_there() if engine == "maxtext" else transformer_engine_installed.can_run(recipe)
+
+
+def _formats(recipe: str) -> list[str]:
+    """The formats of a recipe's operands for which answers are known."""
+    from training.arithmetic import known_answers, recipes  # noqa: PLC0415 - they import jax
+
+    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).operands))  # type: ignore[arg-type]
 
 
 def _maxtext_on_cpu(recipe: str, device: Device) -> tuple[bool, str]:
@@ -166,13 +184,16 @@ def _maxtext_is_there() -> tuple[bool, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the device and what it can run; the exit code is 0."""
+    """Print the device, whether its codes are the known ones, and what it can run; the exit code is 0."""
+    from training.arithmetic import known_answers  # noqa: PLC0415 - it imports jax
+
     parser = argparse.ArgumentParser(prog="python -m training.device", description="Describe this machine and the recipes that it can run.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     device = describe()
+    wrong = known_answers.differing_formats()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
-        engine: {recipe: can_run(engine, recipe, device) for recipe in RECIPES} for engine in _ENGINES
+        engine: {recipe: can_run(engine, recipe, device, wrong) for recipe in RECIPES} for engine in _ENGINES
     }
     if options.json:
         can = {
@@ -180,10 +201,11 @@ def main(arguments: list[str] | None = None) -> int:
             for engine, answers in runs.items()
             for recipe, (ok, reason) in answers.items()
         }
-        sys.stdout.write(json.dumps({**asdict(device), "can_run": can}) + "\n")
+        sys.stdout.write(json.dumps({**asdict(device), "wrong_formats": wrong, "can_run": can}) + "\n")
         return 0
     for name, value in asdict(device).items():
         sys.stdout.write(f"{name:14} {value}\n")
+    sys.stdout.write(f"{'known codes':14} {'; '.join(f'{name}: {what}' for name, what in wrong.items()) or 'the same in every format'}\n")
     for engine, answers in runs.items():
         sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(answers)))
     return 0

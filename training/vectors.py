@@ -37,7 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from training.arithmetic import delayed_scaling, formats
-from training.arithmetic.formats import E2M1, E4M3, E5M2
+from training.arithmetic.formats import E4M3, E5M2
+from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, block_amax, quantize
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
@@ -50,15 +51,6 @@ class VectorFileError(ValueError):
     """A file is no vector file, or holds something that the format does not know; the message names the key."""
 
 
-QUANTIZERS: Mapping[str, Quantizer] = {
-    "nvfp4_1d": Quantizer(format=E2M1, scaling="nvfp4", block=16),
-    "nvfp4_2d": Quantizer(format=E2M1, scaling="nvfp4", block=16, two_dimensional=True),
-    "nvfp4_1d_rht": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True),
-    "mxfp8_e4m3": Quantizer(format=E4M3, scaling="mx", block=32),
-    "mxfp8_e5m2": Quantizer(format=E5M2, scaling="mx", block=32),
-    "fp8_cs_e4m3": Quantizer(format=E4M3, scaling="tensor"),
-    "fp8_cs_e5m2": Quantizer(format=E5M2, scaling="tensor"),
-}
 _DENSE = ("y", "dx", "dw")
 _DELAYED = ("x", "scale_before", "hist_before", "codes", "scale_inv", "scale_after", "hist_after")
 _quantize = jax.jit(quantize, static_argnums=(1, 2))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli import baselines, compare, design, floors, jobs, runs, verify
+from parity.cli import baselines, compare, design, floors, jobs, preflight, runs, verify
 from parity.cli.gating import command as gate
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import HELP_NAMES, Command, Group
@@ -104,7 +104,7 @@ def _add(panel: str, *groups: typer.Typer) -> None:
         app.add_typer(group, rich_help_panel=panel)
 
 
-_add(FILES, compare.app, verify.app, design.app, floors.app)
+_add(FILES, compare.app, verify.app, design.app, floors.app, preflight.app)
 _add(JOBS, jobs.app, gate.app)
 _add(OWN_RUNS, runs.app)
 _add(JOBS, baselines.app)

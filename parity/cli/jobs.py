@@ -229,6 +229,9 @@ def _describe(console: Console, worker: Mapping[str, Any]) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
     console.print(f"{worker['name']}: {worker['capability']}, {worker['slots']} slots; {', '.join(machine)}")
     console.print(f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}", soft_wrap=True)
+    if "wrong_formats" in device:
+        wrong = "; ".join(f"{name}: {what}" for name, what in device["wrong_formats"].items())
+        console.print(f"  codes {f'WRONG: {wrong}' if wrong else 'equal the known answers in every format'}", soft_wrap=True)
     can_run = device.get("can_run", {})
     able = [name for name, can in can_run.items() if can["ok"]]
     console.print(f"  trains {', '.join(able) or 'nothing'}", soft_wrap=True)

@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
-from training.vectors import QUANTIZERS, _dense_recipe, compare
+from training.vectors import _dense_recipe, compare
 
 SOURCE = Path(__file__).parents[2] / "tools" / "make_te_vectors.py"
 SPEC = importlib.util.spec_from_file_location("make_te_vectors", SOURCE)

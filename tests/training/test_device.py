@@ -54,6 +54,15 @@ def test_emulation_runs_every_recipe_and_says_how():
     assert "float32 products" in reason
 
 
+def test_a_recipe_whose_format_has_other_codes_here_is_refused():
+    wrong = {"nvfp4_1d_rht": "3 of 8,192 codes differ"}
+    for recipe, able in (("nvfp4", False), ("nvfp4_no_sr", False), ("nvfp4_no_rht", True), ("fp8_delayed", True), ("bf16", True)):
+        ok, reason = can_run("emulated", recipe, H100, wrong)
+        assert ok is able
+        assert ok or "3 of 8,192 codes differ" in reason
+    assert not can_run("emulated", "fp8_delayed", H100, {"fp8_cs_e5m2": "1 of 2 tensor scales differ"})[0]
+
+
 @pytest.mark.parametrize(
     ("engine", "recipe", "device", "reason"),
     [
@@ -86,6 +95,7 @@ def test_command_line_prints_text_and_json(capsys):
     assert main(["--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["can_run"]["emulated/nvfp4"]["ok"] is True
+    assert printed["wrong_formats"] == {}
 
 
 def test_flags_and_specification_are_read_without_jax():

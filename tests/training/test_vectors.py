@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.arithmetic import formats
+from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.quantize import quantize
-from training.vectors import QUANTIZERS, VectorFileError, compare, main
+from training.vectors import VectorFileError, compare, main
 
 
 def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
@@ -16,6 +18,24 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
     assert sum(row.codes for row in rows) > 150_000
     assert sum(row.granted for row in rows) == 0
     assert {row.name: row.worst_ulp for row in rows if row.allowed_ulp} == {"dense/nvfp4_rht_2d": 0.0, "dense/fp8_cs": 0.0}
+
+
+@pytest.fixture
+def hard_cases(te_vectors):
+    return {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
+
+
+@pytest.mark.usefixtures("gpu_program")
+@pytest.mark.parametrize("units", [-2, 1])
+def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch, hard_cases, units):
+    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
+    assert [row for row in compare(hard_cases) if not row.passed] == []
+
+
+@pytest.mark.usefixtures("gpu_program")
+def test_without_the_correction_the_codes_would_differ(monkeypatch, hard_cases):
+    monkeypatch.setattr(formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1))
+    assert sum(row.codes_differ for row in compare(hard_cases)) > 0
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
     a GPU's compiler may write to memory.
     """
     keep = axes is not None
-    in_pairs = x.ndim > 0 and x.shape[-1] % 2 == 0 and jax.default_backend() == "cpu"
+    in_pairs = x.ndim > 0 and x.shape[-1] % 2 == 0 and on_cpu()
     last = axes is None or x.ndim - 1 in axes
     if x.dtype == jnp.bfloat16 and not last:
         magnitude = jax.lax.bitcast_convert_type(x, jnp.uint16) & jnp.uint16(0x7FFF)
@@ -221,9 +221,57 @@ def e8m0_reciprocal(byte: jax.Array) -> jax.Array:
 
 def reciprocal(x: jax.Array) -> jax.Array:
     """1 / x of a float32 above 0, subnormal results included (to their last bit): XLA on CPUs would make 0 of 1 / 2^127."""
-    lifted = np.float32(2.0**64) / x
+    lifted = quotient(jnp.float32(2.0**64), x)
     subnormal = jnp.round(lifted * np.float32(2.0 ** (149 - 64))).astype(jnp.int32)
-    return jnp.where(lifted < np.float32(2.0 ** (64 - 126)), float_of(subnormal), 1 / x)
+    return jnp.where(lifted < np.float32(2.0 ** (64 - 126)), float_of(subnormal), quotient(jnp.float32(1), x))
+
+
+def on_cpu() -> bool:
+    """Whether the program that is being traced is for CPUs. A GPU needs other code where its division or its layouts differ."""
+    return jax.default_backend() == "cpu"
+
+
+def quotient(x: jax.Array, y: jax.Array) -> jax.Array:
+    """x / y rounded to the nearest float32, on every device. x: normal and above 0; y: at least 0; the result normal or beyond float32.
+
+    XLA divides exactly on CPUs only. On NVIDIA GPUs it emits `div.full.f32` (openxla/xla#37181), which is up to two units in the last
+    place off, and a scale that is one unit off moves every code of its block that is near a tie.
+    """
+    return x / y if on_cpu() else corrected_quotient(x, y)
+
+
+def corrected_quotient(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`quotient` from a division that may be off by some units in the last place, corrected by an exact remainder.
+
+    With 24-bit integers X and Y for the mantissas, the quotient's own mantissa is the integer Q nearest to X 2^s / Y, where s is 23, or
+    24 if X < Y. The remainder Q Y - X 2^s needs 48 bits, but near the solution it is below a few times 2^24, so its lowest 32 bits, which
+    integer products keep, are all of it. Every half Y that it is too large or too small moves Q by one. There are no ties: the
+    quotient of two numbers of 24 bits never lies halfway between two others (J.-M. Muller et al., Handbook of Floating-Point
+    Arithmetic, 2nd edition, section 4.3).
+
+    Only the mantissas are divided by the device, since `div.full` also returns 0 for a divisor above 2^126.
+    """
+    x_bits, y_bits = bits_of(x), bits_of(y)
+    one = np.int32(_FLOAT32_BIAS << _FLOAT32_MANTISSA)
+    x_mantissa, y_mantissa = x_bits & _MANTISSA_MASK, y_bits & _MANTISSA_MASK
+    near = divided(float_of(x_mantissa | one), float_of(y_mantissa | one))
+    smaller = (x_mantissa < y_mantissa).astype(jnp.int32)
+    implicit = np.int32(1 << _FLOAT32_MANTISSA)
+    q = jnp.round(near * jnp.where(smaller > 0, np.float32(2.0**24), np.float32(2.0**23))).astype(jnp.int32)
+    divisor = y_mantissa | implicit
+    doubled = 2 * (q * divisor - ((x_mantissa | implicit) << (_FLOAT32_MANTISSA + smaller)))
+    for halves in (1, 3, 5):
+        q = q - (doubled > halves * divisor).astype(jnp.int32) + (doubled < -halves * divisor).astype(jnp.int32)
+    exponent = (x_bits >> _FLOAT32_MANTISSA) - (y_bits >> _FLOAT32_MANTISSA) - smaller + _FLOAT32_BIAS
+    value = float_of((exponent << _FLOAT32_MANTISSA) + (q - implicit))
+    value = jnp.where((y_bits < 1 << _FLOAT32_MANTISSA) | (exponent > 254), jnp.float32(np.inf), value)  # by 0, or a subnormal number
+    value = jnp.where(y_bits == _EXPONENT_MASK, jnp.float32(0), value)
+    return jnp.where(jnp.isnan(y), y, value)
+
+
+def divided(x: jax.Array, y: jax.Array) -> jax.Array:
+    """x / y as the device divides; tests disturb it."""
+    return x / y
 
 
 def round_bfloat16(x: jax.Array) -> jax.Array:

@@ -95,7 +95,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
-    apart = narrow and not recipe.watched and jax.default_backend() == "cpu"  # on a GPU a branch would wait for the host
+    apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
     g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
@@ -155,8 +155,8 @@ def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Arr
 
 
 def transposed(x_MK: jax.Array) -> jax.Array:
-    """x^T (K, M), written out in panels of sixteen rows so that XLA does not fold it into a slower product."""
+    """x^T (K, M), on a CPU written out in panels of sixteen rows so that XLA does not fold it into a slower product."""
     rows, columns = x_MK.shape
-    if rows % _PANEL:
+    if rows % _PANEL or not formats.on_cpu():
         return x_MK.T
     return jnp.moveaxis(x_MK.reshape(rows // _PANEL, _PANEL, columns), 2, 0).reshape(columns, rows)

@@ -14,9 +14,9 @@ code * block scale as bfloat16, and the tensor's float32 factor separately. code
 bits and E4M3 4, together at most 6 of bfloat16's 8; an FP8 code has at most 4, and a power of two adds none. So a product of
 bfloat16 matrices with float32 accumulation, times the two factors, is the product of the quantized matrices.
 
-The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of every
-tensor of normal numbers are still right; a subnormal element counts as zero; and a tensor with amax below 3.2e-35 (NVFP4), or
-an MX block with amax below 2.7e-36, becomes zero in the product.
+The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The codes and scales of a
+tensor of normal numbers are still right; a subnormal element counts as zero, and under the rotation one below 4.7e-38; and a tensor
+with amax below 3.2e-35 (NVFP4), or an MX block with amax below 2.7e-36, becomes zero in the product.
 
 Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which the blocks lie. A size that is not a
 multiple of the block is padded with zeros, and the result is cut; the scales keep the padded count. Sources: Transformer Engine 2.20.2,
@@ -154,10 +154,18 @@ def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
 
 
 def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
-    """Counts the elements of x that are NaN or infinite (float32 scalar); skips the count if the amax is finite."""
-    finite = jnp.isfinite(amax)
-    count: jax.Array = jax.lax.cond(finite, lambda _: jnp.float32(0), lambda v: jnp.sum(~jnp.isfinite(v), dtype=jnp.float32), x)
+    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the amax is finite.
+
+    A GPU always counts, in the kernel that finds the amax: to take a branch it would wait for the host.
+    """
+    if not formats.on_cpu():
+        return _nonfinite(x)
+    count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), _nonfinite, x)
     return count
+
+
+def _nonfinite(x: jax.Array) -> jax.Array:
+    return jnp.sum(~jnp.isfinite(x), dtype=jnp.float32)
 
 
 def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
@@ -231,7 +239,7 @@ def _tensor_amax(x: jax.Array) -> jax.Array:
 
 def tensor_scale(amax: jax.Array, fmt: Format) -> jax.Array:
     """Returns the encode scale largest / amax; 1 if amax is 0, NaN or infinite, the largest bfloat16 on overflow."""
-    scale = jnp.minimum(fmt.largest / amax, _BFLOAT16_MAX)
+    scale = jnp.minimum(formats.quotient(jnp.float32(fmt.largest), amax), _BFLOAT16_MAX)
     return formats.materialized(jnp.where((amax > 0) & jnp.isfinite(amax), scale, jnp.float32(1)))[0]
 
 
@@ -243,12 +251,14 @@ def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
 def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
     amax = _tensor_amax(largest)
     both = E4M3.largest * quantizer.format.largest
-    encode = jnp.minimum(both / amax, _FLOAT32_MAX)
+    encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
-    lift = jnp.where(encode > _LIFTED, np.float32(_LIFT), np.float32(1))
-    decode, sixth, factor = formats.materialized(_on_float32_grid(lift / encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+    lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
+    decode, sixth, factor = formats.materialized(
+        _on_float32_grid(formats.quotient(lift, encode), lift), encode * _SIXTH, amax * np.float32(1 / both)
+    )
     scale = formats.nearest(largest * sixth, E4M3)
-    reciprocal = jnp.minimum(lift / _on_float32_grid(scale * decode, lift), _FLOAT32_MAX)
+    reciprocal = jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
     return _Scales(reciprocal, scale, formats.encode(scale, E4M3), factor, amax)
 
 

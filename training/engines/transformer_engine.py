@@ -92,6 +92,12 @@ def _dense(x_MK: jax.Array, w_KN: jax.Array, quantizers: Any) -> jax.Array:
     return y_MN
 
 
+def quantized(recipe: LinearRecipe, number: int, x_MK: jax.Array, seed: jax.Array) -> Any:
+    """Returns Transformer Engine's quantized tensor (row and column copies) of x (0), kernel (1) or gradient (2) under a recipe."""
+    quantizers = _quantizers(recipe, seed, jnp.ones(3, jnp.float32))
+    return jax_modules().quantization.quantize(x_MK, (quantizers.x, quantizers.kernel, quantizers.dgrad)[number])
+
+
 def _quantizers(recipe: LinearRecipe, seed: jax.Array, scale: jax.Array) -> Any:
     """Returns Transformer Engine's quantizers of x, kernel and gradient with their state, as its Flax modules make them."""
     quantize = jax_modules().quantize

@@ -69,7 +69,7 @@ def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[b
 
 
 def jax_modules() -> SimpleNamespace:
-    """Returns the modules of Transformer Engine that we call: dense, quantize, sharding, recipe, extension.
+    """Returns the modules of Transformer Engine that we call: dense, quantize, quantization, sharding, recipe, extension.
 
     Raises ImportError with the reason if they cannot be imported.
     """
@@ -115,6 +115,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
         return SimpleNamespace(
             dense=_module("transformer_engine.jax.dense"),
             quantize=_module("transformer_engine.jax.quantize"),
+            quantization=_module("transformer_engine.jax.cpp_extensions.quantization"),
             sharding=_module("transformer_engine.jax.sharding"),
             recipe=_module("transformer_engine.common.recipe"),
             extension=_module("transformer_engine_jax"),

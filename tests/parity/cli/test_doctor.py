@@ -37,3 +37,13 @@ def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, worker
             assert part in text
     assert _left(["doctor", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == workers
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [({}, "codes equal the known answers in every format"), ({"nvfp4_1d": "3 codes differ"}, "codes WRONG: nvfp4_1d: 3 codes differ")],
+)
+def test_it_says_whether_the_device_gives_the_known_codes(monkeypatch, capsys, wrong, line):
+    monkeypatch.setattr(Client, "workers", lambda _client: [WORKER | {"device": DEVICE | {"wrong_formats": wrong}}])
+    assert _left(["doctor"]) == 0
+    assert line in capsys.readouterr().out

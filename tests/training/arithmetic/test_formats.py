@@ -6,12 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from training.arithmetic import random_bits
+from training.arithmetic import formats, random_bits
 from training.arithmetic.formats import (
     E2M1,
     E4M3,
     E5M2,
     Format,
+    corrected_quotient,
     decode,
     e8m0_reciprocal,
     e8m0_round_up,
@@ -168,3 +169,20 @@ def test_bfloat16_rounding_is_not_dropped_by_the_compiler():
     expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
     for run in (lambda f: f, jax.jit):
         np.testing.assert_array_equal(np.asarray(run(lambda v: round_bfloat16(v) * 1)(jnp.asarray(x))), expected)
+
+
+@pytest.mark.parametrize("units", [-2, -1, 0, 1, 2])
+def test_the_corrected_quotient_is_exact_whatever_the_division_does(monkeypatch, units):
+    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
+    random = np.random.default_rng(0)
+    mantissas = (np.concatenate([np.arange(48), (1 << 23) - 1 - np.arange(48)]) | (127 << 23)).astype(np.int32).view(np.float32)
+    x, y = (
+        np.concatenate([grid.ravel(), bits.view(np.float32)])
+        for grid, bits in zip(np.meshgrid(mantissas, mantissas), random.integers(100 << 23, 150 << 23, (2, 50_000), np.int32), strict=True)
+    )
+    np.testing.assert_array_equal(np.asarray(jax.jit(corrected_quotient)(x, y)), x / y)
+    amax = random.integers(1 << 23, 255 << 23, 50_000, np.int32).view(np.float32)  # every normal number below a scale's numerator
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(np.asarray(jax.jit(corrected_quotient)(jnp.float32(2688), amax)), np.float32(2688) / amax)
+    edges = np.asarray([0, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(np.asarray(corrected_quotient(jnp.float32(448), jnp.asarray(edges))), [np.inf, 0, np.nan])

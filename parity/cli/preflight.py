@@ -1,0 +1,34 @@
+"""The command `preflight`: examines this machine's arithmetic. The checks are the trainer's, and run in a process of their own."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.wrong_calls import did_you_mean
+
+app = typer.Typer()
+
+
+_ENGINES = ("emulated", "transformer_engine")
+
+
+@app.command(epilog="parity preflight --engine transformer_engine")
+def preflight(
+    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Examine only emulated, or only transformer_engine.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
+
+    Checks the emulation on this device and Transformer Engine's kernels, if they can run: codes and scale bytes, rotation, stochastic
+    rounding, accumulation, products. Exits 0 if every check passes, 1 if one fails, 2 if none can run.
+    """
+    if engine not in (None, *_ENGINES):
+        raise UsageError(f"--engine is {engine!r}; expected one of {', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}")
+    if find_spec("training") is None or find_spec("jax") is None:
+        raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/portability.md)")
+    options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ())]
+    return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False).returncode

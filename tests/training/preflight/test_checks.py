@@ -1,0 +1,203 @@
+"""Every check passes on our arithmetic, and each of the planted faults is caught."""
+
+from collections.abc import Callable
+from itertools import count
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from training.arithmetic import formats, hadamard, known_answers
+from training.arithmetic.known_answers import Copy, copy_of
+from training.arithmetic.quantize import dequantize, quantize
+from training.arithmetic.recipes import linear_recipe
+from training.preflight import checks
+from training.preflight.kernels import Emulated, quantizers
+
+
+class Refusing(Emulated):
+    """Kernels that can run only one recipe."""
+
+    def refusal(self, recipe):
+        return None if recipe.name == "fp8_current" else "no such unit"
+
+
+def test_the_emulation_passes_every_check():
+    done = list(checks.examine(Emulated()))
+    assert [check for check in done if not check.passed] == []
+    assert len(done) == 19
+    assert all(check.ran for check in done)
+
+
+def test_a_recipe_that_cannot_run_has_one_line_with_its_reason():
+    done = list(checks.examine(Refusing()))
+    assert [(check.name, check.detail) for check in done if not check.ran] == [(name, "no such unit") for name in checks.RECIPES[1:]]
+
+
+class Stub(Emulated):
+    """Kernels of which one answer is changed: copies and layer results pass through functions."""
+
+    def __init__(self, copies: Callable | None = None, layer: Callable | None = None):
+        self._copies, self._layer = copies, layer
+
+    def copies(self, recipe, operand, x_MK, seed):
+        made = super().copies(recipe, operand, x_MK, seed)
+        return self._copies(made, recipe, operand, x_MK, seed) if self._copies else made
+
+    def layer(self, recipe, x_MK, w_KN, g_MN, seed):
+        made = super().layer(recipe, x_MK, w_KN, g_MN, seed)
+        return self._layer(made, recipe, x_MK, w_KN, g_MN) if self._layer else made
+
+
+def both(change: Callable[[Copy], Copy], of: str):
+    return lambda made, _recipe, operand, *_: (change(made[0]), change(made[1])) if operand == of else made
+
+
+def swapped_nibbles(copy: Copy) -> Copy:
+    return copy._replace(codes=copy.codes.reshape(len(copy.codes), -1, 2)[..., ::-1].reshape(copy.codes.shape))
+
+
+def tiled_scales(copy: Copy) -> Copy:
+    return copy._replace(scales=np.roll(copy.scales, 1, axis=0))
+
+
+def amax_before_rotation(made, recipe, operand, x, seed):
+    return (made[0], made[1]._replace(scalar=np.float32(np.abs(x).max()))) if operand == "x" else made
+
+
+def columns_from_rows(made, recipe, operand, x, seed):
+    """The second copy is made from the first, not from the tensor."""
+    rows, columns = quantizers(recipe, operand)
+    once = dequantize(quantize(jnp.asarray(x, jnp.bfloat16), 1, rows), 1, rows)
+    return made[0], copy_of(quantize(once.astype(jnp.bfloat16), 0, columns), columns)
+
+
+def codes_of(values: np.ndarray) -> np.ndarray:
+    return values.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+
+
+def floored(made, recipe, operand, x, seed):
+    grid = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    below = grid[np.searchsorted(grid, np.abs(x), side="right") - 1] * np.sign(x)
+    return tuple(copy._replace(codes=codes_of(below)) for copy in made)
+
+
+def without_one_and_a_half(copy: Copy) -> Copy:
+    return copy._replace(codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8))
+
+
+def deaf_to_the_seed(made, recipe, operand, x, seed):
+    return Emulated().copies(recipe, operand, x, 0)
+
+
+def never_the_same():
+    seeds = count(100)
+    return lambda _made, recipe, operand, x, _seed: Emulated().copies(recipe, operand, x, next(seeds))
+
+
+def few_bits(made, recipe, x, w, g):
+    """Sums in a register of fourteen bits, as Hopper's FP8 units keep them without promotion."""
+    total = np.zeros((len(x), w.shape[1]))
+    for k in range(x.shape[1]):
+        total = total + np.outer(x[:, k].astype(np.float64), w[k])
+        exponent = np.floor(np.log2(np.maximum(np.abs(total), 1e-30)))
+        total = np.rint(total / 2.0 ** (exponent - 13)) * 2.0 ** (exponent - 13)
+    return total.astype(np.float32), *made[1:]
+
+
+def without_the_tensor_scale(made, recipe, x, w, g):
+    return made[0] * np.float32(448 * 6 / np.abs(x).max()), *made[1:]
+
+
+def transposed_gradient(made, recipe, x, w, g):
+    return *made[:2], made[2].T
+
+
+def nan_of_zeros(made, recipe, x, w, g):
+    return tuple(np.where(part == 0, np.float32(np.nan), part) for part in made)
+
+
+def last_bit_by_chance():
+    random = np.random.default_rng(0)
+    return lambda made, *_: tuple(
+        np.where(random.random(part.shape) < 0.001, np.nextafter(part, np.float32(np.inf)), part) for part in made
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "check", "kernels"),
+    [
+        ("nvfp4_no_sr", checks.codes, Stub(both(swapped_nibbles, "x"))),
+        ("nvfp4_no_sr", checks.codes, Stub(both(tiled_scales, "kernel"))),
+        ("nvfp4_no_sr", checks.codes, Stub(amax_before_rotation)),
+        ("mxfp8", checks.codes, Stub(columns_from_rows)),
+        ("nvfp4_no_rht", checks.rounding, Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad"))),
+        ("nvfp4_no_rht", checks.rounding, Stub(both(without_one_and_a_half, "grad"))),
+        ("nvfp4_no_rht", checks.rounding, Stub(floored)),
+        ("nvfp4_no_rht", checks.rounding, Stub(deaf_to_the_seed)),
+        ("nvfp4_no_rht", checks.rounding, Stub(never_the_same())),
+        ("fp8_current", checks.accumulation, Stub(layer=few_bits)),
+        ("nvfp4", checks.accumulation, Stub(layer=few_bits)),
+        ("nvfp4_no_sr", checks.products, Stub(layer=without_the_tensor_scale)),
+        ("nvfp4_no_sr", checks.products, Stub(layer=transposed_gradient)),
+        ("fp8_current", checks.zeros, Stub(layer=nan_of_zeros)),
+        ("fp8_current", checks.repeats, Stub(layer=last_bit_by_chance())),
+    ],
+    ids=[
+        "swapped_nibbles",
+        "tiled_2d_scales",
+        "amax_before_rotation",
+        "columns_from_rows",
+        "rounding_to_zero",
+        "no_one_and_a_half",
+        "floored",
+        "deaf_to_the_seed",
+        "never_the_same",
+        "few_bits_fp8",
+        "few_bits_nvfp4",
+        "no_tensor_scale",
+        "transposed_gradient",
+        "nan_of_zeros",
+        "last_bit_by_chance",
+    ],
+)
+def test_a_planted_fault_is_caught(recipe, check, kernels):
+    assert not check(kernels, linear_recipe(recipe, fast_bf16=True)).passed
+
+
+def toward_zero(x, fmt):
+    nearest = real_nearest(x, fmt)
+    return jnp.where(jnp.abs(nearest) > jnp.abs(x), real_nearest(x * np.float32(0.75), fmt), nearest)
+
+
+def flipped_sign(x_MK):
+    signs = np.ones((16, 1), np.float32)
+    signs[3] = -1
+    return real_rotate(x_MK * jnp.asarray(np.tile(signs, (x_MK.shape[0] // 16, 1)), x_MK.dtype))
+
+
+real_nearest, real_rotate, real_quotient, real_round_up = formats.nearest, hadamard.rotate, formats.quotient, formats.e8m0_round_up
+
+
+@pytest.mark.parametrize(
+    ("recipe", "check", "module", "name", "fault"),
+    [
+        ("nvfp4_no_rht", checks.codes, formats, "nearest", toward_zero),
+        ("nvfp4_no_sr", checks.rotation, hadamard, "rotate", flipped_sign),
+        ("nvfp4_no_sr", checks.rotation, hadamard, "rotate", lambda x: x),
+        ("nvfp4_no_rht", checks.codes, formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(real_quotient(x, y)) - 2)),
+        ("mxfp8", checks.codes, formats, "e8m0_round_up", lambda amax, fmt: real_round_up(amax, fmt) - 1),
+    ],
+    ids=["truncation", "one_sign", "no_rotation", "inexact_division", "mx_rounds_down"],
+)
+def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module, name, fault):
+    monkeypatch.setattr(module, name, fault)
+    jax.clear_caches()
+    try:
+        assert not check(Emulated(), linear_recipe(recipe, fast_bf16=True)).passed
+        if check is checks.codes:
+            assert known_answers.differing_formats()
+    finally:
+        jax.clear_caches()

@@ -1,0 +1,39 @@
+"""The compiled step: on a GPU nothing in it may wait for the host."""
+
+import jax.numpy as jnp
+import pytest
+
+from training.arithmetic import delayed_scaling
+from training.rules import Recipe
+from training.spec import Model, Schedule
+from training.statistics import PROJECTIONS
+from training.trainer import optimizer, step
+from training.trainer.model import decoder, initial_parameters
+
+SHAPE = Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64)
+
+
+def program(recipe: Recipe, platform: str) -> str:
+    """The text of a block of steps before XLA compiles it."""
+    model = decoder(SHAPE, recipe, "all_linears", fast_bf16=True)
+    length = delayed_scaling.HISTORY_LENGTH if model.quantized.delayed else 0
+    parameters = initial_parameters(SHAPE, 0, 0)
+    scales = delayed_scaling.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
+    state = step.State(parameters, optimizer.initial_state(parameters), scales)
+    tokens = jnp.zeros((1, 2, 33), jnp.int32)
+    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.uint32(0), optimizer.settings(Schedule()))
+    return step.block.trace(model, step.Sharing(1, 1), state, inputs).lower(lowering_platforms=(platform,)).as_text()
+
+
+def branches(text: str) -> int:
+    return text.count("stablehlo.case") + text.count("stablehlo.if")
+
+
+@pytest.mark.usefixtures("gpu_program")
+@pytest.mark.parametrize("recipe", ["fp8_current", "fp8_delayed", "mxfp8", "nvfp4"])
+def test_a_gpus_step_has_no_branch(recipe):
+    assert branches(program(recipe, "cuda")) == 0
+
+
+def test_a_cpus_step_branches_to_save_work():
+    assert branches(program("nvfp4", "cpu")) > 20  # so that the test above would see a branch
