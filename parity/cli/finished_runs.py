@@ -53,7 +53,7 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Mapping[s
 
 def _noise_words(job: Mapping[str, Any], name: str) -> str:
     """How to import the noise runs of an arm, "" where it has none."""
-    noise = next(len(arm["noise_runs"]) for arm in job["arms"] if arm["name"] == name)
+    noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
     return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
 
 

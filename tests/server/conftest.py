@@ -56,7 +56,9 @@ class Served:
         self.address = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        config = uvicorn.Config(_application(self._settings, self._built), port=self._port, log_level="warning", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            _application(self._settings, self._built), port=self._port, log_level="warning", timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
