@@ -20,6 +20,7 @@ Recipe = Literal[
     "fp8_current",
     "fp8_delayed",
     "mxfp8",
+    "fp8_block",
     "nvfp4",
     "nvfp4_no_rht",
     "nvfp4_no_sr",
@@ -33,9 +34,10 @@ Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 
-_BLOCK_SCALED = frozenset({"mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
+_BLOCK_SCALED = frozenset({"mxfp8", "fp8_block", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
 # What only our emulation runs, and why; a job for a real engine is rejected.
 NOT_TE_PARITY: Mapping[str, str] = {
+    "fp8_block": "Transformer Engine has Float8BlockScaling for PyTorch only; the nearest that it has for JAX is mxfp8",
     "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
     "mxfp4": "Transformer Engine has no MXFP4 recipe",
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from training.overrides import GEMMS, Gemm, Override, arm_label, block_ranges, check_features, short
 from training.rules import Recipe, SpecError, refusal
 from training.statistics import PROJECTIONS
-from training.switches import NO_SWITCHES, Rounding, Switches, features, not_te_parity, rounds_stochastically
+from training.switches import NO_SWITCHES, Rounding, Switches, features, kernel_refusal, not_te_parity, rounds_stochastically
 
 MOST = 64
 """Overrides of an arm."""
@@ -35,7 +35,10 @@ MOST_SEGMENTS = 8
 _REACHES: Mapping[str, tuple[Gemm, ...]] = {
     "rht": ("wgrad",),
     "stochastic_rounding": ("dgrad", "wgrad"),
+    "sr_bits": ("dgrad", "wgrad"),
+    "gradient_format": ("dgrad", "wgrad"),
     "weight_scaling": ("fprop", "dgrad"),
+    "row_scaled_activation": ("fprop", "wgrad"),
 }
 _UNQUANTIZED = ("f32", "bf16")
 
@@ -312,7 +315,8 @@ def _check_whole_layers(plan: Plan) -> None:
     """Raises SpecError if Transformer Engine cannot express a layer: its dense takes one recipe for all three GEMMs."""
     for place in _stretches(plan):
         for projection in PROJECTIONS:
-            problem = _not_one_recipe(_layer(plan, place, projection))
+            layer = _layer(plan, place, projection)
+            problem = _not_one_recipe(layer) or _not_of_the_kernels(layer)
             if problem is None:
                 continue
             gemm, reason = problem
@@ -335,8 +339,17 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
                 what = "recipe" if name == "family" else name
                 return gemm, f"{what} is {value}, and {merged[name]} in another GEMM of the layer; Transformer Engine has one for all three"
     family: Any = merged.pop("family")
-    if features(family) is None:
+    plain = features(family)
+    if plain is None:
         return None
-    given: dict[str, Any] = merged
+    given: dict[str, Any] = {name: value for name, value in merged.items() if value != getattr(plain, name)}
     reason = not_te_parity(family, Switches(**given))
     return None if reason is None else ("wgrad", reason)
+
+
+def _not_of_the_kernels(layer: Layer) -> tuple[Gemm, str] | None:
+    """The GEMM whose switches Transformer Engine's kernels have no choice about, and why."""
+    for gemm, arithmetic in zip(GEMMS, layer, strict=True):
+        if reason := kernel_refusal(arithmetic.switches):
+            return gemm, reason
+    return None

@@ -90,13 +90,14 @@ def needs(gemm: Gemm, arithmetic: Arithmetic, *, native: bool) -> Iterator[Need]
     """What one GEMM requires; `native`: computed by Transformer Engine's kernels instead of the emulation."""
     resolved = features(*arithmetic)
     contracted = _CONTRACTED[gemm]
+    if resolved is None:
+        return
     if not native:
-        if resolved is not None:
+        if resolved.block_size > 1:
             yield Need(contracted, resolved.block_size, f"recipe {arithmetic.recipe} scales blocks of {resolved.block_size} along it")
         return
-    if resolved is None:
-        if arithmetic.recipe not in ("f32", "bf16"):
-            yield Need(contracted, _CUBLAS_FP8, "cuBLAS contracts FP8 in multiples of 16")
+    if resolved.family in ("fp8_current", "fp8_delayed"):
+        yield Need(contracted, _CUBLAS_FP8, "cuBLAS contracts FP8 in multiples of 16")
         return
     if resolved.family == "nvfp4":
         if gemm == "wgrad" and resolved.rht:

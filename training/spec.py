@@ -210,7 +210,7 @@ class Arm:
             own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
-            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
+            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")
 
     @property
     def label(self) -> str:
@@ -290,8 +290,8 @@ class RunSpec:
         return arm_label(self.recipe, self.switches, self.overrides)
 
     def document(self) -> dict[str, Any]:
-        """The run as a JSON-able dict; `overrides` only where it has some, so that its hash is that of earlier versions."""
-        return _without_no_overrides(asdict(self), self.overrides)
+        """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
+        return _short_form(asdict(self), self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +300,7 @@ class JobSpec:
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
+    `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -321,10 +322,13 @@ class JobSpec:
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
     noise: Noise | None = None
+    family: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
             raise SpecError("name", self.name, "1 to 200 printable characters")
+        if self.family is not None and (not 1 <= len(self.family) <= 200 or not self.family.isprintable()):
+            raise SpecError("family", self.family, "1 to 200 printable characters", "name a family that the server's page /floors lists")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
@@ -336,9 +340,6 @@ class JobSpec:
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
-        if self.noise is not None and self.engine in ("maxtext", "external"):
-            remedy = "train the reruns yourself, and give them to `parity compare --noise-run`"
-            raise SpecError("noise", asdict(self.noise), f"nothing under engine {self.engine}", remedy)
         if self.noise_steps < 1:
             raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
 
@@ -366,13 +367,14 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; `noise` and `overrides` only where it has some, so that its hash is that of earlier versions."""
+        """The job as a JSON-able dict; `noise`, `family`, `overrides`, later switches only if set: its hash is that of earlier versions."""
         document = asdict(self)
-        if self.noise is None:
-            del document["noise"]
-        document["baseline"] = _without_no_overrides(document["baseline"], self.baseline.overrides)
+        for name in ("noise", "family"):
+            if document[name] is None:
+                del document[name]
+        document["baseline"] = _short_form(document["baseline"], self.baseline)
         arms = zip(document["candidates"], self.candidates, strict=True)
-        document["candidates"] = tuple(_without_no_overrides(written, arm.overrides) for written, arm in arms)
+        document["candidates"] = tuple(_short_form(written, arm) for written, arm in arms)
         return document
 
     def rounding(self, arm: Arm) -> Rounding:
@@ -436,10 +438,10 @@ def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
     )
 
 
-def _without_no_overrides(written: dict[str, Any], overrides: tuple[Override, ...]) -> dict[str, Any]:
-    """The document of an arm or run with its overrides in short form, or without that key if there are none."""
-    rest = {name: value for name, value in written.items() if name != "overrides"}
-    return rest | ({"overrides": [document(each) for each in overrides]} if overrides else {})
+def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
+    """The document of an arm or run, with later switches only if they are set and overrides only if there are some."""
+    rest = {name: value for name, value in written.items() if name != "overrides"} | {"switches": arm.switches.document()}
+    return rest | ({"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {})
 
 
 def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:

@@ -94,7 +94,7 @@ def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantize
             jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise)),
             *_scale_octaves(seen.unit),
             unscaled / np.float32(seen.unit.size),
-            count_nonfinite(x_MK, amax),
+            count_nonfinite(x_MK, amax, quantizer),
         ]
     )
 

@@ -99,7 +99,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
-        dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
+        dw_KN = _finish(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, seen)
 
 
@@ -144,12 +144,12 @@ def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[
     quantized = [(quantizer, operand) for quantizer, operand in copies if quantizer is not None]
     if not quantized:
         return jnp.float32(0), jnp.float32(0)
-    _, operand = next((each for each in quantized if each[0].delayed), quantized[0])
-    return operand.amax, count_nonfinite(x, operand.amax)
+    quantizer, operand = next((each for each in quantized if each[0].delayed), quantized[0])
+    return operand.amax, count_nonfinite(x, operand.amax, quantizer)
 
 
 def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
-    """The float32 product times the tensor factors, rounded once to `dtype`."""
+    """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
     acc = acc * (a.factor * b.factor)
     return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
 

@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import formats, random_bits
+from training.arithmetic import delayed_scaling, formats, random_bits
+from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.linear import Channel, linear
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.segments import Segment
@@ -74,6 +75,11 @@ class Decoder:
     def delayed(self) -> bool:
         """Whether a layer needs the amaxes of earlier steps."""
         return any(recipe.delayed for recipe in self.recipes)
+
+    @property
+    def delayed_scaling(self) -> DelayedScaling:
+        """How the scales of the next step follow from the amaxes, the same for all layers that need them; unused if none does."""
+        return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), delayed_scaling.DEFAULT)
 
     @property
     def watched(self) -> Decoder:

@@ -95,7 +95,7 @@ class Run:
     def _initial_state(self) -> State:
         spec = self._spec
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
-        length = delayed_scaling.HISTORY_LENGTH if any(model.delayed for model in self._models.values()) else 0
+        length = next((model.delayed_scaling.history_length for model in self._models.values() if model.delayed), 0)
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state

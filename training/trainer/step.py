@@ -127,7 +127,8 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
             output.layer_grad_norms.at[offset].set(_layer_grad_norms(gradients.gradient)),
             gradients.statistics,
         )
-        return State(update.parameters, update.state, delayed_scaling.update(state.scales, gradients.report[..., :3])), output
+        scales = delayed_scaling.update(state.scales, gradients.report[..., :3], model.delayed_scaling)
+        return State(update.parameters, update.state, scales), output
 
     quiet = BlockOutput(
         jnp.zeros((capacity, len(Row._fields)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)

@@ -44,7 +44,10 @@ def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
     [
         ("fp8_current", NO_SWITCHES),
         ("fp8_delayed", NO_SWITCHES),
+        ("fp8_current", Switches(gradient_format="e4m3")),
+        ("fp8_delayed", Switches(gradient_format="e4m3", margin=1)),
         ("mxfp8", NO_SWITCHES),
+        ("mxfp8", Switches(gradient_format="e5m2")),
         ("nvfp4", NO_SR),
         ("nvfp4", Switches(stochastic_rounding=False, rht=False, weight_scaling="1d")),
     ],
@@ -97,7 +100,17 @@ def test_the_recipe_is_made_from_the_operands_and_not_from_the_environment(stubb
     assert made("nvfp4", Switches(rht=False, weight_scaling="1d")) == (True, False, True)
     for name, kind in (("fp8_current", "Float8CurrentScaling"), ("fp8_delayed", "DelayedScaling"), ("mxfp8", "MXFP8BlockScaling")):
         assert type(transformer_engine.te_recipe(linear_recipe(name, fast_bf16=True))).__name__ == kind
-    for name in ("mxfp4", "bf16"):
+    for name, switches, expected in (
+        ("mxfp8", NO_SWITCHES, "E4M3"),
+        ("mxfp8", Switches(gradient_format="e5m2"), "HYBRID"),
+        ("fp8_current", NO_SWITCHES, "HYBRID"),
+        ("fp8_delayed", Switches(gradient_format="e4m3"), "E4M3"),
+    ):
+        assert transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True)).fp8_format.name == expected
+    delayed = Switches(margin=2, amax_history_len=16, amax_compute_algo="most_recent")
+    made_delayed = transformer_engine.te_recipe(linear_recipe("fp8_delayed", delayed, fast_bf16=True))
+    assert (made_delayed.margin, made_delayed.amax_history_len, made_delayed.amax_compute_algo) == (2, 16, "most_recent")
+    for name in ("mxfp4", "fp8_block", "bf16"):
         with pytest.raises(ValueError, match=name):
             transformer_engine.te_recipe(linear_recipe(name, fast_bf16=True))
 
@@ -179,6 +192,11 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
         ({"schedule": Schedule(statistics_every=5)}, r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine"),
         ({"candidates": (Arm(recipe="nvfp4", bf16_from_step=2, bf16_scope="forward"),)}, "expected all under engine transformer_engine"),
         ({"candidates": (Arm(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
+        ({"candidates": (Arm(recipe="fp8_block"),)}, "PyTorch only; the nearest that it has for JAX is mxfp8; use engine: emulated"),
+        (
+            {"candidates": (Arm(recipe="nvfp4", switches=Switches(row_scaled_activation=True)),)},
+            "has row_scaled_activation for PyTorch only; the nearest that it has for JAX is nvfp4 without this switch",
+        ),
     ],
 )
 def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):

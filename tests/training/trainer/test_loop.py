@@ -194,6 +194,47 @@ def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
     assert rows[0][0] != rows[1][0]
 
 
+def test_the_history_of_delayed_scaling_has_the_length_of_its_switch():
+    def losses(**switches):
+        spec = replace(
+            SPEC, recipe="fp8_delayed", switches=Switches(**switches), schedule=replace(SPEC.schedule, steps=6, validation_every=0)
+        )
+        trained = Run(spec, CORPUS, fast_bf16=False)
+        return trained._state.scales.history.shape[-1], [step.loss for step in trained.steps()]
+
+    length, plain = losses()
+    assert length == 1024
+    assert losses(amax_history_len=6) == (6, plain)  # six steps fill it
+    assert losses(amax_history_len=1)[1] == losses(amax_compute_algo="most_recent")[1] != plain
+    assert losses(margin=4)[1] != plain
+
+
+@pytest.mark.parametrize(
+    ("recipe", "switches"),
+    [
+        ("fp8_block", {}),
+        ("mxfp8", {"gradient_format": "e5m2", "nan": "hardware"}),
+        ("nvfp4", {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False, "sr_bits": 8}),
+    ],
+)
+def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
+    spec = replace(
+        SPEC,
+        recipe=recipe,
+        switches=Switches(**switches),
+        model=Model(vocab_size=32, d_model=128, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
+        data=Data(source="text", path="given", sequence_length=128, batch_size=2),
+        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=4),
+        gradient_accumulation=2,
+    )
+    stats = list(train(spec, CORPUS))
+    assert stats[-1].lm_loss < stats[0].lm_loss
+    assert all(step.nonfinite_inputs == 0 for step in stats)
+    table = np.array(stats[4].layers)[[name in ("gate", "up", "down") for name in PROJECTIONS]]
+    snr = table[:, :, STATISTICS.index("snr_db")]
+    assert ((snr > 8) & (snr < 45)).all()
+
+
 def test_pieces_of_a_batch_are_a_batch():
     """The mean gradient of two pieces is that of the batch, their largest amax is its own; the first piece is watched."""
     schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)  # one program each: every step is watched
