@@ -155,7 +155,7 @@ def rule(**values):
         (rule(recipe="nvfp4"), "arm.overrides.0", "a rule that changes something"),
         (rule(switches=Switches(rht=True)), "arm.overrides.0", "a rule that changes something"),
         (rule(gemms=("fprop", "dgrad"), switches=NO_RHT), "arm.overrides.0", "a rule that changes something"),
-        (rule(recipe="bf16", switches=NO_RHT), "overrides.switches.rht", "no switch on recipe bf16"),
+        (rule(recipe="bf16", switches=NO_RHT), "overrides.switches.rht", "nothing on recipe bf16, which has no such switch"),
         (
             lambda: run(Override(blocks=(0,), **BF16), Override(blocks=("first 2",), recipe="mxfp8")),
             "arm.overrides.0",
@@ -169,13 +169,19 @@ def rule(**values):
         (
             lambda: run(Override(switches=NO_RHT), recipe="fp8_current"),
             "arm.overrides.0.switches.rht",
-            "no switch on recipe fp8_current.*query in block 0 has recipe fp8_current",
+            "nothing on recipe fp8_current.*query in block 0 has recipe fp8_current",
         ),
         (lambda: run(Override(gemms=("wgrad",), recipe="nvfp4"), recipe="f32"), "arm.overrides", "nothing for recipe f32"),
         (
             lambda: run(*(Override(blocks=(0,), from_step=step, recipe=("bf16", "mxfp8")[step % 2]) for step in range(1, 9))),
             "arm.overrides",
             "at most 7",
+        ),
+        (rule(gemms=("dgrad",), switches=Switches(row_scaled_activation=True)), "arm.overrides.0", "a rule that changes something"),
+        (
+            lambda: run(*(Override(projections=("up", "gate")[at:], recipe="fp8_delayed", switches=Switches(margin=at)) for at in (0, 1))),
+            "arm.overrides",
+            "is 'fp8_delayed.margin=1', expected fp8_delayed, as in the other layers.*one kind of history|expected fp8_delayed.margin=1",
         ),
         (
             lambda: run(Override(gemms=("wgrad",), recipe="fp8_delayed", from_step=9)),
@@ -198,6 +204,8 @@ def test_transformer_engine_takes_what_is_one_recipe_per_layer():
         Override(projections=("out",), switches=NO_RHT),
         Override(projections=("gate",), gemms=("wgrad",), switches=NO_RHT),  # the rotation is wgrad's alone
         Override(blocks=("last 2",), recipe="mxfp8"),
+        Override(blocks=("last 1",), gemms=("dgrad", "wgrad"), switches=Switches(gradient_format="e5m2")),
+        Override(blocks=(3,), recipe="fp8_current"),
         Override(blocks=(0,), recipe="bf16", from_step=500),
         Override(blocks=(2,), projections=("up",), gemms=("fprop", "dgrad"), switches=Switches(weight_scaling="1d")),
         Override(blocks=(2,), projections=("up",), switches=NO_RHT),
@@ -214,6 +222,11 @@ def test_transformer_engine_takes_what_is_one_recipe_per_layer():
         (Override(gemms=("wgrad",), switches=Switches(block_size=32)), r"block_size is 32, and 16"),
         (Override(switches=Switches(weight_scaling="1d")), r"refuses 1D weight scales together with the Hadamard rotation"),
         (Override(switches=Switches(block_size=32)), r"in blocks of 16, not of 32"),
+        (Override(switches=Switches(sr_bits=8)), r"query in block 0: .*leave sr_bits out"),
+        (Override(recipe="fp8_current", switches=Switches(nan="propagate")), r"use nan: hardware"),
+        (Override(gemms=("wgrad",), recipe="mxfp8", switches=Switches(gradient_format="e5m2")), r"recipe is mxfp8, and nvfp4"),
+        (Override(switches=Switches(row_scaled_activation=True)), r"row_scaled_activation for PyTorch only"),
+        (Override(recipe="fp8_block"), "Float8BlockScaling for PyTorch only"),
         (Override(recipe="mxfp4"), "Transformer Engine has no MXFP4 recipe; use engine: emulated"),
     ],
 )
@@ -257,7 +270,8 @@ def test_an_override_has_a_word_a_phrase_and_a_document():
 def test_a_specification_without_overrides_has_the_document_of_earlier_versions():
     _, plain = next(JOB.runs())
     assert "overrides" not in plain.document()
-    assert plain.document() == {name: value for name, value in asdict(plain).items() if name != "overrides"}
+    first = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))  # later switches only if they are set
+    assert plain.document() == {name: value for name, value in asdict(plain).items() if name != "overrides"} | {"switches": first}
     assert "overrides" not in json.dumps(JOB.document())
     own = run(*OVERRIDES)
     assert own.document()["overrides"] == [document(each) for each in OVERRIDES]
