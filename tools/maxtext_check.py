@@ -89,7 +89,8 @@ def _check_keys(content: dict[str, Any]) -> None:
         values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
         for _, run in JobSpec(**values).runs():
             rest = ("python", "base.yml", paths, {"JAX_COMPILATION_CACHE_DIR": "cache"})
-            command = maxtext_command.train_command(run, *rest) + maxtext_command.evaluation_command(run, 1, paths.metrics, *rest)
+            stopped = maxtext_command.train_command(run, run.schedule.steps - 1, *rest)  # which states the schedule's length, too
+            command = stopped + maxtext_command.evaluation_command(run, 1, paths.metrics, *rest)
             unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
             if unknown:
                 raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")

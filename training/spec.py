@@ -255,6 +255,7 @@ class JobSpec:
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
+    `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -276,10 +277,13 @@ class JobSpec:
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
     noise: Noise | None = None
+    family: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
             raise SpecError("name", self.name, "1 to 200 printable characters")
+        if self.family is not None and (not 1 <= len(self.family) <= 200 or not self.family.isprintable()):
+            raise SpecError("family", self.family, "1 to 200 printable characters", "name a family that the server's page /floors lists")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
@@ -291,9 +295,6 @@ class JobSpec:
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
-        if self.noise is not None and self.engine in ("maxtext", "external"):
-            remedy = "train the reruns yourself, and give them to `parity compare --noise-run`"
-            raise SpecError("noise", asdict(self.noise), f"nothing under engine {self.engine}", remedy)
         if self.noise_steps < 1:
             raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
 
@@ -321,10 +322,11 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; `noise` and later switches only if they are set, so that its hash is that of earlier versions."""
+        """The job as a JSON-able dict; `noise`, `family` and later switches only if they are set: its hash is that of earlier versions."""
         document = asdict(self)
-        if self.noise is None:
-            del document["noise"]
+        for name in ("noise", "family"):
+            if document[name] is None:
+                del document[name]
         for arm, values in zip(self.arms, (document["baseline"], *document["candidates"]), strict=True):
             values["switches"] = arm.switches.document()
         return document

@@ -61,7 +61,9 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
         trained = engine(spec, request, send, own)
-        for step in trained if request["steps"] >= spec.schedule.steps else _up_to(trained, request["steps"]):
+        # MaxText stops itself, and then shows that no step was lost.
+        is_whole = spec.engine == "maxtext" or request["steps"] >= spec.schedule.steps
+        for step in trained if is_whole else _up_to(trained, request["steps"]):
             send({"kind": "step", "values": cast("StepValues", dataclasses.asdict(step))})
     except OSError as error:
         send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
@@ -147,6 +149,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
+        stop_after=request["steps"] if request["steps"] < spec.schedule.steps else None,
         # Before the supervisor does, whose message would lack the end of MaxText's log.
         silence_seconds=0.9 * request["silence_seconds"],
         processes=own,

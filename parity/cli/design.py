@@ -33,10 +33,12 @@ from parity.design import sentences
 from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.document import plan_document
-from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design
 from parity.design.plan import NATS, Plan, plan
 from parity.judging.criteria import NVFP4, parse_margin
 from parity.judging.curve import MAX_STEP
+from parity.judging.early_stops.spread import MIN_STOP
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.readers import read_runs
 from parity.version import JUDGE_VERSION
 from parity.wording import percent
@@ -130,6 +132,23 @@ def plan_design(
     candidate_runs: Annotated[
         int | None, typer.Option(min=1, max=MAX_REPLICATES, rich_help_panel=EXPERIMENT, help="Number of candidate runs. [default: 1]")
     ] = None,
+    noise_runs: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_NOISE_RUNS,
+            rich_help_panel=EXPERIMENT,
+            help="Number of reruns per arm that stop early and only measure run noise. [default: 0]",
+        ),
+    ] = None,
+    stop_at: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=EXPERIMENT,
+            help=f"Share of the steps after which they stop, {MIN_STOP:g} to {MAX_STOP:g}. [default: {DEFAULT_STOP:g}]",
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -206,9 +225,10 @@ def plan_design(
     if planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     if budget is not None:
-        refuse_given(
-            {"--baseline-runs": baseline_runs, "--candidate-runs": candidate_runs}, "is what --budget chooses; give only one of them"
-        )
+        chosen = {"--baseline-runs": baseline_runs, "--candidate-runs": candidate_runs, "--noise-runs": noise_runs, "--stop-at": stop_at}
+        refuse_given(chosen, "is what --budget chooses; give only one of them")
+    if stop_at is not None and not noise_runs:
+        raise UsageError(f"--stop-at is {stop_at:g} without --noise-runs; state how many reruns stop there")
     lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
     try:
         criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))
@@ -217,6 +237,8 @@ def plan_design(
             planned_steps=planned_steps,
             baseline_runs=baseline_runs or 1,
             candidate_runs=candidate_runs or 1,
+            noise_runs=noise_runs or 0,
+            stop_at=DEFAULT_STOP if stop_at is None else stop_at,
             baseline_recipe=baseline_recipe,
             candidate_recipe=candidate_recipe,
             baseline_rounding=stated_rounding(baseline_rounding, "--baseline-rounding", baseline_recipe),
@@ -272,7 +294,8 @@ def _plan_text(outlook: Plan) -> Group:
         gap = f"{power.gap:+.4f}" if outlook.unit == NATS else percent(power.gap)
         table.add_row(gap, f"{power.gap_in_margins:g}", *chances)
     head = f"{sentences.headline(outlook)} {sentences.advice(outlook)} {sentences.cost(outlook)}"
-    return Group(Text(head), Text(""), table, Text(""), Text(f"{sentences.noise(outlook)} {sentences.errors(outlook)}", style="dim"))
+    rests_on = f"{sentences.noise(outlook)} {sentences.errors(outlook)} {sentences.early_stops(outlook)}"
+    return Group(Text(head), Text(""), table, Text(""), Text(rests_on, style="dim"))
 
 
 def _table(*names: str) -> Table:

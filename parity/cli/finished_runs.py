@@ -42,13 +42,19 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Mapping[s
         if len(curves) != len(awaited[name]):
             raise UsageError(
                 f"{file}: {name} has {count(len(curves), 'run')}, but job {job['id']} has {len(awaited[name])} in that arm; "
-                "expected one run of the table for each run of the job"
+                f"expected one run of the table for each run of the job{_noise_words(job, name)}"
             )
         for run, curve in zip(awaited[name], curves, strict=True):
             finished.append(
                 FinishedRun(run=run["id"], file=f"{file}, run {curve.label} of {name}", curve=curve, context={**curve.context, **facts})
             )
     return finished
+
+
+def _noise_words(job: Mapping[str, Any], name: str) -> str:
+    """How to import the noise runs of an arm, "" where it has none."""
+    noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
+    return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
 
 
 def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
@@ -62,7 +68,7 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     if first > stride:
         return f"it begins at step {first}, expected the beginning: 0 to {stride}"
     if last + stride < planned_steps:
-        return f"it ends at step {last}, but the job plans {planned_steps}"
+        return f"it ends at step {last}, but this run takes {planned_steps} steps"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The commands for tables of reruns, from which run floors are borrowed: list the families, show one, export those of a server."""
+"""The commands for tables of reruns, from which run floors are borrowed: list, show, export those of a server, import into it."""
 
 import sys
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
 from parity.judging.floors.lending import Lender, Lenders, find_lender
+from parity.judging.floors.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
 from parity.wording import count, percent
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
 _File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
 _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
 
@@ -38,22 +40,11 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 def index(file: _File = None, as_json: AsJson = False) -> int:
     """List the families of a table with their run noise, then any-decoder."""
     floors = read_table(file)
-    lenders = [(family, _lenders(floors, family)) for family in floors.families.values()]
-    general = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
-        print_json([*(_family_document(family, lent) for family, lent in lenders), _general_document(floors, general)])
+        documents = [_family_document(floors, family) for family in floors.families.values()]
+        print_json([*documents, _general_document(floors)])
         return 0
-    rows: list[tuple[str, ...]] = []
-    for family, lent in lenders:
-        for rounding, lender in lent:
-            groups = _groups_of(family, rounding)
-            runs = sum(group.runs for group in groups)
-            rows.append((family.name, rounding, str(len(groups)), f"{runs:,}", *_floor_cells(lender)))
-        if not lent:
-            rows.append(
-                (family.name, "not stated", str(len(family.groups)), f"{sum(g.runs for g in family.groups):,}", "", "", _why(family))
-            )
-    rows += [(ANY_DECODER, rounding, *_size_cells(lender), *_floor_cells(lender)) for rounding, lender in general]
+    rows = [_family_cells(row) for row in (*family_rows(floors), *any_decoder_rows(floors))]
     print_rows(("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
     return 0
 
@@ -67,16 +58,14 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
         return 0
     family = floors.families.get(name)
     if family is None:
-        known = (*floors.families, ANY_DECODER)
-        raise UsageError(f"the table has no family {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
-    lent = _lenders(floors, family)
+        raise UsageError(f"the table has no family {name!r}; {_expected_family(name, floors, file)}")
     if as_json:
-        print_json(_family_document(family, lent))
+        print_json(_family_document(floors, family))
         return 0
-    _print_floors(name, lent)
+    _print_floors(name, _lenders(floors, family))
     for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
         print(line, file=sys.stderr)
-    outliers = _outliers(lent)
+    outliers = outliers_of(floors, name)
     print_rows(("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), [_group_row(g, outliers) for g in family.groups])
     return 0
 
@@ -84,17 +73,45 @@ def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
 @app.command(cls=Command, epilog="parity floors export --anonymous")
 def export(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Number families and groups, and leave out where they are from.")] = False,
+    imported: Annotated[
+        bool, typer.Option("--imported", help="Print the reruns that were imported, not those of the server's jobs.")
+    ] = False,
     server: Server = DEFAULT_URL,
     token: Token = None,
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
     with Client(server, token) as client:
-        text = client.floors()
+        text = client.floors("imported" if imported else "record")
     if len(text.splitlines()) < 2:
-        print("no reruns on record yet; jobs with `replicates` make them", file=sys.stderr)
+        print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
     floors = read_table_text(text, f"the table of {server}")
     print((anonymized(floors) if anonymous else floors).csv(), end="")
+    return 0
+
+
+@app.command("import", cls=Command, epilog="parity floors import floors.csv --family my-700M")
+def import_table(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Table of reruns (CSV), as `parity floors export` prints it.")],
+    family: Annotated[str | None, typer.Option(metavar="NAME", help="Import only this family. [default: all of the table]")] = None,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
+
+    Imports all or nothing; groups that were imported before change nothing.
+    """
+    table = read_table(file)
+    if family is not None and family not in table.families:
+        raise UsageError(f"--family is {family!r}, which the table does not have; {_expected_family(family, table, file, general=False)}")
+    with Client(server, token) as client:
+        done = client.import_floors(table.csv(), family)
+    if as_json:
+        print_json(done)
+        return 0
+    known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
+    print(f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}")
     return 0
 
 
@@ -107,11 +124,10 @@ def anonymized(floors: Floors) -> Floors:
 
 
 def _show_general(floors: Floors, *, as_json: bool) -> None:
-    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     if as_json:
-        print_json(_general_document(floors, lent))
+        print_json(_general_document(floors))
         return
-    _print_floors(ANY_DECODER, lent)
+    _print_floors(ANY_DECODER, [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS])
     rows = [
         (family.name, str(len(family.groups)), f"{sum(group.runs for group in family.groups):,}", *_noise_cells(family))
         for family in evidence_families(floors)
@@ -164,35 +180,30 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     families = stated_families(items, names)
     table = read_table(file) if families else None
     for name in families.values():
-        if table is not None and name not in (known := (*table.families, ANY_DECODER)):
-            listed = " ".join(["parity floors list", *([file] if file else [])])
-            expected = f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known)}"
-            raise UsageError(f"--family is {name!r}, which the table does not have; {expected}")
+        if table is not None and name not in (*table.families, ANY_DECODER):
+            raise UsageError(f"--family is {name!r}, which the table does not have; {_expected_family(name, table, file)}")
     return Lenders(table, families)
+
+
+def _expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+    """How many families a table has (with any-decoder, if `general`) and where they are listed, with the nearest three names."""
+    known = (*floors.families, *([ANY_DECODER] if general else []))
+    listed = " ".join(["parity floors list", *([file] if file else [])])
+    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:
     """What the family lends to an arm of each class of rounding that its groups have."""
-    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if _groups_of(family, rounding)]
+    have = {group.rounding for group in family.groups}
+    return [(rounding, find_lender(floors, family.name, rounding)) for rounding in ROUNDINGS if rounding in have]
 
 
-def _groups_of(family: Family, rounding: Rounding) -> list[RerunGroup]:
-    return [group for group in family.groups if group.rounding == rounding]
-
-
-def _why(family: Family) -> str:
-    return family.problems[0] if family.problems else "all groups equal bit for bit" if not family.groups else "lends to nobody"
-
-
-def _floor_cells(lender: Lender) -> tuple[str, str, str]:
-    if lender.floor is None:
-        return "", "", lender.refused
-    outliers = len(lender.floor.outliers)
-    return percent(lender.floor.share), f"{lender.floor.df:.1f}", count(outliers, "outlier") if outliers else ""
-
-
-def _size_cells(lender: Lender) -> tuple[str, str]:
-    return (str(lender.floor.groups), f"{lender.floor.runs:,}") if lender.floor else ("", "")
+def _family_cells(row: FamilyRow) -> tuple[str, ...]:
+    head = (row.name, row.rounding or "not stated", f"{row.groups:,}", f"{row.runs:,}")
+    if row.floor is None:
+        return (*head, "", "", row.refused)
+    outliers = len(row.floor.outliers)
+    return (*head, percent(row.floor.share), f"{row.floor.df:.1f}", count(outliers, "outlier") if outliers else "")
 
 
 def _noise_cells(family: FamilyNoise) -> tuple[str, str]:
@@ -212,18 +223,14 @@ def _floor_words(lender: Lender) -> str:
     return f"{percent(floor.share)} of the loss, worth {floor.df:.1f} degrees of freedom ({floor.groups} groups, {floor.runs:,} runs)"
 
 
-def _outliers(lent: Sequence[tuple[Rounding, Lender]]) -> set[str]:
-    return {name for _, lender in lent if lender.floor for name in lender.floor.outliers}
-
-
 def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
     low, high = group.interval
     note = "outlier" if group.group in outliers else ""
     return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), f"{percent(low)} to {percent(high)}", note
 
 
-def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
-    outliers = _outliers(lent)
+def _family_document(floors: Floors, family: Family) -> Any:
+    lent, outliers = _lenders(floors, family), outliers_of(floors, family.name)
     return json_value(
         {
             "family": family.name,
@@ -250,7 +257,8 @@ def _family_document(family: Family, lent: Sequence[tuple[Rounding, Lender]]) ->
     )
 
 
-def _general_document(floors: Floors, lent: Sequence[tuple[Rounding, Lender]]) -> Any:
+def _general_document(floors: Floors) -> Any:
+    lent = [(rounding, find_lender(floors, ANY_DECODER, rounding)) for rounding in ROUNDINGS]
     return json_value(
         {
             "family": ANY_DECODER,

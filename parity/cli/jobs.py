@@ -14,10 +14,11 @@ from parity.cli import watching
 from parity.cli.inputs import read_yaml
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
-from parity.cli.terminal.help import OUTPUT, QUEUE, SERVER
+from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE, SERVER
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows, show, write_file
 from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.report.html import ConcludedJob, render_page
 from parity.wording import age_in_words, count
 
@@ -68,6 +69,21 @@ def submit(
         ),
     ] = None,
     reuse: Reuse = None,
+    noise_runs: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_NOISE_RUNS,
+            rich_help_panel=NOISE,
+            help="Add reruns to each arm that stop early and measure run noise; 0: none. [default: the job file's `noise:`]",
+        ),
+    ] = None,
+    stop_at: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", rich_help_panel=NOISE, help="Share of the steps after which they stop. [default: the job file's, or 0.5]"
+        ),
+    ] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -77,7 +93,7 @@ def submit(
 
     First prints on stderr what the job can decide.
     """
-    content = job_file(file)
+    content = _with_noise(job_file(file), noise_runs, stop_at)
     order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
     with Client(server, token) as client:
         print_outlook(client, file, content, Console(stderr=True, highlight=False, markup=False, quiet=quiet))
@@ -258,13 +274,20 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
 
 
 def _list_runs(document: Mapping[str, Any]) -> None:
-    """The runs that a user's own scripts train: each takes one id (PARITY_RUN)."""
+    """The runs that a user's own scripts train: each takes one id (PARITY_RUN) and so many steps."""
     rows = [
-        (run["id"], arm["name"], str(run["replicate"]), run["state"].replace("_", " "), run["message"] or "")
+        (
+            run["id"],
+            arm["name"],
+            f"{run['replicate']}{', stops early' if run['kind'] == 'noise' else ''}",
+            f"{run['planned_steps']:,}",
+            run["state"].replace("_", " "),
+            run["message"] or "",
+        )
         for arm in document["arms"]
-        for run in arm["runs"]
+        for run in (*arm["runs"], *arm["noise_runs"])
     ]
-    print_rows(("run", "arm", "replicate", "state", "why"), rows)
+    print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
 
 
 def reused_words(document: Mapping[str, Any]) -> list[str]:
@@ -290,6 +313,27 @@ def _list_jobs(jobs: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
         state = f"{job['status']} {job['share_done']:.0%}" if job["status"] == "running" else job["status"]
         rows.append((job["id"], job["name"], state, verdicts))
     print_rows(("job", "name", "status", "verdicts"), rows)
+
+
+def _with_noise(content: Mapping[str, Any], runs: int | None, stop_at: float | None) -> Mapping[str, Any]:
+    """The job file with the options in place of its `noise:`; the server checks the values."""
+    if runs is None and stop_at is None:
+        return content
+    job = dict(content["job"])
+    noise = job.pop("noise", None)
+    if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
+        if stop_at is not None:
+            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --noise-runs")
+        return {**content, "job": job}
+    stated = {"runs": runs, "stop_at": stop_at}
+    return {
+        **content,
+        "job": job
+        | {
+            "noise": (dict(noise) if isinstance(noise, Mapping) else {})
+            | {name: value for name, value in stated.items() if value is not None}
+        },
+    }
 
 
 def baseline_of(content: Mapping[str, Any], reuse: bool | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ def print_outlook(client: Client, file: str, content: Mapping[str, Any], console
     if console.quiet:
         return
     try:
-        answer = client.plan(content["job"], content["criteria"])
+        answer = client.plan(content["job"], content["criteria"], baseline=content.get("baseline"))
         lines = [_line(file, one, alone=len(answer["candidates"]) == 1) for one in answer["candidates"]]
     except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
         return
@@ -29,7 +29,9 @@ def _line(file: str, candidate: Mapping[str, Any], *, alone: bool) -> str:
         return f"{name}{candidate['line']}"
     if plan["decides"]:
         return f"{name}{candidate['line']}"
-    if any(arm["basis"].startswith("borrowed") for arm in plan["run_noise"]):  # from the server's record, which `parity plan` has not
+    # The server's tables and controls, which `parity plan` has not, or a family that the job names.
+    borrows = any(arm["basis"].startswith(("borrowed", "assumed as in")) for arm in plan["run_noise"])
+    if borrows or plan["design"]["controls"]:
         return f"{name}{candidate['line']}. {plan['advice']}"
     return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
 
@@ -44,6 +46,7 @@ def command(file: str, plan: Mapping[str, Any]) -> str:
         words += [f"--{arm}-recipe", recipe] if recipe else []
         words += [f"--{arm}-rounding", rounding] if rounding and "+" in (recipe or "") else []
         words += [f"--{arm}-runs", str(runs)] if runs > 1 else []
+    words += ["--noise-runs", str(design["noise_runs"]), "--stop-at", f"{design['stop_at']:g}"] if design["noise_runs"] else []
     if design["step_seconds"]:
         words += ["--step-seconds", f"{design['step_seconds']:.3g}", "--devices", str(design["devices"])]
     return shlex.join(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 import httpx2
@@ -64,12 +64,12 @@ class Client:
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs", content=body, headers=headers)
         return document
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
-        body = json.dumps({"job": job, "criteria": criteria}, allow_nan=False)
+        body = json.dumps({"job": job, "criteria": criteria, **({"baseline": baseline} if baseline else {})}, allow_nan=False)
         headers = {"Content-Type": "application/json"}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:plan", content=body, headers=headers, timeout=_PLAN_SECONDS)
         return document
@@ -125,9 +125,14 @@ class Client:
         workers: list[dict[str, Any]] = self._call("GET", "/api/v1/workers")
         return workers
 
-    def floors(self) -> str:
-        """The reruns on record as a table (CSV)."""
-        return self._send("GET", "/api/v1/floors").text
+    def floors(self, of: Literal["record", "imported"] = "record") -> str:
+        """The reruns on record, or those that were imported, as a table (CSV)."""
+        return self._send("GET", "/api/v1/floors", params={"of": of}).text
+
+    def import_floors(self, table: str, family: str | None = None) -> dict[str, Any]:
+        """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        document: dict[str, Any] = self._call("POST", "/api/v1/floors", json={"table": table, "family": family})
+        return document
 
     def baselines(self, name: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""

@@ -11,6 +11,7 @@ from parity.wording import count
 _NUMBER = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?"
 _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(hours?|h|steps?)\s*", re.IGNORECASE | re.ASCII)
 MAX_STEPS, MAX_HOURS = 1e15, 1e12
+_THREE_DECIMALS = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")  # 40.000: forty, or in many countries forty thousand
 _EXPECTED = 'expected device hours such as "200 hours", or steps of all runs together such as "40000 steps"'
 
 
@@ -46,7 +47,8 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """Read "200 hours" or "40,000 steps". Raises BudgetError for anything else: steps are whole, commas part groups of three digits."""
+    """Read "200 hours" or "40,000 steps". Raises BudgetError for anything else: steps are whole, commas part groups of
+    three digits, and a point before exactly three could do that too."""
     match = _AMOUNT.fullmatch(text)
     try:
         amount = float(match[1].replace(",", "")) if match else math.nan
@@ -54,6 +56,9 @@ def parse_budget(text: str) -> Budget:
         match, amount = None, math.nan
     if match is None:
         raise BudgetError(f"budget is {text!r}; {_EXPECTED}")
+    if _THREE_DECIMALS.fullmatch(match[1]):
+        readings = f'"{amount:g} {match[2]}" or "{round(1000 * amount):,} {match[2]}"'
+        raise BudgetError(f"budget is {text!r}, which can be read as {readings}; write the one that you mean; {_EXPECTED}")
     if not match[2].lower().startswith("s"):
         if not 0.0 < amount <= MAX_HOURS:
             raise BudgetError(f"budget is {text!r}, which is not a number above 0 and at most {MAX_HOURS:g}; {_EXPECTED}")

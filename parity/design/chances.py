@@ -8,6 +8,10 @@ E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where on
 above 1 % of the variance. Without it, at the expected h, chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by
 chance the reruns contradict the family in a fifth of all jobs, and the interval widens.
 
+Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2 tau^2 chi2(N) and nu (`early_stops`), with
+ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by Gauss and Hermite. At each, the sum of both spreads is taken as the gamma variable of
+its mean and variance. That a full run which is far off also spreads its reruns is left out.
+
 Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/method.md has both).
 Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that still
 grows cost a verdict, too.
@@ -21,12 +25,13 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr, roots_genlaguerre
+from scipy.special import ndtr, roots_genlaguerre, roots_hermitenorm
 
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging.borrowing import Lending, OwnRuns, borrow
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
+from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import lender_for
@@ -38,7 +43,7 @@ from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 PAIR_SD = Amount(value=0.0011, unit="relative")
 WITHIN_DF = 12.0
 NO_FAMILIES = Lenders(None, {})
-_NODES, _NODES_ALONE, _WITHIN_NODES = 10, 40, 3
+_NODES, _NODES_ALONE, _WITHIN_NODES, _RATIO_NODES = 10, 40, 3, 5
 _NEGLIGIBLE = 0.01  # of the variance
 
 Priors = tuple[Prior, Prior]
@@ -96,8 +101,7 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
     lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
     taus = [prior.tau for prior in _priors(design, assumed, lending, level, (0.0, 0.0), reruns=False)]
     within = within_se(design, criteria)
-    df = (design.baseline_runs - 1, design.candidate_runs - 1)
-    expected = (taus[0] ** 2 * df[0], taus[1] ** 2 * df[1])
+    expected = (taus[0] ** 2 * _data_df(design)[0], taus[1] ** 2 * _data_df(design)[1])
     statistics = _statistics(design, criteria, _floors(design, assumed, lending, level, expected), within)
     se = math.sqrt(statistics.interval.within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
     rows = list(_drawn(design, criteria, assumed, lending, taus, within, se, rough=rough))
@@ -169,16 +173,45 @@ def _drawn(
     level, rejects = _level(design), criteria.assumed_noise == "reject"
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
-    nodes = 1 if rough else _NODES if min(design.baseline_runs, design.candidate_runs) > 1 else _NODES_ALONE
-    spreads = itertools.product(chi_squared(design.baseline_runs - 1, nodes), chi_squared(design.candidate_runs - 1, nodes))
-    for (first, chance), (second, other) in spreads:
-        floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
-        term = run_term(*floors)
-        for square, third in errors:
-            drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
-            half = interval(0.0, drawn, term).half_width(criteria.confidence)
-            known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
-            yield half, chance * other * third, known
+    nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
+    for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
+        first_arm, second_arm = (_spreads(df, design.noise_runs, ratio, nodes) for df in _rerun_df(design))
+        for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
+            floors = _floors(design, assumed, lending, level, (taus[0] ** 2 * first, taus[1] ** 2 * second))
+            term = run_term(*floors)
+            for square, third in errors:
+                drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
+                half = interval(0.0, drawn, term).half_width(criteria.confidence)
+                known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
+                yield half, likelihood * chance * other * third, known
+
+
+def _rerun_df(design: Design) -> tuple[int, int]:
+    """Degrees of freedom of each arm's full runs and controls."""
+    return design.baseline_runs - 1 + design.controls, design.candidate_runs - 1
+
+
+def _data_df(design: Design) -> tuple[float, float]:
+    """Degrees of freedom of everything that shows an arm's run noise."""
+    baseline, candidate = _rerun_df(design)
+    return baseline + early_df(design.noise_runs), candidate + early_df(design.noise_runs)
+
+
+def _spreads(df: int, noise_runs: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
+    """The sum of squares of an arm as a multiple of tau^2, with its weights, where reruns that stop early spread by `ratio`."""
+    if not noise_runs:
+        return chi_squared(df, nodes)
+    worth = early_df(noise_runs) * ratio**2
+    mean, variance = df + worth, 2.0 * (df + worth**2 / noise_runs)
+    scale = variance / (2.0 * mean)
+    return tuple((scale * value, weight) for value, weight in chi_squared(mean / scale, nodes))
+
+
+@cache
+def _ratios(nodes: int) -> tuple[tuple[float, float], ...]:
+    """Values of r with their weights."""
+    values, weights = roots_hermitenorm(nodes)
+    return tuple(zip(np.exp(RATIO_SD_LOG * values).tolist(), (weights / weights.sum()).tolist(), strict=True))
 
 
 @cache
@@ -193,10 +226,10 @@ def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
 def _priors(
     design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float], *, reruns: bool = True
 ) -> Priors:
-    """The priors where the arms' reruns show these sums of squares; with `reruns` off, those before any run."""
+    """The priors where all reruns of the arms show these sums of squares; with `reruns` off, those before any run."""
     own = OwnRuns(
         squares=squares,
-        df=(design.baseline_runs - 1, design.candidate_runs - 1) if reruns else (0, 0),
+        df=_data_df(design) if reruns else (0, 0),
         gap_squares=0.0,
         gap_df=0,
         gap_runs=(design.baseline_runs, design.candidate_runs),
@@ -205,16 +238,30 @@ def _priors(
 
 
 def _floors(design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float]) -> Floors:
-    """The run floors where the arms' reruns show these sums of squares."""
+    """The run floors where all that shows the arms' run noise has these sums of squares."""
     first, second = _priors(design, assumed, lending, level, squares)
-    return _floor(first, design.baseline_runs, squares[0]), _floor(second, design.candidate_runs, squares[1])
+    early = design.noise_runs
+    baseline = _floor(first, design.baseline_runs, design.controls, early, squares[0], level)
+    return baseline, _floor(second, design.candidate_runs, 0, early, squares[1], level)
 
 
-def _floor(prior: Prior, runs: int, squares: float) -> RunFloor:
-    """The judge's floor of run means that have this sum of squares."""
+def _floor(prior: Prior, runs: int, controls: int, noise_runs: int, squares: float, level: float) -> RunFloor:
+    """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
+    if not noise_runs:
+        means = _means_with(runs + controls, squares)
+        return run_floor(prior, means[:runs], [0] * runs, means[runs:])
+    own_df, worth = runs + controls - 1, early_df(noise_runs)
+    variance = squares / (own_df + worth)
+    early = EarlySpread(squares=noise_runs * variance / level**2, runs=noise_runs, stop=0.5, first=0, last=0)
+    means = level + _means_with(runs + controls, own_df * variance)
+    return run_floor(prior, means[:runs], [0] * runs, means[runs:], early)
+
+
+def _means_with(runs: int, squares: float) -> FloatArray:
+    """Deviations (runs,) that have this sum of squares about their mean."""
     means = np.zeros(runs)
     means[:2] = (math.sqrt(squares / 2.0), -math.sqrt(squares / 2.0))[:runs]
-    return run_floor(prior, means, [0] * runs)
+    return means
 
 
 def _statistics(design: Design, criteria: Criteria, floors: Floors, within: StandardError) -> WindowStatistics:

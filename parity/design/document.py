@@ -10,5 +10,6 @@ from parity.design.search import WANTED_POWER
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """A plan as JSON-able values, with its sentences; gaps and errors are in its `unit`."""
-    words = {"headline": sentences.headline(plan), "advice": sentences.advice(plan), "note": sentences.errors(plan)}
+    words = {"headline": sentences.headline(plan), "advice": sentences.advice(plan)}
+    words["note"] = f"{sentences.errors(plan)} {sentences.early_stops(plan)}"
     return {**json_value(plan), **words, "wanted_power": WANTED_POWER}

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import get_args
 
 from parity.judging.curve import Rounding
+from parity.judging.early_stops.spread import MIN_STOP
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.recipes import check_recipe
 from parity.wording import count
 
+DEFAULT_STOP, MAX_STOP = 0.5, 0.9  # shares of the steps; later a full replicate is better
 MAX_LEVEL = 1e6  # nats; losses above it count as infinite
 BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
 
@@ -16,13 +19,17 @@ BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--fa
 class Design:
     """What is planned: runs per arm, steps of a run, the loss expected in the window, recipes and rounding (see `parity.recipes`).
 
-    `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats.
+    `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats. Each arm has
+    `noise_runs` reruns that stop after the share `stop_at` of the steps; `controls` are reruns of the baseline that exist already.
     """
 
     planned_steps: int
     level: float | None = None
     baseline_runs: int = 1
     candidate_runs: int = 1
+    noise_runs: int = 0
+    stop_at: float = DEFAULT_STOP
+    controls: int = 0
     baseline_recipe: str | None = None
     candidate_recipe: str | None = None
     baseline_rounding: Rounding | None = None
@@ -39,6 +46,7 @@ class Design:
                 raise ValueError(f"{name} is {value}; expected more than 0")
             if value == math.inf:
                 raise ValueError(f"{name} is {value}; expected a finite number")
+        self._check_reruns()
         if self.level is not None and self.level > MAX_LEVEL:
             raise ValueError(f"level is {self.level:g}; expected nats, at most {MAX_LEVEL:,.0f}")
         if self.pair_sd is not None and self.pair_sd > (MAX_LEVEL if self.level is None else self.level):
@@ -52,10 +60,19 @@ class Design:
             if getattr(self, name) not in (None, *get_args(Rounding)):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(get_args(Rounding))}")
 
+    def _check_reruns(self) -> None:
+        if not 0 <= self.noise_runs <= MAX_NOISE_RUNS:
+            raise ValueError(f"noise_runs is {self.noise_runs}; expected 0 to {MAX_NOISE_RUNS} per arm")
+        if not MIN_STOP <= self.stop_at <= MAX_STOP:
+            raise ValueError(f"stop_at is {self.stop_at:g}; expected a share of the steps from {MIN_STOP:g} to {MAX_STOP:g}")
+        if self.controls < 0:
+            raise ValueError(f"controls is {self.controls}; expected 0 or more")
+
 
 def run_steps(design: Design) -> int:
-    """Steps of all runs together."""
-    return (design.baseline_runs + design.candidate_runs) * design.planned_steps
+    """Steps of all runs together, without those of controls."""
+    early = 2 * design.noise_runs * round(design.stop_at * design.planned_steps)
+    return (design.baseline_runs + design.candidate_runs) * design.planned_steps + early
 
 
 def gpu_hours(design: Design) -> float | None:
@@ -74,9 +91,16 @@ def device_hours(hours: float) -> str:
 
 
 def runs_words(design: Design) -> str:
-    """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps"."""
+    """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps", and the reruns that stop early."""
     runs = f"{count(design.baseline_runs, 'baseline run')} and {count(design.candidate_runs, 'candidate run')}"
-    return f"{runs} of {count(design.planned_steps, 'step')}"
+    early = f" with {early_words(design)}" if design.noise_runs else ""
+    return f"{runs} of {count(design.planned_steps, 'step')}{early}"
+
+
+def early_words(design: Design) -> str:
+    """The reruns that stop early, "3 reruns per arm that stop at 50 %"."""
+    verb = "stops" if design.noise_runs == 1 else "stop"
+    return f"{count(design.noise_runs, 'rerun')} per arm that {verb} at {100 * design.stop_at:g} %"
 
 
 def cost_words(design: Design) -> str:

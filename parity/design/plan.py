@@ -14,7 +14,7 @@ import numpy as np
 from parity.design.budget import Budget
 from parity.design.chances import NO_FAMILIES, Chances, assumed_priors, chances, lending_of, points
 from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, run_steps
-from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design
+from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design, replicates_for
 from parity.judging.criteria import PROFILES, Criteria
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.interval import Interval
@@ -23,6 +23,7 @@ from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
 
 _ONE_RUN = np.zeros(1)
+_USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
@@ -52,12 +53,22 @@ class RunNoise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyStops:
+    """Reruns that stop early against full runs that cost no more: both designs and their half-widths."""
+
+    design: Design
+    half_width: float
+    replicates: Design
+    replicates_half_width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a design can decide. Gaps and errors are in `unit`; `design.level` is the loss in that unit.
 
     `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
-    policy forbids a pass whatever the gap.
+    policy forbids a pass whatever the gap. `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none.
     """
 
     design: Design
@@ -77,6 +88,7 @@ class Plan:
     budget: Budget | None
     within_se: float
     run_se: float
+    early_stops: EarlyStops
 
     @property
     def pass_chance(self) -> float:
@@ -115,6 +127,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         budget=budget,
         within_se=gap.within.value,
         run_se=_run_se(gap),
+        early_stops=_early_stops(design, question),
     )
 
 
@@ -147,6 +160,13 @@ def _margin(design: Design, criteria: Criteria) -> float:
     return margin.nats
 
 
+def _early_stops(design: Design, question: Question) -> EarlyStops:
+    early = design if design.noise_runs else dataclasses.replace(design, noise_runs=_USUAL_NOISE_RUNS)
+    full = replicates_for(early, question)
+    halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
+    return EarlyStops(design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1])
+
+
 def _power(factor: float, design: Design, question: Question, outlook: Chances) -> Power:
     gap = factor * question.margin
     passes, fails = question.passes(design, outlook, gap), question.fails(design, outlook, gap)
@@ -159,7 +179,8 @@ def _why_no_pass(design: Design, criteria: Criteria, outlook: Chances) -> str:
     if steps < criteria.min_points:
         return f"its window holds {steps:,} steps and {criteria.min_points:,} are needed"
     if not outlook.counts.any():
-        return f"the policy rejects assumed run noise, and to measure it takes 2 runs per arm and {MIN_MEASURED_DF + 2} in all"
+        full = f"2 runs per arm and {MIN_MEASURED_DF + 2} in all"
+        return f"the policy rejects assumed run noise, and to measure it takes {full}, or fewer with reruns that stop early"
     return ""
 
 

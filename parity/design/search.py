@@ -5,6 +5,9 @@ decides    passes a gap of 0 and fails a gap of 2 margins with 80 % probability 
 cheapest   fewest run-steps (K_A + K_B) x steps, then the narrowest interval; at most 16 runs per arm
 in budget  the cheapest if it fits, else the largest of min(pass at 0, fail at 2 margins) in whole per cent, then the fewest run-steps
 
+early      reruns that stop early are tried too, where they cost less than the cheapest full runs that decide, or fit the budget: 1 to 6 per
+           arm (no number is worth more than 5.6 degrees of freedom) beside at most 6 full runs, stopped at 40 % or where the design says
+
 A run is never made shorter than planned, because a shorter run answers another question; a longer one shrinks only SE_within.
 More runs never decide less, so a length at which 16 runs per arm do not decide is skipped. Chances at the expected spread choose what
 is looked at closely.
@@ -19,11 +22,13 @@ from dataclasses import dataclass
 from parity.design.chances import Chances, chances, points
 from parity.design.experiment import Design, run_steps
 from parity.judging.criteria import Criteria
+from parity.judging.early_stops.spread import MIN_STOP
 from parity.judging.floors.lending import Lenders
 from parity.judging.reasons import MIN_POINTS_TO_FAIL
 
 WANTED_POWER = 0.80
 MAX_RUNS = 16
+MOST_EARLY, MOST_BESIDE_EARLY = 6, 6
 _ROUGH_LOW, _ROUGH_HIGH = 0.10, 0.20  # rough chances were up to 0.03 too low and 0.10 too high
 STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
@@ -56,10 +61,29 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
+    full = _cheapest_of_full_runs(dataclasses.replace(design, noise_runs=0), question)
+    if full is None:
+        return None
+    return _first_that_decides(_with_early_stops(design, question.criteria, run_steps(full) - 1), question) or full
+
+
+def replicates_for(design: Design, question: Question) -> Design:
+    """The full runs that cost at most what the design does, reruns that stop early included, and have the narrowest interval."""
+    total = min(run_steps(design) // design.planned_steps, 2 * MAX_RUNS)
+    bases = range(max(1, total - MAX_RUNS), min(MAX_RUNS, total - 1) + 1)
+    tried = [dataclasses.replace(_with(design, base, total - base, design.planned_steps), noise_runs=0) for base in bases]
+    return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
+
+
+def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     arms = range(1, MAX_RUNS + 1)
     lengths = [steps for steps in _lengths(design, question.criteria) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
-    tried = sorted((_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)), key=run_steps)
-    for _, group in itertools.groupby(tried, key=run_steps):
+    return _first_that_decides([_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)], question)
+
+
+def _first_that_decides(designs: Iterable[Design], question: Question) -> Design | None:
+    """Of the designs that decide with the fewest run-steps, the one with the narrowest interval."""
+    for _, group in itertools.groupby(sorted(designs, key=run_steps), key=run_steps):
         outlooks = [(one, question.outlook(one)) for one in group if _may_decide(one, question)]
         if deciding := [(outlook.half_width, one) for one, outlook in outlooks if question.power(one, outlook) >= WANTED_POWER]:
             return min(deciding, key=lambda entry: entry[0])[1]
@@ -70,7 +94,12 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     """The design within this number of run-steps that decides most often; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
-    tried = [(_rough_power(one, question), one) for one in _affordable(design, _lengths(design, question.criteria), most_run_steps)]
+    full = _affordable(dataclasses.replace(design, noise_runs=0), _lengths(design, question.criteria), most_run_steps)
+    by_full_runs = {
+        (one.baseline_runs, one.candidate_runs, one.stop_at): one  # the last one has the most reruns, which never decide less
+        for one in _with_early_stops(design, question.criteria, most_run_steps)
+    }
+    tried = [(_rough_power(one, question), one) for one in (*full, *by_full_runs.values())]
     most = max((power for power, _ in tried), default=0.0)
     near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
     outlooks = [(round(question.power(one, question.outlook(one)), 2), -run_steps(one), one) for one in near]
@@ -85,6 +114,17 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
         if candidates >= 1:
             tried.append(_with(design, base, candidates, steps))
     return tried
+
+
+def _with_early_stops(design: Design, criteria: Criteria, most_run_steps: float) -> Sequence[Design]:
+    """Designs with reruns that stop early, of the shortest length, that cost at most so many run-steps; by number of reruns last."""
+    steps = _lengths(design, criteria)[0]
+    runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
+    tried = (
+        dataclasses.replace(_with(design, base, cand, steps), noise_runs=number, stop_at=stop)
+        for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
+    )
+    return [one for one in tried if run_steps(one) <= most_run_steps]
 
 
 def _with(design: Design, baseline_runs: int, candidate_runs: int, steps: int) -> Design:

@@ -1,10 +1,10 @@
 """A plan in sentences: the answer first, then what it rests on and what would decide."""
 
-from parity.design.experiment import cost_words, run_steps, runs_words
+from parity.design.experiment import cost_words, early_words, run_steps, runs_words
 from parity.design.plan import NATS, Plan, RunNoise
 from parity.design.search import MAX_RUNS, WANTED_POWER
 from parity.judging.floors.groups import ANY_DECODER
-from parity.wording import percent
+from parity.wording import count, percent
 
 
 def headline(plan: Plan) -> str:
@@ -22,7 +22,10 @@ def headline(plan: Plan) -> str:
     if plan.no_pass:
         return f"{subject} a pass is impossible, because {plan.no_pass}."
     line = f"{subject} a true gap of 0 passes with {chance} probability, and {needed} are needed."
-    return line + (f" They decide a margin of {share_words(plan, plan.smallest_margin)}." if plan.smallest_margin is not None else "")
+    if plan.smallest_margin is None:
+        return line
+    smallest = share_words(plan, plan.smallest_margin)
+    return f"{line} They decide a margin of {share_words(plan, plan.smallest_margin, 3) if smallest == margin_words(plan) else smallest}."
 
 
 def advice(plan: Plan) -> str:
@@ -62,15 +65,27 @@ def errors(plan: Plan) -> str:
     )
 
 
-def one_line(plan: Plan, left_out: str = "") -> str:
-    """The answer for a job before it trains, without a full stop; `left_out` says what of the job is not in the plan."""
+def early_stops(plan: Plan) -> str:
+    """Whether reruns that stop early are worth their cost, with the half-width that they reach and that of full runs for it."""
+    both = plan.early_stops
+    verb = "pay" if both.half_width < both.replicates_half_width else "do not pay"
+    early, full = (
+        f"{runs_words(design)} reach {amount(plan, half)} to each side ({run_steps(design):,} run-steps)"
+        for design, half in ((both.design, both.half_width), (both.replicates, both.replicates_half_width))
+    )
+    return f"Reruns that stop early {verb} here: {early}, {full}."
+
+
+def one_line(plan: Plan) -> str:
+    """The answer for a job before it trains, without a full stop."""
     design = plan.design
     one = design.baseline_runs == design.candidate_runs == 1
     runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
     conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
-    conditions += f", {left_out}" if left_out else ""
+    conditions += f", {early_words(design)}" if design.noise_runs else ""
+    conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     if plan.no_pass:
         return f"This job cannot pass ({conditions}): {plan.no_pass}"
     return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability ({conditions})"
@@ -81,9 +96,9 @@ def margin_words(plan: Plan) -> str:
     return share_words(plan, plan.margin)
 
 
-def share_words(plan: Plan, value: float) -> str:
+def share_words(plan: Plan, value: float, digits: int = 2) -> str:
     """A difference as a share of the loss, with the nats where the loss is known: "1.0 % (0.0390 nats)"."""
-    share = percent(value / (plan.design.level or 1.0))
+    share = percent(value / (plan.design.level or 1.0), digits)
     return f"{share} ({value:.4f} nats)" if plan.unit == NATS else share
 
 

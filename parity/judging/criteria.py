@@ -15,6 +15,7 @@ Unit = Literal["relative", "nats"]
 
 RUN_FLOOR_DETERMINISTIC = 0.0008  # share of L: 75 % quantile is 0.044 %, 95 % quantile 0.066 % over 116 groups of reruns
 RUN_FLOOR_STOCHASTIC = 0.0030  # share of L: own small models measured 0.28, 0.53 and 0.99 %; a guess at scale
+WINDOW_FRACTION = 0.20  # of the planned steps
 
 
 class CriteriaError(ValueError):
@@ -89,7 +90,7 @@ class Criteria:
     profile: str | None = None
     margin: Amount | None = None
     confidence: float = 0.95
-    window_fraction: float = 0.20
+    window_fraction: float = WINDOW_FRACTION
     min_points: int = 200
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False

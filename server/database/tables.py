@@ -73,7 +73,7 @@ class Job(Base):
     # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed at submission.
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
-    # The groups of reruns (CSV) from which its verdicts borrowed their run floor; set when it is judged.
+    # The groups of reruns (CSV) from which its verdicts borrow their run floor; set at submission if it names a family, else when judged.
     floors: Mapped[str | None] = mapped_column(Text)
     # The groups of its own reruns (CSV), from which later jobs borrow; set when it is judged.
     reruns: Mapped[str | None] = mapped_column(Text)
@@ -276,6 +276,21 @@ class BaselineEvent(Base):
     created_at: Mapped[float]
 
     baseline: Mapped[Baseline] = relationship(back_populates="events")
+
+
+class ImportedGroup(Base):
+    """A group of reruns from a table that was imported: `cells` is its row as text, `imported_by` the id of a token.
+
+    Rows are only added, never changed.
+    """
+
+    __tablename__ = "imported_groups"
+
+    family: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    cells: Mapped[dict[str, Any]]
+    imported_by: Mapped[str]
+    imported_at: Mapped[float]
 
 
 class Worker(Base):

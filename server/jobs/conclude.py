@@ -21,6 +21,7 @@ from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, Verdict, new_id
 from server.jobs import lifecycle
 from server.jobs.floors import family_of, lent_floors, reruns_of
+from server.jobs.imported_floors import family_that_lends
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def decide(session: Session, job_id: str) -> Outcome:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    floors = lent_floors(session, job, family_of(job))
+    floors = read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
     documents = case_of(session, job, floors=floors).documents()
     stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
     return Outcome(
@@ -84,12 +85,13 @@ def decide(session: Session, job_id: str) -> Outcome:
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
     """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
 
-    Its arms borrow from `floors`, by default from those of its verdicts.
+    Its arms borrow from `floors`, by default from those of its verdicts: fixed at submission if the job names a family, else when it is
+    judged.
     """
     baseline, *candidates = job.arms
     if floors is None and job.floors:
         floors = read_floors(job.floors)
-    family = family_of(job) if floors else None
+    family = family_that_lends(job) if floors else None
     return Case(
         baseline=loading.finished(session, baseline.runs),
         candidates={arm.name: loading.finished(session, arm.runs) for arm in candidates},
@@ -115,7 +117,9 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
         return False
     session.add_all(rows)
     job = session.get_one(Job, job_id)
-    job.floors, job.reruns = (table.csv() if table else None for table in (outcome.floors, outcome.reruns))
+    if outcome.floors is not None:
+        job.floors = outcome.floors.csv()
+    job.reruns = outcome.reruns.csv() if outcome.reruns else None
     return True
 
 

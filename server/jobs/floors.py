@@ -1,10 +1,10 @@
 """Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 
-family: all of the specification but name, arms, seed and noise runs is equal, and the data and device class that its runs recorded; its
-        name holds a digest of that
+family: all of the specification but name, arms, seed, noise runs and the family that it names is equal, and the data and device class
+        that its runs recorded; its name holds a digest of that
 group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
         window; a run with the fingerprint of an earlier one has the same curve and is left out
-sd:     standard deviation over a group's runs of their mean loss in the last 20 % of the planned steps
+sd:     standard deviation over a group's runs of their mean loss in the window of a policy that states none, the last 20 % of the steps
 
 What groups lend is the judge's business (`parity.judging.floors`): at least 3 groups and 8 degrees of freedom of an arm's own class of
 rounding. Runs of engine `external` lend nothing here, because nobody checks what their specification says of model and data.
@@ -23,6 +23,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.arms import rounding_of
+from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.curve import ROUNDINGS
 from parity.judging.floors.groups import COLUMNS, MIN_SHARE, NATS, Floors, Row, read_floors
 from parity.judging.floors.lending import find_lender
@@ -33,10 +34,9 @@ from server.database.tables import Job, Run
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
-_LATE = 0.20  # of the planned steps, as in a policy that says nothing else
 _JOBS_READ = 5000
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family")
 
 
 def family_of(job: Job) -> str | None:
@@ -123,7 +123,7 @@ def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:
     """Mean loss (nats) of each run in its late window, of those whose every step there is recorded and finite."""
     means = []
     for run in runs:
-        window = make_window(run.planned_steps, 0, _LATE, "declared")
+        window = make_window(run.planned_steps, 0, WINDOW_FRACTION, "declared")
         steps, columns = store.read_range(session, run.id, "train", window.first, window.last, ["lm_loss"])
         if len(steps) == window.last - window.first + 1 and np.isfinite(columns["lm_loss"]).all():
             means.append(columns["lm_loss"].mean())

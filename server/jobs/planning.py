@@ -1,9 +1,9 @@
 """What a job can decide before it trains: its design, with what the record knows.
 
 Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
-sound run of a baseline arm that trained the same specification (any seed and replicate); with neither the chances are shares of the
-loss. Jobs of engine external have none of it, because their specification does not determine what is trained. The runs of a named
-baseline count like new ones, its controls and early-stopped reruns not at all (`not_counted`).
+sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names; with
+neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not determine
+what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from sqlalchemy.orm import Session
 
 from parity import Criteria
 from parity.design.chances import NO_FAMILIES
-from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.judging.floors.lending import Lenders
 from server.database import store
 from server.database.tables import Arm, Job, Run
+from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, unsound
 from server.jobs.floors import lent_floors, newest_family
+from server.jobs.imported_floors import named_floors
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 from training.switches import label, rounding
@@ -50,12 +52,12 @@ class Planned:
     why_not: str
 
 
-def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES) -> Sequence[Planned]:
-    """The plan of each of the first 8 candidates; candidates with one design share it."""
+def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
+    """The plan of each of the first 8 candidates; candidates with one design share it. `controls` are those of the named baseline."""
     plans: dict[Design, Plan | str] = {}
     rows = []
     for candidate in spec.candidates[:MOST_CANDIDATES]:
-        design = _design(spec, candidate, known)
+        design = _design(spec, candidate, known, controls)
         if design not in plans:
             plans[design] = _plan(design, criteria, lenders)
         outlook = plans[design]
@@ -64,19 +66,22 @@ def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Len
     return rows
 
 
-def not_counted(spec: JobSpec, *, named: bool) -> str:
-    """What would measure run noise and is not in the plan, in words; `named` is whether the job names a baseline."""
-    left_out = ["controls"] if named else []
-    left_out += ["early-stopped reruns"] if spec.noise is not None else []
-    return f"without {' and '.join(left_out)}" if left_out else ""
-
-
 def lenders_for(session: Session, spec: JobSpec) -> Lenders:
-    """The reruns on record from which the job's verdicts would borrow."""
+    """The reruns from which the job's verdicts would borrow: of the family that it names, else of its own on record.
+
+    InvalidError if it names an unknown family.
+    """
+    if spec.family:
+        return Lenders(named_floors(session, spec.family), {BASELINE: spec.family, CANDIDATE: spec.family})
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
     family = newest_family(session, unsaved)
     floors = lent_floors(session, unsaved, family)
     return Lenders(floors, {BASELINE: family, CANDIDATE: family}) if family and floors else NO_FAMILIES
+
+
+def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: NamedBaseline | None) -> Known | None:
+    """What is known of the job's baseline: from the promoted one that it names, else from an equal earlier run."""
+    return _known(session, next(iter(named.runs.values())), criteria) if named else equal_earlier_run(session, spec, criteria)
 
 
 def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
@@ -116,13 +121,16 @@ def _known(session: Session, run: Run, criteria: Criteria) -> Known:
     )
 
 
-def _design(spec: JobSpec, candidate: SpecArm, known: Known | None) -> Design:
+def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: int) -> Design:
     baseline, trained_here = spec.baseline, spec.engine != "external"
     return Design(
         planned_steps=spec.schedule.steps,
         level=known.level if known else None,
         baseline_runs=baseline.replicates,
         candidate_runs=candidate.replicates,
+        noise_runs=spec.noise.runs if spec.noise else 0,
+        stop_at=spec.noise.stop_at if spec.noise else DEFAULT_STOP,
+        controls=controls,
         baseline_recipe=label(baseline.recipe, baseline.switches),
         candidate_recipe=label(candidate.recipe, candidate.switches),
         baseline_rounding=rounding(baseline.recipe, baseline.switches) if trained_here else None,

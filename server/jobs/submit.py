@@ -17,10 +17,11 @@ from parity.version import JUDGE_VERSION
 from server.database import events, tables
 from server.database.locks import hold_lock
 from server.database.lookup import find_job
-from server.database.tables import Arm, IdempotencyKey, Job, Run
+from server.database.tables import Arm, IdempotencyKey, Job, Run, RunState
 from server.errors import InvalidError
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
+from server.jobs.imported_floors import named_floors
 from training.spec import JobSpec, RunSpec, capability
 
 
@@ -107,7 +108,7 @@ def submit_job(
     """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
 
     The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
-    ordered by replicate before arm, so that the first trained runs already form pairs.
+    ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family.
     """
     now, order = time.time(), order or Order()
     job = Job(
@@ -123,6 +124,7 @@ def submit_job(
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
+        floors=named_floors(session, spec.family).csv() if spec.family else None,
         created_at=now,
     )
     if named is not None:
@@ -147,6 +149,11 @@ def _arm_row(position: int, name: str, recipe: str) -> Arm:
     return Arm(id=tables.new_id("a"), position=position, name=name, role="candidate" if position else "baseline", recipe=recipe)
 
 
+def _waiting(job: Job) -> RunState:
+    """The state of a run that nobody trains yet."""
+    return "awaiting_data" if job.capability == "external" else "queued"
+
+
 def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, steps: int) -> Run:
     """A new rerun that stops early, waiting to be trained after the job's full runs."""
     return Run(
@@ -160,7 +167,7 @@ def _noise_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, 
         priority=priority,
         planned_steps=steps,
         created_at=job.created_at,
-        state="queued",
+        state=_waiting(job),
     )
 
 
@@ -169,7 +176,7 @@ def _run_row(job: Job, arm: Arm, position: int, spec: RunSpec, priority: int, na
     if named is not None and arm.role == "baseline":
         begun = {**columns_of_reused(named.runs[spec.replicate]), "state": "finished", "finished_at": job.created_at}
     else:
-        begun = {"state": "awaiting_data" if job.capability == "external" else "queued"}
+        begun = {"state": _waiting(job)}
     return Run(
         id=tables.new_id("r"),
         arm=arm,

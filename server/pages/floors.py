@@ -1,44 +1,46 @@
-"""The page of run floors: families of reruns, on record and public, and one family's groups as a plot."""
+"""The page of run floors: families of reruns, on record, imported and public, and one family's groups as a plot."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
 
 from parity.judging.curve import ROUNDINGS
 from parity.judging.floors.between import evidence_families
-from parity.judging.floors.groups import ANY_DECODER, Family, Floors
-from parity.judging.floors.lending import Lender, find_lender
+from parity.judging.floors.groups import ANY_DECODER, Floors
+from parity.judging.floors.lending import find_lender
+from parity.judging.floors.listing import any_decoder_rows, family_rows, outliers_of
 from parity.judging.floors.public import public_floors
+from server.database.clock import time_text
+from server.documents.principals import principal_names
 from server.errors import NotFoundError
 from server.jobs.floors import floors_on_record
+from server.jobs.imported_floors import imported_floors, imported_groups
 from server.pages.rendering import templates, visitor
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
+Where = Literal["record", "imported", "public"]
 PLOT_WIDTH = 400.0
+_PLACES: Mapping[Where, str] = {
+    "record": "on record here",
+    "imported": "imported; lends to jobs that name it",
+    "public": "public reruns",
+}
 _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyRow:
-    """One family in the list, per class of rounding: what it lends, or why nothing."""
-
-    name: str
-    rounding: str
-    groups: int
-    runs: int
-    lender: Lender | None
-    where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval."""
+    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval.
+
+    `origin` is where an imported one is from: its importer, source and licence.
+    """
 
     name: str
     runs: int
@@ -47,6 +49,7 @@ class GroupRow:
     low: float
     high: float
     outlier: bool
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,56 +71,49 @@ class Axis:
 
 
 @router.get("/floors")
-def page(request: Request, context: InContext, family: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """The list of families, or one of them with its groups. A family on record hides a public one of the same name."""
+def page(
+    request: Request,
+    context: InContext,
+    family: Annotated[str, Query(max_length=200)] = "",
+    where: Annotated[Where | None, Query()] = None,
+) -> Response:
+    """The list of families, or one of them with its groups: that on record, else the imported one, else the public one."""
     with context.database.read() as session:
-        record = floors_on_record(session)
+        record, imported = floors_on_record(session), imported_floors(session)
+        origins = _origins(session, family) if family in imported.families else {}
+    tables: Mapping[Where, Floors] = {"record": record, "imported": imported, "public": public_floors()}
     if not family:
-        listed = [*_any_decoder(), *_list(record, "record"), *_list(public_floors(), "public")]
-        return templates.TemplateResponse(request, "floors.html", {"rows": listed})
-    floors = record if family in record.families else public_floors()
-    rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family)
+        listed = [(row, place) for place in ("record", "imported") for row in family_rows(tables[place])]
+        listed += [(row, "public") for row in (*any_decoder_rows(public_floors()), *family_rows(public_floors()))]
+        return templates.TemplateResponse(request, "floors.html", {"rows": listed, "places": _PLACES})
+    having: list[Where] = [name for name in tables if family in tables[name].families]
+    place: Where = where or (having or ["public"])[0]
+    floors = tables[place]
+    rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family, origins if place == "imported" else {})
     lent = [(rounding, find_lender(floors, family, rounding)) for rounding in ROUNDINGS]
     pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or _has(rows, rounding))]
     shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
     axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
     problems = floors.families[family].problems if family in floors.families else ()
     values = {"family": family, "rows": rows, "pooled": pooled, "axis": axis, "width": PLOT_WIDTH, "problems": problems, "lent": lent}
-    return templates.TemplateResponse(request, "floors.html", values)
+    return templates.TemplateResponse(request, "floors.html", {**values, "place": place})
 
 
-def _list(floors: Floors, where: str) -> list[FamilyRow]:
-    return [row for family in floors.families.values() for row in _of_family(floors, family, where)]
-
-
-def _of_family(floors: Floors, family: Family, where: str) -> list[FamilyRow]:
-    rows = []
-    for rounding in (*ROUNDINGS, None):
-        groups = [group for group in family.groups if group.rounding == rounding]
-        if groups:
-            lender = find_lender(floors, family.name, rounding) if rounding else None
-            runs = sum(group.runs for group in groups)
-            rows.append(
-                FamilyRow(name=family.name, rounding=rounding or "not stated", groups=len(groups), runs=runs, lender=lender, where=where)
-            )
-    return rows
-
-
-def _any_decoder() -> list[FamilyRow]:
-    rows = []
-    for rounding in ROUNDINGS:
-        lender = find_lender(public_floors(), ANY_DECODER, rounding)
-        size = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
-        rows.append(FamilyRow(name=ANY_DECODER, rounding=rounding, groups=size[0], runs=size[1], lender=lender, where="public"))
-    return rows
-
-
-def _rows(floors: Floors, name: str) -> list[GroupRow]:
-    if name not in floors.families:
-        raise NotFoundError(f"no family {name!r} on record or among the public ones; the page without `family` lists them")
-    outliers = {
-        outlier for rounding in ROUNDINGS if (floor := find_lender(floors, name, rounding).floor) is not None for outlier in floor.outliers
+def _origins(session: Session, family: str) -> dict[str, str]:
+    """Who imported each group of a family, and the source and licence that its table states."""
+    groups = imported_groups(session, family)
+    names = principal_names(session, {group.imported_by for group in groups.values()})
+    return {
+        name: f"imported {time_text(group.imported_at)[:10]} by {names.get(group.imported_by, group.imported_by)}; "
+        f"source: {group.cells['source'] or 'not stated'}; licence: {group.cells['licence'] or 'not stated'}"
+        for name, group in groups.items()
     }
+
+
+def _rows(floors: Floors, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
+    if name not in floors.families:
+        raise NotFoundError(f"no family {name!r} on record, imported or public; the page without `family` lists them")
+    outliers = outliers_of(floors, name)
     rows = []
     for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
         low, high = group.interval
@@ -130,6 +126,7 @@ def _rows(floors: Floors, name: str) -> list[GroupRow]:
                 low=low,
                 high=high,
                 outlier=group.group in outliers,
+                origin=origins.get(group.group, ""),
             )
         )
     return rows

@@ -1,19 +1,51 @@
-"""The reruns on record, by family, as the table that `parity compare --floors` reads."""
+"""Reruns as tables: those on record, by family, and those that were imported; both as `parity compare --floors` reads them."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
+
+from parity.judging.floors.groups import MAX_BYTES, MAX_NAME
 from server.jobs.floors import floors_on_record
-from server.web.auth import requires
+from server.jobs.imported_floors import Import, import_floors, imported_floors
+from server.web.auth import Principal, requires
 from server.web.context import InContext
+from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["floors"], dependencies=[Depends(requires("view"))])
 
+_Submitter = Annotated[Principal, Depends(requires("submit"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """A table of reruns (CSV), and the one family of it that is imported; null: all."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    table: Annotated[str, Field(max_length=MAX_BYTES)]
+    family: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
+
 
 @router.get("/floors", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}})
-def table(context: InContext) -> Response:
-    """The groups of reruns on record (CSV): family, runs, mean loss and its standard deviation over runs, rounding."""
+def table(
+    context: InContext,
+    of: Annotated[Literal["record", "imported"], Query(description="reruns of this server's jobs, or those that were imported")] = "record",
+) -> Response:
+    """The groups of reruns on record, or those imported (CSV): family, runs, mean loss and its standard deviation over runs, rounding."""
     with context.database.read() as session:
-        text = floors_on_record(session).csv()
+        text = (floors_on_record(session) if of == "record" else imported_floors(session)).csv()
     return Response(text, media_type="text/csv")
+
+
+@router.post("/floors", status_code=201)
+def import_table(request: StrictBody[ImportRequest], context: InContext, who: _Submitter) -> Import:
+    """Import a table of reruns, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
+
+    422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public family or to one on record.
+    """
+    with context.database.write() as session:
+        return import_floors(session, request.table, request.family, who.id)

@@ -19,10 +19,10 @@ from server.documents.job import WHOLE, JobDocument, JobSummary, job_document, j
 from server.documents.runs import RunDocument
 from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
-from server.jobs.baselines import BaselineChoice
+from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
-from server.jobs.planning import Known, equal_earlier_run, lenders_for, not_counted, planned
+from server.jobs.planning import Known, known_before, lenders_for, planned
 from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, requires
@@ -112,14 +112,18 @@ def submit(
 
 @router.post("/jobs:plan")
 def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
-    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run."""
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run.
+
+    409 if the job cannot use the baseline that it names.
+    """
     criteria = criteria_of(request.criteria)
     with context.database.read() as session:
-        known, lenders = equal_earlier_run(session, request.job, criteria), lenders_for(session, request.job)
+        named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
+        known, lenders = known_before(session, request.job, criteria, named), lenders_for(session, request.job)
+        controls = len(named.controls) if named else 0
     candidates = []
-    left_out = not_counted(request.job, named=request.baseline is not None and request.baseline.name is not None)
-    for one in planned(request.job, criteria, known, lenders):
-        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan, left_out)
+    for one in planned(request.job, criteria, known, lenders, controls):
+        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
         candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
     return JobPlan(known=known, candidates=candidates)
 

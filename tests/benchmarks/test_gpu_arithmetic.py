@@ -1,30 +1,31 @@
-"""The counting of the GPU benchmark, and its step at a size that a CPU does."""
+"""The GPU benchmark at a size that a CPU does: its plain step trains what our bf16 step trains."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.gpu_arithmetic import Stack, main, parameters, step
-from training.arithmetic.recipes import linear_recipe
+from benchmarks.gpu_arithmetic import SIZES, Size, main, model_of, step_of
+from training.spec import Model
 
-SMALL = Stack(layers=1, width=32, hidden=64, tokens=32)
-
-
-def test_flops_and_bytes_of_one_block():
-    assert SMALL.flops == 3 * 3 * 2 * 32 * 32 * 64
-    plain = 3 * 3 * 2 * (32 * 32 + 32 * 64 + 32 * 64)
-    assert SMALL.least_bytes(linear_recipe("bf16", fast_bf16=True)) == plain
-    assert SMALL.least_bytes(linear_recipe("nvfp4", fast_bf16=True)) == plain + 3 * 2 * 2 * 2 * (32 * 32 + 32 * 64 + 32 * 64)
-    assert 0.75e9 < sum(a * b for a, b in Stack().linears) < 0.9e9  # the MLPs of a model of the 1 B class
+SMALL = Size(model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64), batch=2, sequence=16)
 
 
-def test_the_step_gives_a_gradient_for_every_weight():
-    weights, x = parameters(SMALL), jnp.ones((32, 32), jnp.bfloat16)
-    loss, (gradients, _) = step(SMALL, linear_recipe("nvfp4", fast_bf16=True))(weights, x)
-    assert np.isfinite(float(loss))
-    assert [g.shape for g in gradients] == [w.shape for w in weights]
-    assert all(float(jnp.max(jnp.abs(g.astype(jnp.float32)))) > 0 for g in gradients)
+def losses(name: str) -> list[float]:
+    run = step_of(SMALL, name)
+    return [float(run().rows[0, 0]) for _ in range(3)]
+
+
+def test_the_sizes_are_what_their_names_say():
+    assert [round(size.model.parameters / 1e6, -1) for size in SIZES.values()] == [20, 150, 1240]
+    assert SMALL.flops == 6 * SMALL.model.parameters * 32
+
+
+def test_the_plain_step_trains_what_the_bf16_step_trains():
+    expected = losses("bf16")
+    np.testing.assert_allclose(losses("plain"), expected, rtol=2e-3)
+    assert expected[2] < expected[0]
+    assert losses("nvfp4") != expected
+    assert model_of(SMALL, "plain").quantized.quantized  # or its layer would not be the plain one
 
 
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from server.database import store
-from server.database.tables import Attempt, Base, IdempotencyKey, Job, Run, Worker
+from server.database.tables import Attempt, Base, IdempotencyKey, ImportedGroup, Job, Run, Worker
 from server.jobs import baselines, webhooks
 from server.jobs.conclude import conclude
 from server.readiness import alembic_config
@@ -46,6 +46,7 @@ def record(database, recorded):
         auth.open_session(session, token)
         session.add(Attempt(run_id=first.id, epoch=1, state="finished", worker_id="w1", started_at=now))
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
+        session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
         session.add(Worker(id="w1", name="h:1", capability="cpu", slots=2, device={"sm": None}, started_at=now, heartbeat_at=now))
         return first.id, reusing.id
 

@@ -29,12 +29,18 @@ def built() -> dict[Settings, FastAPI]:
     return {}
 
 
-@pytest.fixture
-def api(settings, database, built) -> Iterator[TestClient]:
+def _application(settings: Settings, built: dict[Settings, FastAPI]) -> FastAPI:
+    """The application with these settings; one that was built before gets a context of its own."""
     key = settings.model_copy(update={"state_dir": Path(), "database_url": ""})
     app = built.get(key) or create_app(settings)
     built[key] = app
     app.state.context = context_of(settings)
+    return app
+
+
+@pytest.fixture
+def api(settings, database, built) -> Iterator[TestClient]:
+    app = _application(settings, built)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -42,15 +48,17 @@ def api(settings, database, built) -> Iterator[TestClient]:
 class Served:
     """The application in a real uvicorn, on one port however often it is stopped and started."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, built: dict[Settings, FastAPI]) -> None:
+        self._settings, self._built = settings, built
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self.address = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        config = uvicorn.Config(create_app(self._settings), port=self._port, log_level="warning", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            _application(self._settings, self._built), port=self._port, log_level="warning", timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -62,9 +70,15 @@ class Served:
         self._thread.join(10)
 
 
+@pytest.fixture(scope="session")
+def built_to_serve() -> dict[Settings, FastAPI]:
+    """As `built`, for tests that use a client and a server at once: each has a context of its own."""
+    return {}
+
+
 @pytest.fixture
-def server(settings, database) -> Iterator[Served]:
-    made = Served(settings)
+def server(settings, database, built_to_serve) -> Iterator[Served]:
+    made = Served(settings, built_to_serve)
     made.start()
     yield made
     made.stop()

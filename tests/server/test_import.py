@@ -11,7 +11,7 @@ from server.database import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
-from training.spec import Arm
+from training.spec import Arm, Noise
 
 SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 
@@ -110,3 +110,30 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
     (tmp_path / "runs.csv").write_text("recipe,run,system,step,loss\n" + "\n".join(rows[:-80]) + "\n")
     code, output = _import(served, capsys, *words)
     assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)
+
+
+def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, database, make_job, tmp_path, capsys):
+    spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), noise=Noise(runs=1, stop_at=0.5))
+    rng = np.random.default_rng(1)
+    batch = rng.normal(0, 0.1, 400)
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}))
+        job_id, runs = job.id, [(run.id, run.kind, run.planned_steps) for run in job.runs]
+    for number, (run, kind, steps) in enumerate(runs):
+        loss = 2 + np.exp(-np.arange(steps) / 40) + batch[:steps] + rng.normal(0, 0.01, steps) + rng.normal(0, 0.002)
+        file = tmp_path / f"{number}.csv"
+        file.write_text("step,loss\n" + "\n".join(f"{step},{value:.6f}" for step, value in enumerate(loss)) + "\n")
+        if kind == "noise":
+            short = tmp_path / "short.csv"
+            short.write_text("".join(file.read_text().splitlines(keepends=True)[:150]))
+            code, output = _import(served, capsys, str(short), "--as-run", run)
+            assert (code, "this run takes 200 steps" in output) == (2, True)
+        code, output = _import(served, capsys, str(file), "--as-run", run)
+        assert code == 0, output
+    with pytest.raises(SystemExit):
+        cli.main(["status", job_id, "--server", served])
+    assert capsys.readouterr().out.count("stops early") == 2
+    with database.read() as session:
+        (verdict,) = session.get_one(Run, runs[0][0]).job.verdicts
+        tau = json.loads(verdict.document)["tau"]
+    assert [tau[arm]["early_stopped"]["runs"] for arm in ("baseline", "candidate")] == [1, 1]

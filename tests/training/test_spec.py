@@ -35,8 +35,6 @@ def model(**changes):
         (lambda: Noise(runs=0), r"noise\.runs is 0, expected a whole number from 1 to 16"),
         (lambda: Noise(stop_at=0.39), r"noise\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
         (lambda: Noise(stop_at=float("nan")), r"noise\.stop_at is nan"),
-        (changed(engine="external", noise=Noise()), "nothing under engine external"),
-        (changed(engine="maxtext", data=Data(source="grain", path="x"), noise=Noise()), "nothing under engine maxtext"),
         (changed(schedule=Schedule(steps=1, warmup_steps=0), noise=Noise()), r"schedule\.steps is 1, expected enough steps"),
         (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),

@@ -51,11 +51,13 @@ class Place:
     """Where and as which of its processes a run trains.
 
     `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on record, `silence_seconds` how long
-    MaxText may write nothing. Every process but the first starts the same MaxText commands and yields nothing.
+    MaxText may write nothing. Every process but the first starts the same MaxText commands and yields nothing. With `stop_after` the run
+    trains so many steps of its schedule and is not evaluated.
     """
 
     folder: Path
     resume_at_most: int = 0
+    stop_after: int | None = None
     silence_seconds: float = 1800.0
     processes: Processes = ALONE
 
@@ -111,7 +113,7 @@ def train(
         )
     paths.folder.mkdir(parents=True, exist_ok=True)
     if not place.processes.is_first:
-        _take_part(spec, maxtext, paths, environment)
+        _take_part(spec, place, maxtext, paths, environment)
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
     put_back(paths)
@@ -119,8 +121,9 @@ def train(
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
         _write_first_parameters(spec, maxtext, paths, patience, environment)
     paths.metrics.unlink(missing_ok=True)
-    command = maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)
-    plan = Plan(first=first, steps=spec.schedule.steps, tokens_per_step=spec.data.tokens_per_step)
+    steps = spec.schedule.steps if place.stop_after is None else place.stop_after
+    command = maxtext_command.train_command(spec, steps, maxtext.python, maxtext.base_yml, paths, environment)
+    plan = Plan(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
     with running(command, paths.folder, paths.log, environment) as process:
         log = Log(paths.log, sys.stderr)
         follower = Follower(paths.metrics, log, plan)
@@ -128,7 +131,7 @@ def train(
     if follower.last >= plan.first:
         profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
     _conclude(process.returncode, follower, log, plan, note)
-    if spec.schedule.validation_every:
+    if spec.schedule.validation_every and steps == spec.schedule.steps:
         for step, loss in evaluations(spec, maxtext, paths, environment, patience):
             validated(step, loss)
 
@@ -159,12 +162,13 @@ def data_digest(spec: RunSpec) -> str:
     return digest.hexdigest()
 
 
-def _take_part(spec: RunSpec, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
+def _take_part(spec: RunSpec, place: Place, maxtext: Installed, paths: maxtext_command.Paths, environment: Mapping[str, str]) -> None:
     """Run the same commands as the reporting process, which follows them for all; if one fails, the launcher ends all."""
-    steps = [maxtext_command.train_command(spec, maxtext.python, maxtext.base_yml, paths, environment)]
+    steps = spec.schedule.steps if place.stop_after is None else place.stop_after
+    commands = [maxtext_command.train_command(spec, steps, maxtext.python, maxtext.base_yml, paths, environment)]
     if maxtext_command.loads_parameters(spec) and not paths.first_parameters.exists():
-        steps.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
-    for command in steps:
+        commands.insert(0, maxtext_command.first_parameters_command(spec, maxtext.python, maxtext.base_yml, paths, environment))
+    for command in commands:
         with running(command, paths.folder, paths.log, environment) as process:
             process.wait()
         if process.returncode != 0:

@@ -107,18 +107,22 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def train_command(spec: RunSpec, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
-    """The arguments of the training process."""
-    values = settings(spec) | {
-        "run_name": "run",
-        "metrics_file": "" if paths.part else str(paths.metrics),  # every process that gets one writes to it
-        "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
-        "enable_checkpointing": resumes(spec),
-        "checkpoint_period": spec.schedule.validation_every or spec.maxtext.checkpoint_period,
-        "save_checkpoint_on_start": False,
-        "save_checkpoint_on_completion": False,
-        "max_num_checkpoints_to_keep": _checkpoints_kept(spec),
-    }
+def train_command(spec: RunSpec, steps: int, python: str, base_yml: str, paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    """The arguments of the training process, which trains the first `steps` of the schedule."""
+    values = (
+        settings(spec)
+        | _stopped_after(spec, steps)
+        | {
+            "run_name": "run",
+            "metrics_file": "" if paths.part else str(paths.metrics),  # every process that gets one writes to it
+            "load_parameters_path": str(paths.first_parameters) if loads_parameters(spec) else "",
+            "enable_checkpointing": resumes(spec),
+            "checkpoint_period": spec.schedule.validation_every or spec.maxtext.checkpoint_period,
+            "save_checkpoint_on_start": False,
+            "save_checkpoint_on_completion": False,
+            "max_num_checkpoints_to_keep": _checkpoints_kept(spec),
+        }
+    )
     return _arguments(values, python, base_yml, paths, environment)
 
 
@@ -158,6 +162,11 @@ def evaluation_command(
         "grain_worker_count_eval": spec.maxtext.grain_worker_count,
     }
     return _arguments(values, python, base_yml, paths, environment)
+
+
+def _stopped_after(spec: RunSpec, steps: int) -> dict[str, Value]:
+    """The options of a run that stops early: MaxText takes warm-up and decay from `learning_rate_schedule_steps`, by default `steps`."""
+    return {"steps": steps, "learning_rate_schedule_steps": spec.schedule.steps} if steps < spec.schedule.steps else {}
 
 
 def _checkpoints_kept(spec: RunSpec) -> int:

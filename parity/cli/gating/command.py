@@ -218,7 +218,9 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
             answer = _submit(client, question, policy, progress)
             job = answer["job"]
             if answer["found"] == "new":
-                print_outlook(client, question.file, {"job": question.job, "criteria": question.criteria}, progress)
+                print_outlook(
+                    client, question.file, {"job": question.job, "criteria": question.criteria, "baseline": question.baseline}, progress
+                )
             url = client.page(job["id"])
             outcome = dataclasses.replace(
                 outcome,

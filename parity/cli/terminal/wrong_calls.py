@@ -15,11 +15,11 @@ from parity.judging.criteria import CriteriaError
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?" where a known word is close, else ""."""
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
     by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[close[0]]}?" if close else ""
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=0.6)]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:

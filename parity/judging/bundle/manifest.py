@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
 from parity.judging.curve import Curve, Rounding, curve_from_arrays
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.judging.secondary.evaluations import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe
 
-MAX_RUNS, MAX_CANDIDATES = 256, 64  # every candidate is compared with every other, every run of an arm with every other
+# Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
+MAX_RUNS, MAX_CANDIDATES = 256, 64
 BASELINE, CANDIDATE, CONTROL, NOISE = "baseline", "candidate", "control", "noise"
 _MAX_SHOWN = 60
 _T = TypeVar("_T")
@@ -48,9 +50,11 @@ class Arms:
     def _check_size(arms: list[Any]) -> None:
         for number, arm in enumerate(arms):
             typed(typed(arm, dict, f"arms[{number}]", "an object").get("runs"), list, f"arms[{number}].runs", "a list of runs")
-        runs = sum(len(arm["runs"]) for arm in arms)
-        judged = sum(arm.get("role") != NOISE for arm in arms)
-        if runs > MAX_RUNS or judged > MAX_CANDIDATES + 2 or len(arms) > 2 * (MAX_CANDIDATES + 2):
+            if arm.get("role") == NOISE and len(arm["runs"]) > MAX_NOISE_RUNS:
+                raise ManifestError(f"arms[{number}].runs are {len(arm['runs']):,} noise runs; expected at most {MAX_NOISE_RUNS} per arm")
+        judged = [arm for arm in arms if arm.get("role") != NOISE]
+        runs = sum(len(arm["runs"]) for arm in judged)
+        if runs > MAX_RUNS or len(judged) > MAX_CANDIDATES + 2 or len(arms) > 2 * (MAX_CANDIDATES + 2):
             raise ManifestError(
                 f"{len(arms):,} arms with {runs:,} runs; expected at most {MAX_CANDIDATES} candidates and {MAX_RUNS} runs in all"
             )

@@ -46,7 +46,7 @@ def test_a_restart_replaces_everything_from_its_first_step_on(tmp_path: Path) ->
         (range(10, 101, 10), 100, None),
         ([*range(50), *range(60, 100)], 100, "10 of 100 steps are missing between step 0 and 99, in 1 gaps"),
         (range(25, 100), 100, "begins at step 25"),
-        (range(90), 100, "ends at step 89, but the job plans 100"),
+        (range(90), 100, "ends at step 89, but this run takes 100 steps"),
         ([], 100, "0 steps"),
         ([5], 100, "1 steps"),
     ],
@@ -66,7 +66,7 @@ def test_every_kind_of_file_is_proven_whole(data: Path, tmp_path: Path) -> None:
         curve = read_run(str(tmp_path / f"run.{kind}"))
         assert (curve.steps.tolist(), curve.loss.tolist()) == (steps, loss)
         assert why_incomplete(curve.completeness, 60) is None
-        assert why_incomplete(curve.completeness, 61) == "it ends at step 59, but the job plans 61"
+        assert why_incomplete(curve.completeness, 61) == "it ends at step 59, but this run takes 61 steps"
     assert why_incomplete(read_run(str(data / "maxtext_session.jsonl.gz")).completeness, 85) is None
     emptied = read_run(str(data / "maxtext_eval_truncates.jsonl")).completeness
     assert why_incomplete(emptied, 150) == "it begins at step 100, expected the beginning: 0 to 1"

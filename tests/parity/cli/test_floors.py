@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from parity.judging.floors.public import public_floors
+
 Run = Callable[..., tuple[int, str, str]]
 TRACK3 = "modded-nanogpt-124M/track3"
 HEAD = "family,group,runs,mean_loss,sd,unit,rounding"
@@ -125,3 +127,11 @@ def test_show_names_the_outliers(run: Run, table: Callable[..., str]) -> None:
     assert [group["group"] for group in groups if group["outlier"]] == ["wild"]
     assert all(group["interval"][0] < group["rel"] < group["interval"][1] for group in groups)
     assert run("floors", "show", "tinny", table())[0] == 2
+
+
+def test_an_unknown_family_names_the_nearest_and_not_all(run: Run) -> None:
+    code, out, err = run("floors", "show", "modded-nanogpt-124M/track")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert TRACK3 in err
+    assert 1 <= sum(name in err for name in public_floors().families) <= 3
+    assert run("floors", "show", "quite another")[2].count("did you mean") == 0

@@ -245,3 +245,7 @@ def test_runs_of_a_table_are_those_of_a_job_in_order() -> None:
         runs_of_table("t.csv", {"fp8": curves}, job_of(FP8=2), {})
     with pytest.raises(UsageError, match="fp8 has 2 runs, but job j1 has 3"):
         runs_of_table("t.csv", {"fp8": curves}, job_of(fp8=3), {})
+    noisy = job_of(fp8=3)
+    noisy["arms"][0]["noise_runs"] = [{"id": "n"}]
+    with pytest.raises(UsageError, match="import the 1 rerun that stops early with --as-run"):
+        runs_of_table("t.csv", {"fp8": curves}, noisy, {})

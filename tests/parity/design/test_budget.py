@@ -15,6 +15,9 @@ HOURLY = Design(planned_steps=1000, step_seconds=3.6, devices=2)  # 2 device hou
         ("40,000 steps", 40_000.0, "steps"),
         ("4e4 steps", 4e4, "steps"),
         ("1,234,567.5 hours", 1_234_567.5, "hours"),
+        ("40.00 hours", 40.0, "hours"),
+        ("0.125 hours", 0.125, "hours"),
+        ("1,250.125 hours", 1250.125, "hours"),
         ("1e15 steps", 1e15, "steps"),
     ],
 )
@@ -44,6 +47,20 @@ def test_anything_else_is_refused_with_its_value(text: str) -> None:
     with pytest.raises(BudgetError, match="expected device hours") as refused:
         parse_budget(text)
     assert repr(text) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("40.000 hours", ('"40 hours"', '"40,000 hours"')),
+        ("1.250 h", ('"1.25 h"', '"1,250 h"')),
+        ("40.000 steps", ('"40 steps"', '"40,000 steps"')),
+    ],
+)
+def test_a_point_that_may_part_thousands_is_refused_with_both_readings(text: str, readings: tuple[str, str]) -> None:
+    with pytest.raises(BudgetError) as refused:
+        parse_budget(text)
+    assert all(reading in str(refused.value) for reading in readings)
 
 
 def test_hours_buy_steps_of_all_runs() -> None:

@@ -1,5 +1,6 @@
 """What a design can decide, as a whole: answer, cheapest design, budget."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -35,7 +36,41 @@ def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
     outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=5, **NEAREST), reject)
     assert (outlook.power[0].pass_chance, outlook.decides, bool(outlook.no_pass)) == (0.0, False, True)
     assert outlook.cheapest is not None
-    assert (outlook.cheapest.baseline_runs, outlook.cheapest.candidate_runs, plan(outlook.cheapest, reject).decides) == (3, 3, True)
+    best = outlook.cheapest
+    assert (best.baseline_runs, best.candidate_runs, best.noise_runs, best.stop_at) == (2, 2, 2, 0.4)
+    assert plan(best, reject).decides
+    assert run_steps(best) < 6 * 2000
+    six = plan(dataclasses.replace(outlook.design, baseline_runs=3, candidate_runs=3), reject)
+    assert (six.decides, six.early_stops.replicates_half_width < six.early_stops.half_width) == (True, True)
+
+
+@pytest.mark.parametrize("recipe", ["mxfp8", "nvfp4"])
+def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_so(recipe: str) -> None:
+    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe=recipe, noise_runs=3)
+    for outlook in (plan(design, ONE), plan(dataclasses.replace(design, noise_runs=0), ONE)):
+        both = outlook.early_stops
+        assert (both.design.noise_runs, both.replicates.noise_runs) == (3, 0)
+        assert run_steps(both.replicates) <= run_steps(both.design) == 50_000
+        assert both.replicates_half_width < both.half_width
+        assert "do not pay" in sentences.early_stops(outlook)
+        assert all(
+            sentences.amount(outlook, half) in sentences.early_stops(outlook) for half in (both.half_width, both.replicates_half_width)
+        )
+    assert plan(design, ONE).half_width == pytest.approx(plan(design, ONE).early_stops.half_width)
+
+
+def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_that_decide() -> None:
+    """Below a whole further run per pair, for a floor that is known on few degrees of freedom."""
+    general = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    pair = Design(planned_steps=10_000, **NEAREST)
+    policy = criteria_from_mapping({"margin": "0.22%"})
+    (outlook, more) = (plan(pair, policy, general), plan(dataclasses.replace(pair, candidate_runs=2), policy, general))
+    assert (outlook.decides, more.decides) == (False, True)
+    assert outlook.cheapest is not None
+    assert (outlook.cheapest.noise_runs, run_steps(outlook.cheapest)) == (1, 28_000)
+    assert plan(outlook.cheapest, policy, general).decides
+    inside = plan(pair, policy, general, parse_budget("29000 steps"))
+    assert (inside.decides, inside.design) == (True, outlook.cheapest)
 
 
 def test_a_family_counts_as_data_where_assumed_noise_is_rejected() -> None:
@@ -226,3 +261,11 @@ def test_the_line_before_a_job_has_its_condition() -> None:
     few = sentences.one_line(plan(Design(planned_steps=500), ONE))
     assert "cannot pass" in few
     assert "200 are needed" in few
+
+
+def test_the_margin_that_is_decided_never_reads_like_the_one_that_is_not() -> None:
+    outlook = plan(Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", noise_runs=3), ONE)
+    assert outlook.smallest_margin is not None
+    assert sentences.share_words(outlook, outlook.smallest_margin) == sentences.margin_words(outlook)
+    assert "cannot decide a margin of 1.0 %" in sentences.headline(outlook)
+    assert sentences.headline(outlook).endswith("They decide a margin of 1.03 %.")

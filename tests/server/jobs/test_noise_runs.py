@@ -76,6 +76,14 @@ def test_a_job_trains_its_noise_runs_after_its_full_runs(database, make_job):
         assert {run.kind for run in document.arms[0].noise_runs} == {"noise"}
 
 
+def test_noise_runs_of_engine_external_await_their_trainer(database, make_job):
+    spec = make_job(40, engine="external", noise=NOISE)
+    with database.write() as session:
+        job = submit_job(session, spec, POLICY)
+        assert {run.state for run in job.runs} == {"awaiting_data"}
+        assert [run.planned_steps for run in job.runs if run.kind == "noise"] == [20] * 4
+
+
 def test_a_job_without_noise_keeps_its_hash_and_document(make_job):
     spec = make_job(40)
     assert "noise" not in spec.document()
@@ -169,7 +177,9 @@ def test_the_page_and_the_list_of_runs_show_them_as_what_they_are(api, job_with_
         ("fp8_current", "full", 1500), ("fp8_current", "noise", 750), ("fp8_current", "noise", 750),
         ("mxfp8", "full", 1500), ("mxfp8", "noise", 750), ("mxfp8", "noise", 750),
     ]  # fmt: skip
-    assert api.get(f"/jobs/{job_id}").text.count("noise run: stops early, is not judged") == 4
+    page = api.get(f"/jobs/{job_id}").text
+    assert page.count("noise run: stops early, is not judged") == 4
+    assert page.count("Noise runs are not used here") == 1
 
 
 @pytest.mark.parametrize(
@@ -180,7 +190,7 @@ def test_the_page_and_the_list_of_runs_show_them_as_what_they_are(api, job_with_
         ({"noise": {"stop_at": 0.39}}, "noise.stop_at"),
         ({"noise": {"stop_at": 0.95}}, "noise.stop_at"),
         ({"noise": {"runs": 3, "every": 2}}, "every"),
-        ({"noise": {}, "engine": "external", "data": {"sequence_length": 32, "batch_size": 2}}, "noise"),
+        ({"noise": {}, "engine": "external", "schedule": {"steps": 1, "warmup_steps": 0}}, "schedule.steps"),
     ],
 )
 def test_a_job_file_with_impossible_noise_is_refused(api, request_body, change, field):

@@ -4,12 +4,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from parity import criteria_from_mapping
+from parity.design.sentences import one_line
 from server.database import store
-from server.database.tables import Job
+from server.database.tables import Baseline, Job
+from server.jobs import baselines
 from server.jobs.floors import reruns_of
-from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, not_counted, planned
+from server.jobs.planning import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from training.spec import Arm, Noise
 from training.switches import Switches
 
@@ -91,10 +94,35 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
     assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
 
 
-def test_what_measures_noise_and_is_not_planned_with_is_named(make_job):
-    plain, noisy = make_job(1500), make_job(1500, noise=Noise(runs=2, stop_at=0.5))
-    assert (not_counted(plain, named=False), not_counted(plain, named=True)) == ("", "without controls")
-    assert not_counted(noisy, named=True) == "without controls and early-stopped reruns"
+def test_reruns_that_stop_early_and_controls_are_in_the_design_and_in_the_line(make_job):
+    (plain,) = planned(make_job(5000), POLICY, None)
+    (noisy,) = planned(make_job(5000, noise=Noise(runs=2, stop_at=0.4)), POLICY, None, controls=3)
+    design = noisy.plan.design
+    assert (design.noise_runs, design.stop_at, design.controls) == (2, 0.4, 3)
+    assert (plain.plan.run_steps, noisy.plan.run_steps) == (10_000, 18_000)
+    assert noisy.plan.half_width < plain.plan.half_width
+    assert "2 reruns per arm that stop at 40 %, 3 controls" in one_line(noisy.plan)
+    assert "without" not in one_line(noisy.plan)
+
+
+def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(api, database, judged, register):
+    register()
+    first, request = judged({"mxfp8": 0.0}, verdict=False)
+    reruns, _ = judged({"mxfp8": 0.0}, verdict=False, rerun=1)
+    with database.write() as session:
+        promoted = baselines.promote(session, "fp8", first, None, "why", "who", None)
+        baselines.attach_controls(session, promoted, reruns, "why", "who")
+    body = {"job": request["job"], "criteria": request["criteria"]}
+    own = api.post("/api/v1/jobs:plan", json=body).json()["candidates"][0]["plan"]
+    answer = api.post("/api/v1/jobs:plan", json=body | {"baseline": {"name": "fp8"}}).json()
+    plan = answer["candidates"][0]["plan"]
+    with database.read() as session:
+        (version,) = session.scalars(select(Baseline)).all()
+        assert plan["design"]["controls"] == sum(link.role == "control" for link in version.runs) > 0
+        assert answer["known"]["run"] in {link.run_id for link in version.runs if link.role == "member"}
+    assert plan["half_width"] < own["half_width"]
+    refused = api.post("/api/v1/jobs:plan", json=body | {"baseline": {"name": "nobody"}})
+    assert refused.status_code == 404
 
 
 def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):

@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 from parity.judging.floors.groups import COLUMNS, read_floors
 from server.database.tables import Job
 from server.jobs.floors import family_of, reruns_of
+from server.jobs.imported_floors import import_floors
 
 LOOKS = ["light"]
 
@@ -55,3 +56,31 @@ def test_the_table_over_rest_is_what_compare_reads(api, family):
     assert answer.text.splitlines()[0] == ",".join(COLUMNS)
     assert [len(one.groups) for one in read_floors(answer.text).families.values()] == [6]
     assert api.get("/floors", params={"family": "nobody"}).status_code == 404
+
+
+ROWS = [f"my-700M,g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs,internal" for number in range(4)]
+TABLE = "\n".join(["family,group,runs,mean_loss,sd,rounding,source,licence", *ROWS])
+
+
+def test_an_imported_family_is_marked_with_its_importer_source_and_licence(page: Page, database):
+    with database.write() as session:
+        import_floors(session, TABLE, None, "local")
+    page.goto("/floors")
+    row = page.get_by_role("region", name="Families").get_by_role("row").filter(has_text="my-700M")
+    expect(row).to_contain_text("imported; lends to jobs that name it")
+    row.get_by_role("link").click()
+    expect(page.locator("main")).to_contain_text("Imported: nobody here has seen these runs")
+    groups = page.get_by_role("region", name="Groups")
+    expect(groups.get_by_text("by this machine; source: our runs; licence: internal")).to_have_count(4)
+
+
+def test_a_table_is_imported_over_rest_and_read_back_apart_from_the_record(api, family):
+    answer = api.post("/api/v1/floors", json={"table": TABLE})
+    assert (answer.status_code, answer.json()) == (201, {"families": ["my-700M"], "new_groups": 4, "known_groups": 0})
+    assert api.post("/api/v1/floors", json={"table": TABLE, "family": None}).json()["known_groups"] == 4
+    assert len(read_floors(api.get("/api/v1/floors", params={"of": "imported"}).text).rows) == 4
+    assert "my-700M" not in api.get("/api/v1/floors").text
+    bad = api.post("/api/v1/floors", json={"table": TABLE, "family": "other"})
+    assert (bad.status_code, bad.json()["errors"][0]["pointer"]) == (422, "/table")
+    mine = api.get("/api/v1/floors").text
+    assert api.post("/api/v1/floors", json={"table": mine}).status_code == 409

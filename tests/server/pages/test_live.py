@@ -17,6 +17,11 @@ GAP = "figure[data-candidate] .note"
 _SECONDS = 20_000
 
 
+def _wait_for_timers(page: Page):
+    """Let the page's timers of up to five seconds fire at once; its clock must be installed."""
+    page.clock.fast_forward(5000)
+
+
 def _append(database, job_id, first, last):
     """Steps of all runs, and the event that says so."""
     with database.write() as session:
@@ -111,19 +116,28 @@ def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
 
         return handle
 
+    page.clock.install()
     page.route("**/gap?*", once("gap"))
     page.route("**/events?*", once("events"))
-    page.goto(f"/jobs/{job_id}")
+    with (
+        page.expect_response(lambda answer: "/gap?" in answer.url and answer.status == 500),
+        page.expect_response(lambda answer: "/events?" in answer.url and answer.status == 500),
+    ):
+        page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#connection.lost")).not_to_be_empty(timeout=20_000)
+    _wait_for_timers(page)
     expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
     expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 300 common steps", timeout=20_000)
 
 
 def test_the_focus_survives_a_refresh(page: Page, database, recorded):
     recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.clock.install()
     page.goto("/jobs")
     page.get_by_role("link", name="small").focus()
     with database.write() as session:
         session.query(Run).update({"steps_done": 700})
+    _wait_for_timers(page)
     expect(page.locator("[data-live=jobs]")).to_contain_text("47", timeout=15_000)
     assert page.evaluate("document.activeElement.textContent") == "small"
 
@@ -147,11 +161,14 @@ def test_what_was_unfolded_or_scrolled_stays_so(page: Page, database, recorded):
 
 def test_a_list_that_is_old_says_so(page: Page, server, database, recorded):
     recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.clock.install()
     page.goto("/jobs")
     server.stop()
+    _wait_for_timers(page)
     expect(page.locator("#stale")).to_contain_text("shows the state at", timeout=_SECONDS)
     expect(page.locator(".chip.running")).to_have_count(1)
     server.start()
+    _wait_for_timers(page)
     expect(page.locator("#stale")).to_be_empty(timeout=_SECONDS)
 
 
@@ -168,8 +185,9 @@ def test_what_is_being_typed_is_left_alone(page: Page, database, recorded):
 
 def test_a_cursor_stays_when_new_steps_come(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
+    page.clock.install()
     _open(page, job_id)
-    page.wait_for_timeout(5000)  # half-widths are asked for no more often
+    _wait_for_timers(page)  # half-widths are asked for no more often
     page.locator("figure[data-candidate] .u-over").hover(position={"x": 150, "y": 80})
     cursor = page.locator("figure[data-candidate] .u-cursor-x")
     before = cursor.get_attribute("style")
@@ -189,6 +207,7 @@ def test_a_log_that_is_being_read_stays_where_it_is(page: Page, settings, databa
         file = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
     file.parent.mkdir(parents=True)
     file.write_text("".join(f"line {i}\n" for i in range(200)))
+    page.clock.install()
     _open(page, job_id)
     page.get_by_text("Logs and profiles").click()
     text = page.locator("pre.log")
@@ -196,7 +215,7 @@ def test_a_log_that_is_being_read_stays_where_it_is(page: Page, settings, databa
     assert text.evaluate("text => text.scrollTop") > 100
     text.evaluate("text => { text.scrollTop = 100; text.focus(); }")
     file.write_text("".join(f"line {i}\n" for i in range(201)))
-    page.wait_for_timeout(5000)  # a log is asked for no more often
+    _wait_for_timers(page)  # a log is asked for no more often
     _append(database, job_id, 300, 400)
     expect(text).to_contain_text("line 200")
     assert text.evaluate("text => [text.scrollTop, document.activeElement === text]") == [100, True]
@@ -229,6 +248,7 @@ def test_the_last_lines_of_a_log_come_after_the_end(page: Page, settings, databa
         file = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
     file.parent.mkdir(parents=True)
     file.write_text("begin\n")
+    page.clock.install()
     _open(page, job_id)
     page.get_by_text("Logs and profiles").click()
     expect(page.locator("pre.log")).to_have_text("begin")
@@ -236,4 +256,5 @@ def test_the_last_lines_of_a_log_come_after_the_end(page: Page, settings, databa
     with database.write() as session:
         cancel_job(session, job_id)
     expect(page.locator("[data-live=verdict]")).to_contain_text("cancelled")
+    _wait_for_timers(page)
     expect(page.locator("pre.log")).to_contain_text("Traceback", timeout=10_000)

@@ -45,9 +45,11 @@ def test_a_link_shows_the_same_after_the_login(page: Page, visit, recorded):
 
 def test_a_list_whose_session_has_ended_says_so(page: Page, visit, database, recorded):
     recorded({"nvfp4": 0.0}, done=10, state="running")
+    page.clock.install()
     visit("/jobs")
     expect(page.locator(".chip.running")).to_have_count(1)
     _end(database)
+    page.clock.fast_forward(5000)  # the list's period
     expect(page.locator("#stale")).to_contain_text("Your session has ended", timeout=_SECONDS)
     expect(page.locator(".chip.running")).to_have_count(1)
 

@@ -23,8 +23,8 @@ LOSSES = [json.loads(line)["learning/lm_loss"] for line in gzip.decompress((DATA
 def train(spec, environment, tmp_path):
     """A function that trains the run; returns what it told, its notes, and what it raised."""
 
-    def run(recorded=0, silence_seconds=60.0, changed=spec, **play):
-        place = maxtext.Place(folder=tmp_path / "run", resume_at_most=recorded, silence_seconds=silence_seconds)
+    def run(recorded=0, silence_seconds=60.0, changed=spec, stop_after=None, **play):
+        place = maxtext.Place(folder=tmp_path / "run", resume_at_most=recorded, stop_after=stop_after, silence_seconds=silence_seconds)
         steps, notes = [], []
         try:
             steps.extend(maxtext.train(changed, place, environment=environment | play, note=notes.append))
@@ -56,6 +56,22 @@ def test_a_run_is_reported_in_full_while_it_trains(train):
     assert notes == []
     assert [step.step for step in steps] == list(range(85))
     assert [step.lm_loss for step in steps] == LOSSES
+
+
+def test_a_run_that_stops_early_is_complete_there_and_not_evaluated(train, evaluated):
+    steps, notes, error = train(changed=evaluated, stop_after=50)
+    assert (error, notes) == (None, [])
+    assert [step.lm_loss for step in steps] == LOSSES[:50]
+
+
+def test_a_run_that_stops_early_says_which_steps_it_lost_and_resumes(train):
+    _, _, error = train(stop_after=50, PLAY_FAULT="loses:44")
+    assert isinstance(error, MetricsGapError)
+    again, _, error = train(stop_after=50, recorded=41)
+    assert error is None
+    assert again[-1].step == 49
+    _, _, error = train(stop_after=50, PLAY_FAULT="ends:30")
+    assert "after step 29 of 50" in str(error)
 
 
 def test_an_evaluating_maxtext_loses_steps_and_says_which(train):

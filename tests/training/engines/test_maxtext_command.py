@@ -16,8 +16,8 @@ def paths(tmp_path):
     return Paths(folder=tmp_path / "run")
 
 
-def settings_of(spec, paths, environment=None):
-    arguments = maxtext_command.train_command(spec, "python", "base.yml", paths, environment or {})
+def settings_of(spec, paths, environment=None, steps=None):
+    arguments = maxtext_command.train_command(spec, steps or spec.schedule.steps, "python", "base.yml", paths, environment or {})
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
@@ -32,6 +32,13 @@ def test_the_command_says_what_the_run_is(spec, paths):
     assert (settings["hardware"], settings["skip_jax_distributed_system"]) == ("cpu", "True")
     assert settings["load_parameters_path"] == str(paths.first_parameters)
     assert settings["jax_cache_dir"] == "/cache"
+
+
+def test_a_run_that_stops_early_has_the_schedule_of_the_whole_one(spec, paths):
+    whole, stopped = settings_of(spec, paths), settings_of(spec, paths, steps=40)
+    assert stopped == whole | {"steps": "40", "learning_rate_schedule_steps": "85"}
+    assert "learning_rate_schedule_steps" not in whole
+    assert int(85 * float(stopped["warmup_steps_fraction"])) == spec.schedule.warmup_steps
 
 
 def test_a_model_by_name_brings_its_own_dimensions(spec, paths):

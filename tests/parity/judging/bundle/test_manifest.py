@@ -65,6 +65,20 @@ def test_an_untouched_bundle_is_identical(forged: Callable[..., str]) -> None:
     assert verify(forged(lambda _: None)).differences == ()
 
 
+def test_as_many_noise_runs_as_the_judge_takes_verify(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Criteria) -> None:
+    case = Case(
+        baseline=[make_run(n=400, seed=1)],
+        candidates={"one": [make_run(n=400, seed=3)]},
+        criteria=one_percent,
+        planned_steps=400,
+        baseline_name="base",
+        noise_runs={name: [make_run(n=200, seed=first + number) for number in range(16)] for name, first in (("base", 10), ("one", 30))},
+    )
+    path = tmp_path / "x.zip"
+    path.write_bytes(bundle_bytes(case, case.documents()))
+    assert verify(str(path)).differences == ()
+
+
 def first_run(manifest: Manifest) -> Manifest:
     run: Manifest = manifest["arms"][0]["runs"][0]
     return run
@@ -79,6 +93,7 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m["arms"].insert(0, m["arms"].pop(1)), "arms[0].role is 'candidate'"),
         (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each noise arm"),
         (lambda m: m["arms"][-1].update(name="three"), "noise runs are given for 'three'"),
+        (lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]), "17 noise runs; expected at most 16 per arm"),
         (lambda m: m["arms"].extend([{"role": "noise", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),
         (lambda m: m["arms"][1].update(role="baseline"), "arms[1].role is 'baseline'"),
         (lambda m: m["arms"][1].update(role="referee"), "arms[1].role is 'referee'"),
