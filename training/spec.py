@@ -116,7 +116,8 @@ class Schedule:
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
     `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
-    recordings of each layer's quantization; 0 means never.
+    recordings of each layer's quantization, and `gradients_every` between those that also compare each weight's gradient with the one of
+    unquantized operands; 0 means never.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -132,12 +133,14 @@ class Schedule:
     z_loss: float = 1e-4
     validation_every: int = 0
     statistics_every: int = 0
+    gradients_every: int = 0
 
     def __post_init__(self) -> None:
         rules.check_at_least("schedule.steps", self.steps, 1)
         rules.check_at_least("schedule.warmup_steps", self.warmup_steps, 0)
         rules.check_at_least("schedule.validation_every", self.validation_every, 0)
         rules.check_at_least("schedule.statistics_every", self.statistics_every, 0)
+        rules.check_gradients(self.gradients_every, self.statistics_every)
         rules.check_at_least("schedule.weight_decay", self.weight_decay, 0)
         rules.check_at_least("schedule.z_loss", self.z_loss, 0)
         for name in ("learning_rate", "clip_norm"):
@@ -150,6 +153,13 @@ class Schedule:
         rules.check_share("schedule.beta2", self.beta2)
         if self.warmup_steps >= self.steps:
             raise SpecError("schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}")
+
+    def document(self) -> dict[str, Any]:
+        """The schedule as a JSON-able dict; `gradients_every` only if set, so that the hash of a job is that of earlier versions."""
+        document = asdict(self)
+        if not self.gradients_every:
+            del document["gradients_every"]
+        return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +301,7 @@ class RunSpec:
 
     def document(self) -> dict[str, Any]:
         """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
-        return _short_form(asdict(self), self)
+        return _short_form(asdict(self), self) | {"schedule": self.schedule.document()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +378,7 @@ class JobSpec:
 
     def document(self) -> dict[str, Any]:
         """The job as a JSON-able dict; `noise`, `family`, `overrides`, later switches only if set: its hash is that of earlier versions."""
-        document = asdict(self)
+        document = asdict(self) | {"schedule": self.schedule.document()}
         for name in ("noise", "family"):
             if document[name] is None:
                 del document[name]

@@ -99,7 +99,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training.arithmetic.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
+    from training.arithmetic.layer_statistics import COLUMNS  # noqa: PLC0415
     from training.trainer import data, fingerprint, profiling  # noqa: PLC0415
     from training.trainer.checkpoint import Checkpointing  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     corpus = data.load(spec.data)
     _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
     names = layer_names(spec.model.n_layers)
-    send({"kind": "layers", "layers": [*names], "operands": [*OPERANDS], "statistics": [*STATISTICS]})
+    send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
     yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
 
@@ -167,7 +167,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         if step.layers and not named:
             named = True
             names = [str(layer) for layer in range(len(step.layers))]
-            send({"kind": "layers", "layers": names, "operands": ["output"], "statistics": [*ACTIVATION_STATISTICS]})
+            send({"kind": "layers", "layers": names, "columns": [f"output/{name}" for name in ACTIVATION_STATISTICS]})
         yield step
 
 

@@ -145,7 +145,7 @@ class Supervisor:
         if message["kind"] == "manifest":
             return self._record_manifest(message["manifest"], message["rounding"])
         if message["kind"] == "layers":
-            self._recorder.name_layers(message["layers"], message["operands"], message["statistics"])
+            self._recorder.name_layers(message["layers"], message["columns"])
         elif message["kind"] == "profile":
             self._retried(partial(self._recorder.write_row, "profile", message["step"], message["columns"]))
         elif message["kind"] == "validation":

@@ -152,3 +152,15 @@ def test_noise_runs_have_the_full_schedule_and_replicate_numbers_of_their_own():
 def test_a_job_without_noise_has_the_document_of_earlier_versions():
     assert "noise" not in JOB.document()
     assert replace(JOB, noise=Noise()).document()["noise"] == {"runs": 3, "stop_at": 0.5}
+
+
+@pytest.mark.parametrize(("statistics", "gradients"), [(0, 100), (25, 30), (25, -1)])
+def test_gradients_are_compared_only_on_steps_with_statistics(statistics, gradients):
+    with pytest.raises(SpecError) as refused:
+        Schedule(statistics_every=statistics, gradients_every=gradients)
+    assert refused.value.field == "schedule.gradients_every"
+
+
+def test_a_schedule_that_compares_no_gradients_has_the_document_of_earlier_versions():
+    assert "gradients_every" not in Schedule(statistics_every=25).document()
+    assert Schedule(statistics_every=25, gradients_every=100).document()["gradients_every"] == 100

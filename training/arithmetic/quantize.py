@@ -169,12 +169,13 @@ class Watched(NamedTuple):
 
 
 def watched(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> Watched:
-    """Returns x_MK and its copy from `to_bfloat16` for `layer_statistics`, without rounding again; ValueError for a rotated copy."""
-    if quantizer.rotated:
-        raise ValueError("quantizer.rotated is True, expected False: a rotated copy cannot be compared with its original")
+    """Returns x_MK (rotated, if the quantizer rotates) and its copy from `to_bfloat16` for `layer_statistics`, without rounding again.
+
+    The two may be the same whole blocks of a larger matrix, if it is not row-scaled: the tensor's scale follows from `operand.amax`.
+    """
     x = _prepared(x_MK, axis, quantizer)
-    view, scales = _scaled(x, axis, quantizer, scale)
-    value = _prepared(operand.value, axis, quantizer).reshape(view.shape)
+    view, scales = _scaled(x, axis, quantizer, scale, None if quantizer.row_scaled else operand.amax)
+    value = _padded(operand.value, axis, quantizer).reshape(view.shape)
     factor = scales.factor if quantizer.row_scaled else operand.factor
     return Watched(view.astype(jnp.float32), value.astype(jnp.float32) * factor, scales.block * scales.factor)
 
@@ -210,15 +211,18 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """Returns x padded with zeros to whole blocks, and rotated along the contracted axis if the quantizer rotates."""
-    x = x_MK
-    if quantizer.scaling != "tensor":
-        widths = _widths(axis, quantizer)
-        padding = [(0, -size % width) for size, width in zip(x.shape, widths, strict=True)]
-        if any(after for _, after in padding):
-            x = jnp.pad(x, padding)
+    x = _padded(x_MK, axis, quantizer)
     if quantizer.rotated:
         x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
     return x
+
+
+def _padded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """Returns x padded with zeros to whole blocks."""
+    if quantizer.scaling == "tensor":
+        return x
+    padding = [(0, -size % width) for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
+    return jnp.pad(x, padding) if any(after for _, after in padding) else x
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
@@ -250,21 +254,24 @@ def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None
     return stochastic(scaled, quantizer.format, noise.reshape(view.shape)), scales
 
 
-def _scaled(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
-    """The blocked view of x and its scales."""
+def _scaled(
+    x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None, amax: jax.Array | None = None
+) -> tuple[jax.Array, _Scales]:
+    """The blocked view of x and its scales; amax: that of the whole tensor, if it is known already."""
     if (scale is None) == quantizer.delayed:
         raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
     if quantizer.scaling == "tensor":
-        return x, _tensor_scales(x, quantizer, scale)
+        return x, _tensor_scales(x, quantizer, scale, amax)
     view, within = _blocked(x, axis, quantizer)
     largest = _largest(view, within, quantizer)
     if quantizer.scaling == "nvfp4":
-        return view, _nvfp4_scales(largest, quantizer, view, axis)
+        return view, _nvfp4_scales(largest, quantizer, view, axis, amax)
     return view, _mx_scales(largest, quantizer) if quantizer.scaling == "mx" else _fp8_block_scales(largest, quantizer)
 
 
-def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) -> _Scales:
-    amax = _tensor_amax(_without_nan(x) if quantizer.drops_nan else x)
+def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None, amax: jax.Array | None) -> _Scales:
+    if amax is None:
+        amax = _tensor_amax(_without_nan(x) if quantizer.drops_nan else x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
     return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), formats.reciprocal(scale), amax)
 
@@ -307,8 +314,9 @@ def _fp8_block_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
     return _Scales(formats.e8m0_reciprocal(byte), value, byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
 
 
-def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axis: int) -> _Scales:
-    amax = jnp.max(largest, axis=axis, keepdims=True) if quantizer.row_scaled else _tensor_amax(largest)
+def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axis: int, amax: jax.Array | None) -> _Scales:
+    if amax is None:
+        amax = jnp.max(largest, axis=axis, keepdims=True) if quantizer.row_scaled else _tensor_amax(largest)
     both = quantizer.scale_bound * quantizer.format.largest
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)

@@ -51,8 +51,8 @@ class LinearRecipe:
 
     `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
     unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
-    `delayed_scaling` is used only where an operand is delayed. A `watched` layer also returns the statistics of its quantization; it is
-    compiled as a separate program, so that other steps do not pay for it.
+    `delayed_scaling` is used only where an operand is delayed. A `watched` layer also returns the statistics of its quantization, and a
+    `compared` one those of its weight's gradient; each is compiled as a separate program, so that other steps do not pay for it.
     """
 
     name: Recipe
@@ -66,6 +66,7 @@ class LinearRecipe:
     wgrad_g: Quantizer | None = None
     delayed_scaling: DelayedScaling = delayed_scaling.DEFAULT
     watched: bool = False
+    compared: bool = False
 
     def __post_init__(self) -> None:
         rotated = [operand is not None and operand.rotated for operand in (self.wgrad_x, self.wgrad_g)]

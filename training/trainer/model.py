@@ -81,10 +81,11 @@ class Decoder:
         """How the scales of the next step follow from the amaxes, the same for all layers that need them; unused if none does."""
         return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), delayed_scaling.DEFAULT)
 
-    @property
-    def watched(self) -> Decoder:
-        """The same model, whose quantized layers also return the statistics of their quantization."""
-        return replace(self, recipes=tuple(replace(each, watched=each.quantized) for each in self.recipes))
+    def watching(self, *, compared: bool) -> Decoder:
+        """The same model, whose quantized layers also return the statistics of their quantization; compared: and of their gradients."""
+        return replace(
+            self, recipes=tuple(replace(each, watched=each.quantized, compared=compared and each.quantized) for each in self.recipes)
+        )
 
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
         """Returns the recipe of one linear layer."""

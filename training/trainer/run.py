@@ -36,6 +36,7 @@ from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
+_PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _ROUNDING, _BATCHES = 1, 2  # hashed with a seed, so that rounding and data order draw from separate streams
@@ -109,9 +110,8 @@ class Run:
 
     def _compile(self, number: int) -> None:
         """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
-        every = self._spec.schedule.statistics_every
-        for watched in {every == 1, every > 0}:  # at 1 no step is unwatched
-            self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
+        for kind in self._kinds():
+            self._start(number, 0, self._tokens(number, 0), kind).rows.block_until_ready()
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
         """Train from the first step, or from the newest checkpoint, to the last."""
@@ -141,29 +141,29 @@ class Run:
     def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
         """Start a block of up to `count` steps without waiting for it."""
         saved = checkpoints.steps_until_due(first) if checkpoints else None
-        watched = self._is_watched(first)
-        ends = (self._until_validation(first), self._until_switch(first), 1 if watched else self._until_watched(first), saved or count)
+        kind = self._kind(first)
+        ends = (self._until_validation(first), self._until_switch(first), 1 if kind else self._until_watched(first), saved or count)
         count = min(count, *ends)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
-        output = self._start(first, count, tokens, watched=watched)
+        output = self._start(first, count, tokens, kind)
         validation = snapshot = None
         if self._held_out is not None and self._until_validation(first) == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
-        return _Block(first, count, output, watched, validation, snapshot, waited)
+        return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> BlockOutput:
         """Start `count` steps from step `first`, all watched if that one is; returns their output without waiting for it."""
-        return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
+        return self._start(first, count, self._tokens(first, count), self._kind(first))
 
-    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> BlockOutput:
+    def _start(self, first: int, count: int, tokens: jax.Array, kind: int) -> BlockOutput:
         inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
         model = self._model_at(first)
         output: BlockOutput
-        self._state, output = step.block(model.watched if watched else model, self._sharing, self._state, inputs)
+        self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
         return output
 
     def _tokens(self, first: int, count: int) -> jax.Array:
@@ -185,10 +185,21 @@ class Run:
             return schedule.steps - first
         return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
 
-    def _is_watched(self, first: int) -> bool:
-        """Whether a step records the layers' statistics."""
-        every = self._spec.schedule.statistics_every
-        return every > 0 and first % every == 0
+    def _kind(self, first: int) -> int:
+        """Whether a step is plain, watched (records the layers' statistics), or also compares their gradients."""
+        schedule = self._spec.schedule
+        if not schedule.statistics_every or first % schedule.statistics_every:
+            return _PLAIN
+        return _COMPARED if schedule.gradients_every and first % schedule.gradients_every == 0 else _WATCHED
+
+    def _kinds(self) -> set[int]:
+        """The kinds of steps that the run has: each is a program of its own."""
+        schedule = self._spec.schedule
+        kinds = {_PLAIN} if schedule.statistics_every != 1 else set()
+        if schedule.statistics_every:
+            kinds |= {_WATCHED} if schedule.gradients_every != schedule.statistics_every else set()
+            kinds |= {_COMPARED} if schedule.gradients_every else set()
+        return kinds
 
     def _until_watched(self, first: int) -> int:
         """Steps from `first` up to the next watched step, which is a block of its own."""
@@ -216,6 +227,5 @@ class Run:
 
 
 def _nested(statistics: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> LayerStatistics:
-    """(blocks, projections, operands, statistics) as tuples (layers, operands, statistics)."""
-    by_layer = statistics.reshape(-1, *statistics.shape[2:]).tolist()
-    return tuple(tuple(tuple(operand) for operand in layer) for layer in by_layer)
+    """(blocks, projections, columns) as tuples (layers, columns)."""
+    return tuple(tuple(layer) for layer in statistics.reshape(-1, statistics.shape[-1]).tolist())

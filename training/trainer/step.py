@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 class BlockOutput(NamedTuple):
     """A block's output: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
-    and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
+    and the statistics of its last step (blocks, projections, columns), zeros unless the model is watched."""
 
     rows: jax.Array
     layer_grad_norms: jax.Array

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from training import segments
-from training.arithmetic.layer_statistics import OPERANDS, STATISTICS
+from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
 from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
 from training.statistics import PROJECTIONS, layer_names
@@ -35,6 +35,7 @@ SPEC = RunSpec(
 )
 BATCH_OF_64 = replace(SPEC.data, batch_size=4)
 TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
+SNR = [COLUMNS.index(f"{operand}/snr_db") for operand in OPERANDS]
 CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp")
 
 
@@ -83,12 +84,26 @@ def test_layers_are_watched_when_it_is_due_and_no_bit_moves(steps):
     watched = list(train(spec, CORPUS))
     assert [step.step for step in watched if step.layers is not None] == [0, 4, 8]
     table = np.array(watched[4].layers)
-    assert table.shape == (len(PROJECTIONS), len(OPERANDS), len(STATISTICS))
+    assert table.shape == (len(PROJECTIONS), len(COLUMNS))
     quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
     assert np.isnan(table[~quantized]).all()
-    snr = table[quantized][:, :, STATISTICS.index("snr_db")]
+    snr = table[quantized][:, SNR]
     assert ((snr > 8) & (snr < 30)).all()
+    assert np.isnan(table[quantized][:, COLUMNS.index("kernel_grad/cosine")]).all()
     assert [step.loss for step in watched] == [step.loss for step in steps]
+
+
+def test_gradients_are_compared_when_it_is_due_and_no_bit_moves(steps):
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, statistics_every=2, gradients_every=4))
+    compared = list(train(spec, CORPUS))
+    quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
+    tables = {step.step: np.array(step.layers)[quantized] for step in compared if step.layers is not None}
+    assert list(tables) == [0, 2, 4, 6, 8, 10]
+    for at, table in tables.items():
+        cosine = table[:, COLUMNS.index("kernel_grad/cosine")]
+        assert ((cosine > 0.9) & (cosine < 1)).all() if at % 4 == 0 else np.isnan(cosine).all()
+        assert np.isfinite(table[:, SNR]).all()
+    assert [step.loss for step in compared] == [step.loss for step in steps]
 
 
 def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
@@ -137,7 +152,7 @@ def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_lay
     assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
     assert switched[7].loss != steps[7].loss
     gate, up = PROJECTIONS.index("gate"), PROJECTIONS.index("up")
-    is_watched = [[not np.isnan(step.layers[name][0][0]) for name in (gate, up)] for step in switched if step.layers is not None]
+    is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in switched if step.layers is not None]
     assert is_watched == [[True, True], [True, True], [False, True]]  # x of gate's fprop, at steps 0, 4 and 8
     both = replace(SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)))
     twice = list(train(both, CORPUS))
@@ -226,7 +241,7 @@ def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
     assert stats[-1].lm_loss < stats[0].lm_loss
     assert all(step.nonfinite_inputs == 0 for step in stats)
     table = np.array(stats[4].layers)[[name in ("gate", "up", "down") for name in PROJECTIONS]]
-    snr = table[:, :, STATISTICS.index("snr_db")]
+    snr = table[:, SNR]
     assert ((snr > 8) & (snr < 45)).all()
 
 
@@ -241,7 +256,7 @@ def test_pieces_of_a_batch_are_a_batch():
     gate = PROJECTIONS.index("gate")
     amax = np.asarray(whole._state.scales.history)[0, gate, 0, -2:]
     np.testing.assert_allclose(np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02)
-    assert 0 < first.layers[gate][0][0] <= expected.layers[gate][0][0]
+    assert 0 < first.layers[gate][0] <= expected.layers[gate][0]
 
 
 def _programs() -> int:
