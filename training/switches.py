@@ -126,6 +126,11 @@ class Features:
     sr_bits: SrBits = 16
     nan: Nan = "propagate"
 
+    @property
+    def block_scaled(self) -> bool:
+        """Whether blocks have scales; otherwise a tensor has one."""
+        return self.block_size > 1
+
 
 _NVFP4 = Features(family="nvfp4", stochastic_rounding=True, rht=True, weight_scaling="2d", block_size=16)
 _MXFP4 = Features(family="mxfp4")
@@ -163,8 +168,9 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     own = _OF_FAMILY[plain.family] if plain else ()
     for name, value in given.items():
         if name not in own:
-            remedy = f"its switches are {', '.join(own)}" if own else f"switches change {', '.join(_FEATURES)}"
-            raise SpecError(f"switches.{name}", value, f"nothing on recipe {recipe}, which has no such switch", remedy)
+            if own:
+                raise SpecError(f"switches.{name}", value, f"nothing on recipe {recipe}", f"its switches are {', '.join(own)}")
+            raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
     if plain is None:
         return None
     resolved = replace(plain, **given)
