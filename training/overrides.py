@@ -67,7 +67,7 @@ class Override:
             raise SpecError("overrides.from_step", self.from_step, "a step after the first", "leave it out for the whole run")
 
 
-def recipes(recipe: Recipe, overrides: Sequence[Override]) -> tuple[Recipe, ...]:
+def recipes(recipe: str, overrides: Sequence[Override]) -> tuple[str, ...]:
     """Every recipe that an arm names, its own first."""
     return tuple(dict.fromkeys([recipe, *(each.recipe for each in overrides if each.recipe is not None)]))
 

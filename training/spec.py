@@ -290,7 +290,7 @@ class RunSpec:
         return segments.rounding(self.segments)
 
     @property
-    def recipes(self) -> tuple[Recipe, ...]:
+    def recipes(self) -> tuple[str, ...]:
         """Every recipe that the run needs, its own first."""
         return recipes(self.recipe, self.overrides)
 
