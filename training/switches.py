@@ -246,12 +246,18 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
     reason = not_te_parity(recipe, switches)
     if reason is None and engine == "maxtext":
         reason = "MaxText selects a recipe by name and has no switches; use a recipe such as nvfp4_no_rht"
-    if reason is None and switches.sr_bits is not None:
-        reason = "Transformer Engine's kernels round with an instruction of the GPU; leave sr_bits out"
-    if reason is None and switches.nan == "propagate":
-        reason = "its kernels ignore NaN when they compute an amax; use nan: hardware, or leave it out"
+    reason = reason or kernel_refusal(switches)
     if reason is not None:
         raise SpecError("switches", switches.given(), f"switches that engine {engine} has", f"{reason}; or use engine: emulated")
+
+
+def kernel_refusal(switches: Switches) -> str | None:
+    """Why Transformer Engine's kernels cannot follow these switches, whatever the recipe; None if they can."""
+    if switches.sr_bits is not None:
+        return "Transformer Engine's kernels round with an instruction of the GPU; leave sr_bits out"
+    if switches.nan == "propagate":
+        return "its kernels ignore NaN when they compute an amax; use nan: hardware, or leave it out"
+    return None
 
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:

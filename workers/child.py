@@ -24,9 +24,10 @@ from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import distributed
 from training.environment.distributed import LauncherError, Processes
 from training.environment.maxtext_options import MaxTextOptions
+from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
-from training.switches import Switches, rounding
+from training.switches import Switches
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: 
 
 
 def _send_manifest(spec: RunSpec, manifest: dict[str, str], send: Send) -> None:
-    send({"kind": "manifest", "manifest": manifest, "rounding": rounding(spec.recipe, spec.switches)})
+    send({"kind": "manifest", "manifest": manifest, "rounding": spec.rounding})
 
 
 def _processes(own: Processes) -> dict[str, str]:
@@ -184,7 +185,8 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
         "maxtext": MaxTextOptions,
     }
     parts = {name: kind(**values[name]) for name, kind in kinds.items()}
-    return RunSpec(**{**values, **parts})
+    overrides = tuple(from_document(each) for each in values.get("overrides", ()))
+    return RunSpec(**{**values, **parts, "overrides": overrides})
 
 
 def _claim_stdout() -> IO[str]:

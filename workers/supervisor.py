@@ -6,7 +6,6 @@ full disk), the training process is killed with its whole group.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import threading
@@ -74,7 +73,7 @@ class Supervisor:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         request: TrainRequest = {
             "core": slot.core,
-            "spec": dataclasses.asdict(held.spec),
+            "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
             "silence_seconds": settings.silence_seconds,

@@ -91,7 +91,7 @@ def test_number_of_parameters_of_the_demo_model():
 
 def test_capability_follows_engine_and_recipe():
     assert capability(JOB)[0] == "cpu"
-    native = replace(JOB, engine="transformer_engine", model=replace(Model(), d_model=96))
+    native = replace(JOB, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"))
     assert capability(native)[0] == "sm100"
     assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
 
@@ -108,7 +108,7 @@ def test_a_preset_is_a_way_to_write_a_shape():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
     model = Model(preset=preset)
-    size = preset.removeprefix("llama3-")
+    size = preset.removeprefix("llama3-").removesuffix("-by128")
     named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
     assert model.parameters == pytest.approx(named, rel=0.25)
     replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")

@@ -40,8 +40,8 @@ class Channel(NamedTuple):
 
     scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., 3, 9) are zeros
     that change no output; the backward pass returns the layer's measurements in place of their gradients. The report contains the amax
-    of x, w and g (0 for one that is not quantized) and how many of their values are NaN or infinite. The statistics are those of
-    `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
+    of x, w and g (0 for one that is not quantized, that of the rotated copy if it has no other) and how many of their values are NaN or
+    infinite. The statistics are those of `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
     """
 
     scale: jax.Array
@@ -74,12 +74,9 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
     saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
-    if recipe.fprop_x is None:  # only the forward product is unquantized: report the backward copies instead
-        amaxes = saved_x.amax, saved_w.amax
-        nonfinite = _nonfinite(recipe.wgrad_x, x_MK, saved_x) + _nonfinite(recipe.dgrad_w, w_KN, saved_w)
-    else:
-        amaxes = x.amax, w.amax
-        nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
+    x_amax, x_nonfinite = _reported(x_MK, (recipe.fprop_x, x), (recipe.wgrad_x, saved_x))
+    w_amax, w_nonfinite = _reported(w_KN, (recipe.fprop_w, w), (recipe.dgrad_w, saved_w))
+    amaxes, nonfinite = (x_amax, w_amax), x_nonfinite + w_nonfinite
     seen = (
         layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale),
         layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale),
@@ -93,10 +90,12 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
     seen = jnp.stack([*seen, layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)])
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
     apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
-    g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
+    amax = g.amax if recipe.dgrad_g is not None else amaxes[0]
+    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, amax)
+    g_amax, g_nonfinite = _reported(g_MN, (recipe.dgrad_g, dgrad_g), (recipe.wgrad_g, g))
+    report = jnp.stack([*amaxes, g_amax, nonfinite + g_nonfinite])
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
@@ -137,9 +136,16 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
     return operand
 
 
-def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
-    """Counts the non-finite values that reached the quantizer; 0 without a quantizer."""
-    return count_nonfinite(x, operand.amax, quantizer) if quantizer is not None else jnp.float32(0)
+def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[jax.Array, jax.Array]:
+    """The amax of x and its count of non-finite values, from the copy whose scale follows the amax, or the first one that is quantized.
+
+    Both are 0 if none is.
+    """
+    quantized = [(quantizer, operand) for quantizer, operand in copies if quantizer is not None]
+    if not quantized:
+        return jnp.float32(0), jnp.float32(0)
+    quantizer, operand = next((each for each in quantized if each[0].delayed), quantized[0])
+    return operand.amax, count_nonfinite(x, operand.amax, quantizer)
 
 
 def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:

@@ -41,6 +41,7 @@ from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import Quantizer
 from training.rules import RECIPES, Recipe
+from training.segments import Layer
 from training.switches import ALL_OPERANDS, NO_SWITCHES, Features, Switches, features
 
 
@@ -65,6 +66,11 @@ class LinearRecipe:
     wgrad_g: Quantizer | None = None
     delayed_scaling: DelayedScaling = delayed_scaling.DEFAULT
     watched: bool = False
+
+    def __post_init__(self) -> None:
+        rotated = [operand is not None and operand.rotated for operand in (self.wgrad_x, self.wgrad_g)]
+        if rotated[0] != rotated[1]:
+            raise ValueError(f"wgrad rotates x and g: {rotated}, expected both or neither; the rotation cancels only in their product")
 
     @property
     def operands(self) -> tuple[Quantizer | None, ...]:
@@ -109,9 +115,18 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
 
 
-def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:
-    """Returns the recipe with fprop unquantized, for the last part of a precision schedule; the backward products do not change."""
-    return replace(recipe, fprop_x=None, fprop_w=None)
+def layer_recipe(layer: Layer, *, fast_bf16: bool) -> LinearRecipe:
+    """Returns the recipe of one layer whose GEMMs may each have a recipe of their own: a GEMM's two operands come from its own."""
+    fprop, dgrad, wgrad = (linear_recipe(*each, fast_bf16=fast_bf16) for each in layer)
+    return replace(
+        fprop,
+        name=next((each.recipe for each in reversed(layer) if each.recipe != "bf16"), "bf16"),
+        dgrad_g=dgrad.dgrad_g,
+        dgrad_w=dgrad.dgrad_w,
+        wgrad_x=wgrad.wgrad_x,
+        wgrad_g=wgrad.wgrad_g,
+        delayed_scaling=next((each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed), delayed_scaling.DEFAULT),
+    )
 
 
 def _per_tensor(plain: LinearRecipe, parts: Features) -> LinearRecipe:

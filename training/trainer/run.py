@@ -25,9 +25,9 @@ import numpy as np
 from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.linear import linear
 from training.engines import transformer_engine
+from training.segments import Segment
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
-from training.switches import NO_SWITCHES
 from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.data import Corpus, batches, validation_batches
@@ -82,9 +82,7 @@ class Run:
         self._corpus = corpus
         self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
         self._capacity = max(1, min(_MOST_STEPS, _MOST_TOKENS // spec.data.tokens_per_step))
-        self._model = self._decoder(fast_bf16)
-        self._switch = spec.bf16_from_step if spec.bf16_from_step is not None else spec.schedule.steps
-        self._last_model = self._decoder(fast_bf16, late=True) if spec.bf16_from_step is not None else self._model
+        self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
         self._data_seed = random_bits.integer_fold(_BATCHES, spec.seed)
         self._salt = jnp.uint32(rounding_salt(spec.seed, spec.replicate))
         self._settings = optimizer.settings(spec.schedule)
@@ -97,31 +95,17 @@ class Run:
     def _initial_state(self) -> State:
         spec = self._spec
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
-        length = self._model.delayed_scaling.history_length if self._model.quantized.delayed else 0
+        length = next((model.delayed_scaling.history_length for model in self._models.values() if model.delayed), 0)
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state
 
-    def _decoder(self, fast_bf16: bool, *, late: bool = False) -> Decoder:
-        """The model of the run, or that of the steps after its switch to bf16."""
-        spec = self._spec
-        bf16_all = late and spec.bf16_scope == "all"
-        return decoder(
-            spec.model,
-            "bf16" if bf16_all else spec.recipe,
-            spec.layer_policy,
-            fast_bf16=fast_bf16,
-            switches=NO_SWITCHES if bf16_all else spec.switches,
-            keep_first=spec.keep_first,
-            keep_last=spec.keep_last,
-            projections=spec.projections,
-            bf16_forward=late and spec.bf16_scope == "forward",
-            remat=spec.remat,
-            layer=transformer_engine.linear if spec.engine == "transformer_engine" else linear,
-        )
+    def _decoder(self, part: Segment, fast_bf16: bool) -> Decoder:
+        layer = transformer_engine.linear if self._spec.engine == "transformer_engine" else linear
+        return decoder(self._spec.model, part, fast_bf16=fast_bf16, remat=self._spec.remat, layer=layer)
 
     def _model_at(self, step: int) -> Decoder:
-        return self._model if step < self._switch else self._last_model
+        return self._models[max(first for first in self._models if first <= step)]
 
     def _compile(self, number: int) -> None:
         """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
@@ -133,7 +117,7 @@ class Run:
         """Train from the first step, or from the newest checkpoint, to the last."""
         last = self._spec.schedule.steps
         first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
-        for number in {first, max(first, min(self._switch, last - 1))}:
+        for number in [first, *(start for start in self._models if start > first)]:
             self._compile(number)
         count = 1
         pending: _Block | None = None
@@ -178,9 +162,8 @@ class Run:
     def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> BlockOutput:
         inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
         model = self._model_at(first)
-        model = replace(model, quantized=replace(model.quantized, watched=True)) if watched else model
         output: BlockOutput
-        self._state, output = step.block(model, self._sharing, self._state, inputs)
+        self._state, output = step.block(model.watched if watched else model, self._sharing, self._state, inputs)
         return output
 
     def _tokens(self, first: int, count: int) -> jax.Array:
@@ -192,8 +175,8 @@ class Run:
         return placed
 
     def _until_switch(self, first: int) -> int:
-        """Steps from `first` up to the switch of recipes, or to the end of the run after it."""
-        return self._switch - first if first < self._switch else self._spec.schedule.steps - first
+        """Steps from `first` up to the next segment of the run, or to its end."""
+        return min((start for start in self._models if start > first), default=self._spec.schedule.steps) - first
 
     def _until_validation(self, first: int) -> int:
         """Steps from `first` up to and including the next one after which validation is due."""

@@ -11,7 +11,9 @@ import pytest
 from training.arithmetic.hadamard import rotate
 from training.arithmetic.linear import linear, quiet_channel, transposed
 from training.arithmetic.quantize import to_bfloat16
-from training.arithmetic.recipes import linear_recipe
+from training.arithmetic.recipes import layer_recipe, linear_recipe
+from training.overrides import GEMMS
+from training.segments import Arithmetic
 from training.switches import Switches
 
 # 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
@@ -113,6 +115,37 @@ def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
         _, dx, dw, _ = run(recipe, eye, eye, g, seed)
         rounds_up.append((float(dx[0, 1]) > 1, float(dw[0, 1]) > 1))
     assert {(True, False), (False, True)} <= set(rounds_up)
+
+
+OPERANDS = {"fprop": ("fprop_x", "fprop_w"), "dgrad": ("dgrad_g", "dgrad_w"), "wgrad": ("wgrad_x", "wgrad_g")}
+
+
+@pytest.mark.parametrize("other", ["bf16", "mxfp8", "fp8_delayed", "nvfp4_no_rht"])
+@pytest.mark.parametrize(("gemm", "product"), [("fprop", 0), ("dgrad", 1), ("wgrad", 2)])
+def test_another_recipe_in_one_gemm_changes_its_product_alone(gemm, product, other):
+    alone, whole = Arithmetic(other), Arithmetic("nvfp4")
+    mixed = layer_recipe(tuple(alone if each == gemm else whole for each in GEMMS), fast_bf16=True)
+    own, nvfp4, replaced = run(mixed, seed=3), run(linear_recipe("nvfp4", fast_bf16=True), seed=3), linear_recipe(other, fast_bf16=True)
+    other_alone = run(replaced, seed=3)
+    for number in range(3):
+        expected = other_alone if number == product else nvfp4
+        np.testing.assert_array_equal(as_float64(own[number]), as_float64(expected[number]))
+    same = all(getattr(replaced, side) == getattr(linear_recipe("nvfp4", fast_bf16=True), side) for side in OPERANDS[gemm])
+    assert np.array_equal(as_float64(own[product]), as_float64(nvfp4[product])) == same
+    assert float(own[3][3]) == 0
+    if other != "bf16":  # then x or g has only its rotated copy
+        assert np.asarray(own[3]).tolist() == np.asarray(nvfp4[3]).tolist()
+
+
+def test_one_quantized_gemm_reports_its_two_tensors_and_their_nonfinite_values():
+    x, w, g = X.copy(), W.copy(), G.copy()
+    x[0, 0], w[1, 1], g[2, 2] = np.nan, np.inf, np.nan
+    for number, missing in ((0, 2), (1, 0), (2, 1)):  # fprop does not see g, dgrad not x, wgrad not w
+        layer = tuple(Arithmetic("mxfp8" if each == number else "bf16") for each in range(3))
+        recipe = layer_recipe(layer, fast_bf16=True)
+        amaxes = np.asarray(run(recipe)[3])
+        assert [bool(amax) for amax in amaxes[:3]] == [each != missing for each in range(3)]
+        assert float(run(recipe, x, w, g)[3][3]) == 2
 
 
 @pytest.mark.parametrize("name", ["fp8_current", "mxfp8", "nvfp4"])

@@ -1,12 +1,15 @@
 """The table of recipes, entry by entry."""
 
+from dataclasses import replace
+
 import pytest
 
 from parity.judging import run_floor
 from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
-from training.arithmetic.recipes import forward_in_bf16, linear_recipe
+from training.arithmetic.recipes import layer_recipe, linear_recipe
 from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
+from training.segments import Arithmetic
 from training.switches import Switches, label, not_te_parity, rounds_stochastically
 
 SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")
@@ -129,9 +132,21 @@ def test_the_judge_knows_the_label_and_never_takes_it_for_less_noise(recipe, swi
 
 def test_forward_in_bf16_leaves_the_backward_products_quantized():
     recipe = linear_recipe("nvfp4", fast_bf16=True)
-    late = forward_in_bf16(recipe)
+    bf16, nvfp4, fp8 = map(Arithmetic, ("bf16", "nvfp4", "fp8_delayed"))
+    late = layer_recipe((bf16, nvfp4, nvfp4), fast_bf16=True)
     assert late.operands == (None, None, *recipe.operands[2:])
-    assert forward_in_bf16(linear_recipe("fp8_delayed", fast_bf16=True)).delayed
+    assert layer_recipe((bf16, fp8, fp8), fast_bf16=True).delayed
+
+
+def test_the_gemms_of_a_layer_may_have_recipes_of_their_own():
+    own = [linear_recipe(name, fast_bf16=True) for name in ("mxfp8", "nvfp4_no_sr", "fp8_current")]
+    mixed = layer_recipe((Arithmetic("mxfp8"), Arithmetic("nvfp4_no_sr"), Arithmetic("fp8_current")), fast_bf16=True)
+    assert mixed.operands == (*own[0].operands[:2], *own[1].operands[2:4], *own[2].operands[4:])
+    for recipe in RECIPES:
+        assert layer_recipe((Arithmetic(recipe),) * 3, fast_bf16=True) == linear_recipe(recipe, fast_bf16=True)
+    nvfp4 = linear_recipe("nvfp4", fast_bf16=True)
+    with pytest.raises(ValueError, match="expected both or neither"):
+        replace(nvfp4, wgrad_x=replace(nvfp4.wgrad_x, rotated=False))
 
 
 def test_gradients_take_the_format_that_is_chosen_for_them():

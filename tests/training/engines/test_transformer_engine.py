@@ -122,7 +122,7 @@ JOB = JobSpec(
     projections=Projections(gate="bf16", up="bf16"),
     baseline=Arm(recipe="fp8_delayed"),
     candidates=(Arm(recipe="nvfp4", bf16_from_step=5),),
-    model=Model(vocab_size=64, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
+    model=Model(vocab_size=64, d_model=128, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=128),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=6, warmup_steps=1),
     gradient_accumulation=2,
@@ -159,7 +159,7 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
     (_, spec), *_ = JOB.runs()
     native = list(loop.train(spec, CORPUS))
     ours = list(loop.train(replace(spec, engine="emulated"), CORPUS))
-    assert set(layers) == {(64, 32)}  # `down` alone; what the job keeps in bf16 is XLA's
+    assert set(layers) == {(128, 128)}  # `down` alone; what the job keeps in bf16 is XLA's
     assert [step.step for step in native] == list(range(6))
     assert [step.lm_loss for step in native] == pytest.approx([step.lm_loss for step in ours], abs=2e-3)
     assert all(step.nonfinite_inputs == 0 for step in native)
@@ -202,5 +202,7 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
 def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):
     with pytest.raises(SpecError, match=message):
         replace(JOB, **changes)
-    layered = replace(JOB, model=Model(n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True)
+    layered = replace(
+        JOB, model=Model(preset="llama3-0.3m-by128", n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True
+    )
     assert layered.candidates[0].bf16_from_step == 5
