@@ -155,7 +155,7 @@ def rule(**values):
         (rule(recipe="nvfp4"), "arm.overrides.0", "a rule that changes something"),
         (rule(switches=Switches(rht=True)), "arm.overrides.0", "a rule that changes something"),
         (rule(gemms=("fprop", "dgrad"), switches=NO_RHT), "arm.overrides.0", "a rule that changes something"),
-        (rule(recipe="bf16", switches=NO_RHT), "overrides.switches.rht", "nothing on recipe bf16, which has no such switch"),
+        (rule(recipe="bf16", switches=NO_RHT), "overrides.switches.rht", "no switch on recipe bf16; switches change"),
         (
             lambda: run(Override(blocks=(0,), **BF16), Override(blocks=("first 2",), recipe="mxfp8")),
             "arm.overrides.0",
