@@ -321,9 +321,7 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axi
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
     lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
-    decode, sixth, factor = formats.materialized(
-        _on_float32_grid(formats.quotient(lift, encode), lift), encode * _SIXTH, amax * np.float32(1 / both)
-    )
+    decode, sixth, factor = formats.materialized(_decode_scale(encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
 
     def encode_scale(scale: jax.Array) -> jax.Array:
         return jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
@@ -334,6 +332,21 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axi
     else:
         scale = formats.nearest(largest * sixth, E4M3)
     return _Scales(encode_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
+    """Returns lift / encode, rounded as float32 rounds 1 / encode: below 2^-126 to a multiple of 2^-149.
+
+    To round the quotient a second time could end on the wrong side of a tie, so there its multiple, an integer, is corrected by the
+    remainder of 2^(299 - exponent of encode) / mantissa. The dividend's lowest 32 bits are 0, and those of the remainder are all of it.
+    """
+    quotient = formats.quotient(lift, encode)
+    near = _on_float32_grid(quotient, lift)
+    mantissa = (formats.bits_of(encode) & 0x7FFFFF) | (1 << 23)
+    units = (near * np.float32(2.0**149 / _LIFT)).astype(jnp.int32)
+    doubled = -2 * (units * mantissa)
+    units = units + (doubled > mantissa).astype(jnp.int32) - (doubled < -mantissa).astype(jnp.int32)
+    return jnp.where(quotient < np.float32(_LIFT * 2.0**-126), units.astype(jnp.float32) * np.float32(_LIFT * 2.0**-149), near)
 
 
 def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
