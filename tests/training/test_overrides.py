@@ -271,7 +271,10 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
     _, plain = next(JOB.runs())
     assert "overrides" not in plain.document()
     first = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))  # later switches only if they are set
-    assert plain.document() == {name: value for name, value in asdict(plain).items() if name != "overrides"} | {"switches": first}
+    assert plain.document() == {name: value for name, value in asdict(plain).items() if name != "overrides"} | {
+        "switches": first,
+        "schedule": plain.schedule.document(),
+    }
     assert "overrides" not in json.dumps(JOB.document())
     own = run(*OVERRIDES)
     assert own.document()["overrides"] == [document(each) for each in OVERRIDES]
