@@ -70,6 +70,7 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
     layers = sorted((name.removesuffix(ending) for name in names), key=_model_order)
     columns = [layer + ending for layer in layers]
     steps, table = store.read_range(session, run_id, kind, first_step, last_step, columns)
+    steps, table = _with_numbers(steps, table)
     edges = np.unique(np.linspace(0, len(steps), min(buckets, len(steps)) + 1).astype(np.int64))
     starts, ends = edges[:-1], edges[1:]
     grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
@@ -83,6 +84,16 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
         high=float(finite.max()) if len(finite) else None,
         steps_in_range=len(steps),
     )
+
+
+def _with_numbers(
+    steps: NDArray[np.int64], table: dict[str, NDArray[np.float64]]
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+    """The steps at which a layer has a number, if there are any: gradients are compared on fewer steps than statistics are recorded."""
+    if not table:
+        return steps, table
+    kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
+    return (steps[kept], {name: column[kept] for name, column in table.items()}) if kept.any() else (steps, table)
 
 
 def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:

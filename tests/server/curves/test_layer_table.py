@@ -38,6 +38,20 @@ def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, wat
     assert answer["recorded"]["statistics"] == ["amax", "snr_db"]
 
 
+def test_steps_without_any_number_are_left_out(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=100)
+    at = np.arange(0, 100, 10)
+    compared = np.where(at % 20 == 0, 0.9, math.nan)
+    with database.write() as session:
+        run = session.get_one(Job, job_id).arms[1].runs[0].id
+        columns = {"0.up/kernel_grad/cosine": compared, "0.query/kernel_grad/cosine": np.full(10, math.nan), "0.up/x/amax": np.ones(10)}
+        store.append(session, run, "layers", 1, at, columns)
+    table = api.get(f"/api/v1/runs/{run}/layers", params={"statistic": "cosine", "operand": "kernel_grad"}).json()["table"]
+    assert table["first_step"] == [0, 20, 40, 60, 80]
+    assert table["steps_in_range"] == 5
+    assert table["values"] == [["nan"] * 5, [0.9] * 5]
+
+
 def test_buckets_hold_the_mean(api, watched):
     answer = api.get(f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "grad_norm", "buckets": 4, "from": 20, "to": 59}).json()
     table = answer["table"]
