@@ -32,6 +32,7 @@ from training.arithmetic import delayed_scaling
 from training.arithmetic.linear import Channel
 from training.arithmetic.recipes import LinearRecipe
 from training.rules import Recipe
+from training.segments import uniform
 from training.spec import Model, Schedule
 from training.statistics import PROJECTIONS
 from training.trainer import optimizer, step
@@ -69,7 +70,7 @@ def plain(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Arra
 def model_of(size: Size, name: str) -> Decoder:
     """The decoder of a recipe, or under the name "plain" one whose linear layers are plain products."""
     recipe: Recipe = "fp8_current" if name == "plain" else name  # type: ignore[assignment]
-    made = decoder(size.model, recipe, "all_linears", fast_bf16=True)
+    made = decoder(size.model, uniform(recipe, size.model.n_layers), fast_bf16=True)
     return replace(made, layer=plain) if name == "plain" else made
 
 
@@ -77,7 +78,7 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     """A function that trains one step and waits for it; its state goes from call to call."""
     model = model_of(size, name)
     parameters = jax.device_put(initial_parameters(size.model, 0, 0))
-    length = delayed_scaling.HISTORY_LENGTH if model.quantized.delayed else 0
+    length = delayed_scaling.HISTORY_LENGTH if model.delayed else 0
     scales = delayed_scaling.initial_scales(size.model.n_layers, len(PROJECTIONS), length)
     tokens = np.random.default_rng(0).integers(0, size.model.vocab_size, (1, size.batch, size.sequence + 1)).astype(np.int32)
     settings = optimizer.settings(Schedule())

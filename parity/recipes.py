@@ -9,7 +9,7 @@ A name may have switches behind it, as our trainer writes them: "mxfp4+stochasti
 
 import difflib
 
-NEAREST = ("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8")
+NEAREST = ("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8", "fp8_block")
 RECIPES = (*NEAREST, "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr")
 ALWAYS_STOCHASTIC = ("nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr")
 OTHER = "other:"

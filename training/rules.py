@@ -4,7 +4,7 @@ What it answers: can this combination be trained at all, and if not, which simil
 from the specification alone; whether a path exists or a machine has enough memory is checked by the worker. Standard library
 only, like `training.spec`, whose values call these rules when they are created.
 
-Sources: recipe and shape rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`) and
+Sources: recipe rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`) and
 MaxText e591f30c (`layers/quantizations.py`).
 """
 
@@ -20,6 +20,7 @@ Recipe = Literal[
     "fp8_current",
     "fp8_delayed",
     "mxfp8",
+    "fp8_block",
     "nvfp4",
     "nvfp4_no_rht",
     "nvfp4_no_sr",
@@ -33,18 +34,10 @@ Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 
-_BLOCK_SCALED = frozenset({"mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
-# What cuBLASLt requires of a contracting size on a real device.
-_NATIVE_MULTIPLE: Mapping[str, int] = {
-    "fp8_current": 16,
-    "fp8_delayed": 16,
-    "mxfp8": 32,
-    "nvfp4": 32,
-    "nvfp4_no_rht": 32,
-    "nvfp4_no_sr": 32,
-}
+_BLOCK_SCALED = frozenset({"mxfp8", "fp8_block", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
 # What only our emulation runs, and why; a job for a real engine is rejected.
 NOT_TE_PARITY: Mapping[str, str] = {
+    "fp8_block": "Transformer Engine has Float8BlockScaling for PyTorch only; the nearest that it has for JAX is mxfp8",
     "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
     "mxfp4": "Transformer Engine has no MXFP4 recipe",
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
@@ -164,20 +157,14 @@ def check_statistics(engine: str, every: int) -> None:
         )
 
 
-def check_shapes(engine: str, recipe: str, block: int, sizes: Mapping[str, int]) -> None:
-    """Raises SpecError if a size (name: elements along a contracting axis) is not a multiple of the recipe's block size `block`."""
-    if engine == "external":
-        return
-    multiple = block if engine == "emulated" else _NATIVE_MULTIPLE.get(recipe, 1)
-    for name, size in sizes.items():
-        if size % multiple:
-            nearest = max(multiple, round(size / multiple) * multiple)
-            raise SpecError(
-                name,
-                size,
-                f"a multiple of {multiple}, the length of the blocks that recipe {recipe} scales along the contracting axis of a GEMM",
-                f"the nearest valid value is {nearest}",
-            )
+def check_gradients(every: int, statistics_every: int) -> None:
+    """Raises SpecError unless gradients are compared on steps whose statistics are recorded."""
+    check_at_least("schedule.gradients_every", every, 0)
+    if every and (not statistics_every or every % statistics_every):
+        expected = (
+            f"a multiple of schedule.statistics_every ({statistics_every})" if statistics_every else "0 without schedule.statistics_every"
+        )
+        raise SpecError("schedule.gradients_every", every, expected, "such as statistics_every: 25 and gradients_every: 100")
 
 
 def check_runnable(engine: str, recipe: str, layer_policy: str) -> None:

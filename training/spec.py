@@ -6,15 +6,19 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from training import rules
-from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, quantization
+from training import rules, segments, shapes
+from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
+from training.overrides import Override, arm_label, document, recipes
 from training.presets import DEFAULT, PRESETS, Preset
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError
-from training.switches import NO_SWITCHES, Switches, check_engine, features, label
+from training.segments import Plan, Segment
+from training.shapes import ATTENTION, Size, Sizes
+from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
@@ -36,7 +40,13 @@ class Model:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    preset: Preset | None = field(default=None, metadata={"description": "name of a shape; other fields override parts of it"})
+    preset: Preset | None = field(
+        default=None,
+        metadata={
+            "description": "name of a shape; other fields override parts of it. From 20m on, and in names that end in -by128, every linear "
+            "layer fits Transformer Engine's NVFP4 kernels"
+        },
+    )
     vocab_size: int = _of_the_preset("number of token ids")
     d_model: int = _of_the_preset("width of the residual stream")
     n_layers: int = _of_the_preset("number of blocks")
@@ -106,7 +116,8 @@ class Schedule:
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
     `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
-    recordings of each layer's quantization; 0 means never.
+    recordings of each layer's quantization, and `gradients_every` between those that also compare each weight's gradient with the one of
+    unquantized operands; 0 means never.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -122,12 +133,14 @@ class Schedule:
     z_loss: float = 1e-4
     validation_every: int = 0
     statistics_every: int = 0
+    gradients_every: int = 0
 
     def __post_init__(self) -> None:
         rules.check_at_least("schedule.steps", self.steps, 1)
         rules.check_at_least("schedule.warmup_steps", self.warmup_steps, 0)
         rules.check_at_least("schedule.validation_every", self.validation_every, 0)
         rules.check_at_least("schedule.statistics_every", self.statistics_every, 0)
+        rules.check_gradients(self.gradients_every, self.statistics_every)
         rules.check_at_least("schedule.weight_decay", self.weight_decay, 0)
         rules.check_at_least("schedule.z_loss", self.z_loss, 0)
         for name in ("learning_rate", "clip_norm"):
@@ -140,6 +153,13 @@ class Schedule:
         rules.check_share("schedule.beta2", self.beta2)
         if self.warmup_steps >= self.steps:
             raise SpecError("schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}")
+
+    def document(self) -> dict[str, Any]:
+        """The schedule as a JSON-able dict; `gradients_every` only if set, so that the hash of a job is that of earlier versions."""
+        document = asdict(self)
+        if not self.gradients_every:
+            del document["gradients_every"]
+        return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +195,9 @@ NO_OVERRIDES = Projections()
 class Arm:
     """One side of a comparison: a recipe and its number of replicates.
 
-    `switches` change single parts of the recipe. `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the
-    NVFP4 paper does for the last 18 %; with `bf16_scope: forward`, only the forward product.
+    `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
+    step on (`training.overrides`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
+    the last 18 %; with `bf16_scope: forward`, only the forward product.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -185,18 +206,26 @@ class Arm:
     replicates: int = 1
     name: str = ""
     switches: Switches = NO_SWITCHES
+    overrides: tuple[Override, ...] = ()
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "overrides", tuple(self.overrides))
         rules.check_recipe("arm.recipe", self.recipe)
         features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            object.__setattr__(self, "name", label(self.recipe, self.switches).replace("+", ".").replace("=", "-"))
+            own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
-            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'")
+            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")
+
+    @property
+    def label(self) -> str:
+        """The recipe with its switches and overrides; equal labels of two arms of a job are equal arithmetic."""
+        return arm_label(self.recipe, self.switches, self.overrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +265,7 @@ class RunSpec:
     keep_last: int = 0
     projections: Projections = NO_OVERRIDES
     switches: Switches = NO_SWITCHES
+    overrides: tuple[Override, ...] = ()
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
     gradient_accumulation: int = 1
@@ -245,8 +275,33 @@ class RunSpec:
     def __post_init__(self) -> None:
         rules.check_recipe("recipe", self.recipe)
         rules.check_at_least("run.replicate", self.replicate, 0)
+        object.__setattr__(self, "overrides", tuple(self.overrides))
         _check_common(self)
         _check_arm(self, self)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What every GEMM does, by the steps from which it does so."""
+        return segments.resolve(_plan(self, self))
+
+    @property
+    def rounding(self) -> Rounding:
+        """How the run rounds gradients: stochastic if any GEMM does in any step."""
+        return segments.rounding(self.segments)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """Every recipe that the run needs, its own first."""
+        return recipes(self.recipe, self.overrides)
+
+    @property
+    def label(self) -> str:
+        """The recipe with its switches and overrides."""
+        return arm_label(self.recipe, self.switches, self.overrides)
+
+    def document(self) -> dict[str, Any]:
+        """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
+        return _short_form(asdict(self), self) | {"schedule": self.schedule.document()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,12 +377,19 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; without `noise` and `family` where it has none, so that its hash is that of earlier versions."""
-        document = asdict(self)
+        """The job as a JSON-able dict; `noise`, `family`, `overrides`, later switches only if set: its hash is that of earlier versions."""
+        document = asdict(self) | {"schedule": self.schedule.document()}
         for name in ("noise", "family"):
             if document[name] is None:
                 del document[name]
+        document["baseline"] = _short_form(document["baseline"], self.baseline)
+        arms = zip(document["candidates"], self.candidates, strict=True)
+        document["candidates"] = tuple(_short_form(written, arm) for written, arm in arms)
         return document
+
+    def rounding(self, arm: Arm) -> Rounding:
+        """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
+        return segments.rounding(segments.resolve(_plan(self, arm)))
 
     def _run(self, arm: Arm, replicate: int) -> RunSpec:
         shared = {name: getattr(self, name) for name in _SHARED}
@@ -335,7 +397,7 @@ class JobSpec:
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.
-_OF_THE_ARM = ("recipe", "switches", "bf16_from_step", "bf16_scope")
+_OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
 _SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
 
 
@@ -343,7 +405,7 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
     """The kind of worker that can run the whole job, and the reason. All arms of a job run on the same kind."""
     if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
         return "cpu", "maxtext.hardware is cpu"
-    return rules.needs(job.engine, tuple(arm.recipe for arm in job.arms))
+    return rules.needs(job.engine, tuple(recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)))
 
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
@@ -364,20 +426,85 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     check_engine(spec.engine, arm.recipe, arm.switches)
     if spec.engine == "maxtext":
         quantization("arm.recipe", arm.recipe, spec.maxtext)
-    parts = features(arm.recipe, arm.switches)
-    rules.check_shapes(spec.engine, arm.recipe, parts.block_size if parts else 1, _contracting_sizes(spec))
     if arm.bf16_from_step is not None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
+    _check_shapes(spec, segments.checked(_plan(spec, arm), spec.engine))
 
 
-def _contracting_sizes(spec: JobSpec | RunSpec) -> dict[str, int]:
-    """Number of elements that the three products of the quantized layers contract."""
-    model, data = spec.model, spec.data
-    pieces = spec.gradient_accumulation * spec.devices if spec.engine != "maxtext" else 1
+def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
+    return Plan(
+        recipe=arm.recipe,
+        switches=arm.switches,
+        overrides=arm.overrides,
+        bf16_from_step=arm.bf16_from_step,
+        forward_only=arm.bf16_scope == "forward",
+        quantized=spec.projections.quantized(spec.layer_policy),
+        keep_first=spec.keep_first,
+        keep_last=spec.keep_last,
+        n_layers=spec.model.n_layers,
+        steps=spec.schedule.steps,
+    )
+
+
+def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
+    """The document of an arm or run, with later switches only if they are set and overrides only if there are some."""
+    rest = {name: value for name, value in written.items() if name != "overrides"} | {"switches": arm.switches.document()}
+    return rest | ({"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {})
+
+
+def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
+    """Raises SpecError if a GEMM has a size that its kernel or its blocks cannot have."""
+    by_maxtext = spec.engine == "maxtext"
+    native = spec.engine == "transformer_engine" or (by_maxtext and spec.maxtext.implementation == "te")
+    if not native and spec.engine != "emulated":
+        return
+    cells = dict.fromkeys((projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells())
+    wrong = shapes.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
+    if wrong is None:
+        return
+    presets = [] if not native or wrong.need.size in ("M", "T") else [Model(preset=name) for name in PRESETS]
+    fitting = {
+        name: model.parameters
+        for name, model in zip(PRESETS, presets, strict=False)
+        if shapes.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
+    }
+    close = min(fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None)
+    recipe = arm_label(*wrong.arithmetic, ())
+    remedy = f"{wrong.need.reason}; the nearest valid value is {wrong.nearest}"
+    raise SpecError(
+        wrong.size.field,
+        wrong.size.value,
+        f"a multiple of {wrong.need.multiple} for {wrong.gemm} of {wrong.projection} with recipe {recipe} under engine {spec.engine}",
+        remedy + (f", and the nearest preset that fits is {close}" if close else ""),
+    )
+
+
+def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
+    """The sizes of a layer of this model as one device computes them."""
+    pieces = spec.gradient_accumulation * spec.devices
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
-    sizes = {"model.d_model": model.d_model, "model.d_ff": model.d_ff, tokens: data.tokens_per_step // pieces}
-    if spec.projections.quantized(spec.layer_policy) & {"key", "value"}:
-        sizes["model.n_kv_heads x head size"] = model.n_kv_heads * model.head_dim
+    inputs, outputs = shapes.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
+    whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
+    return whole if spec.engine != "maxtext" else _share_of_maxtext(spec, model, projection, whole)
+
+
+def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, whole: Sizes) -> Sizes:
+    """The sizes of a layer on one of MaxText's devices; K, N and E only of dimensions that are known here, not those of a `model_name`."""
+    parallel = mesh(spec.maxtext, spec.devices)
+    split, context = parallel["ici_tensor_parallelism"], parallel["ici_context_parallelism"]
+    sequence = Size(
+        spec.data.sequence_length // context, "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else "")
+    )
+    sizes = {"M": Size(spec.data.tokens_per_step * split // (spec.gradient_accumulation * spec.devices), whole["M"].field), "T": sequence}
+    if spec.maxtext.model_name:
+        return sizes
+    divided = "K" if projection in ("out", "down") else "N"  # the two that write to the residual stream sum over the devices
+    for name in ("K", "N"):
+        size = whole[name]
+        over = f"{size.field} / maxtext.ici_tensor_parallelism"
+        sizes[name] = Size(size.value // split, over) if split > 1 and name == divided else size
+    if projection in ATTENTION:
+        sizes["E"] = Size(model.head_dim, "model.d_model / model.n_heads")
     return sizes

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
-LayerStatistics = tuple[tuple[tuple[float, ...], ...], ...]
+LayerStatistics = tuple[tuple[float, ...], ...]
 
 
 def layer_names(n_layers: int) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ class StepStats:
     if it computes none.
 
     By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on watched steps (`schedule.statistics_every`)
-    layers (layers, operands, statistics) of `training.arithmetic.layer_statistics`, NaN for an operand that is not quantized.
+    layers (layers, columns) of `training.arithmetic.layer_statistics`, NaN for an operand that is not quantized.
     """
 
     step: int

@@ -7,6 +7,16 @@ What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, 
     weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and dgrad see two quantizations of it;
                           2d: one scale for a square of block_size x block_size, the same in both
     block_size            how many numbers share a scale
+    gradient_format       FP8 format of the gradients: e4m3 or e5m2 (Transformer Engine's fp8_format E4M3 or HYBRID)
+    margin, amax_history_len, amax_compute_algo
+                          delayed scaling: a scale is divided by 2^margin, and follows from the largest (max) or the last (most_recent)
+                          of so many amaxes
+    row_scaled_activation x has a float32 scale for each row (in wgrad for each column) instead of one for the tensor
+    nvfp4_4over6          weights, activations, all: their blocks choose whether their largest value becomes 6 or 4
+                          (training.arithmetic.four_over_six); ..._e4m3_use_256 lists those whose scales are bound by 256, not 448;
+                          ..._err_mode is the error that decides, mae or mse
+    sr_bits               random bits of stochastic rounding; 8 cuts as Transformer Engine's software rounder does, 16 is unbiased
+    nan                   propagate: one NaN makes the scale NaN or the block 0; hardware: amax ignores NaN, and FP4 turns it into +6
 
 A switch that is not set keeps the recipe's value. The named variants are short names for such settings: nvfp4_no_rht is
 nvfp4 with rht: false. Standard library only, because the web process imports this module.
@@ -14,21 +24,30 @@ nvfp4 with rht: false. Standard library only, because the web process imports th
 The assumption that can fail: that a recipe's parts act independently. They interact: without rotation, an outlier depends more
 on the finer scale of a smaller block. An ablation measures a part in combination with the others, not alone.
 
-Source: Transformer Engine 2.20.2, NVFP4BlockScaling (disable_rht, disable_stochastic_rounding, disable_2d_quantization) and
-jax/quantize/helper.py for what it refuses.
+Source: Transformer Engine 2.20.2, common/recipe/__init__.py (disable_rht, disable_stochastic_rounding, disable_2d_quantization; the
+switches of delayed scaling, row scaling and four over six have its names), jax/quantize/helper.py and pytorch/quantization.py for
+what it refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from training.rules import SpecError, check_recipe
+from training.rules import NOT_TE_PARITY, SpecError, check_recipe
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
+GradientFormat = Literal["e4m3", "e5m2"]
+AmaxAlgorithm = Literal["max", "most_recent"]
+Operands = Literal["none", "weights", "activations", "all"]
+ErrorMeasure = Literal["mae", "mse"]
+SrBits = Literal[8, 16]
+Nan = Literal["propagate", "hardware"]
+ALL_OPERANDS: Operands = "all"
 BLOCK_SIZES = (16, 32, 64, 128)
+_LARGEST_MARGIN, _LONGEST_HISTORY = 16, 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +60,85 @@ class Switches:
     rht: bool | None = None
     weight_scaling: WeightScaling | None = None
     block_size: int | None = None
+    gradient_format: GradientFormat | None = None
+    margin: int | None = None
+    amax_history_len: int | None = None
+    amax_compute_algo: AmaxAlgorithm | None = None
+    row_scaled_activation: bool | None = None
+    nvfp4_4over6: Operands | None = None
+    nvfp4_4over6_e4m3_use_256: Operands | None = None
+    nvfp4_4over6_err_mode: ErrorMeasure | None = None
+    sr_bits: SrBits | None = None
+    nan: Nan | None = None
 
     def __post_init__(self) -> None:
-        if self.block_size is not None and self.block_size not in BLOCK_SIZES:
-            raise SpecError("switches.block_size", self.block_size, f"one of {', '.join(map(str, BLOCK_SIZES))}")
-        if self.weight_scaling not in (None, "1d", "2d"):
-            raise SpecError("switches.weight_scaling", self.weight_scaling, "1d or 2d")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise SpecError(f"switches.{name}", value, f"one of {', '.join(map(str, choices))}")
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise SpecError(f"switches.{name}", value, f"a whole number from {least} to {most}")
 
     def given(self) -> dict[str, bool | str | int]:
         """The switches that are set, by name."""
         return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) is not None}
 
+    def document(self) -> dict[str, bool | str | int | None]:
+        """The switches as a JSON-able dict; a later one only if it is set, so that the hash of a job is that of earlier versions."""
+        return {name: getattr(self, name) for name in _FIRST_SWITCHES} | self.given()
 
+
+_FIRST_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size")
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "weight_scaling": get_args(WeightScaling),
+    "block_size": BLOCK_SIZES,
+    "gradient_format": get_args(GradientFormat),
+    "amax_compute_algo": get_args(AmaxAlgorithm),
+    "nvfp4_4over6": get_args(Operands),
+    "nvfp4_4over6_e4m3_use_256": get_args(Operands),
+    "nvfp4_4over6_err_mode": get_args(ErrorMeasure),
+    "sr_bits": get_args(SrBits),
+    "nan": get_args(Nan),
+}
+_RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_history_len": (1, _LONGEST_HISTORY)}
 NO_SWITCHES = Switches()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """A block-scaled recipe, resolved: its family and every switchable part."""
+    """A quantized recipe, resolved: its family and every switchable part. A part that the family does not have is at its default."""
 
-    family: Literal["mxfp8", "nvfp4", "mxfp4"]
+    family: Literal["fp8_current", "fp8_delayed", "mxfp8", "fp8_block", "nvfp4", "mxfp4"]
     stochastic_rounding: bool = False
     rht: bool = False
     weight_scaling: WeightScaling = "1d"
     block_size: int = 32
+    gradient_format: GradientFormat = "e4m3"
+    margin: int = 0
+    amax_history_len: int = 1024
+    amax_compute_algo: AmaxAlgorithm = "max"
+    row_scaled_activation: bool = False
+    nvfp4_4over6: Operands = "none"
+    nvfp4_4over6_e4m3_use_256: Operands = "all"
+    nvfp4_4over6_err_mode: ErrorMeasure = "mae"
+    sr_bits: SrBits = 16
+    nan: Nan = "propagate"
+
+    @property
+    def block_scaled(self) -> bool:
+        """Whether blocks have scales; otherwise a tensor has one."""
+        return self.block_size > 1
 
 
 _NVFP4 = Features(family="nvfp4", stochastic_rounding=True, rht=True, weight_scaling="2d", block_size=16)
 _MXFP4 = Features(family="mxfp4")
 _FEATURES: Mapping[str, Features] = {
+    "fp8_current": Features(family="fp8_current", block_size=1, gradient_format="e5m2"),
+    "fp8_delayed": Features(family="fp8_delayed", block_size=1, gradient_format="e5m2"),
     "mxfp8": Features(family="mxfp8"),
+    "fp8_block": Features(family="fp8_block", weight_scaling="2d", block_size=128),
     "nvfp4": _NVFP4,
     "nvfp4_no_rht": replace(_NVFP4, rht=False),
     "nvfp4_no_sr": replace(_NVFP4, stochastic_rounding=False),
@@ -78,19 +146,49 @@ _FEATURES: Mapping[str, Features] = {
     "mxfp4": _MXFP4,
     "mxfp4_rht_sr": replace(_MXFP4, rht=True, stochastic_rounding=True),
 }
+_OF_BLOCKS = ("stochastic_rounding", "rht", "weight_scaling", "block_size", "sr_bits", "nan")
+_4OVER6 = ("nvfp4_4over6", "nvfp4_4over6_e4m3_use_256", "nvfp4_4over6_err_mode")
+_OF_FAMILY: Mapping[str, tuple[str, ...]] = {
+    "fp8_current": ("gradient_format", "nan"),
+    "fp8_delayed": ("gradient_format", "margin", "amax_history_len", "amax_compute_algo", "nan"),
+    "mxfp8": (*_OF_BLOCKS, "gradient_format"),
+    "fp8_block": (*_OF_BLOCKS, "gradient_format"),
+    "nvfp4": (*_OF_BLOCKS, "row_scaled_activation", *_4OVER6),
+    "mxfp4": _OF_BLOCKS,
+}
 
 
 def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
-    """The features of a recipe with these switches; None for a recipe without block scales, which has no switches.
+    """The features of a quantized recipe with these switches; None for an unquantized one, which has no switches.
 
-    Raises SpecError if a switch is set on such a recipe.
+    Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next to the others.
     """
     given: dict[str, Any] = switches.given()
-    resolved = _FEATURES.get(recipe)
-    if resolved is None and given:
-        name, value = next(iter(given.items()))
-        raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
-    return replace(resolved, **given) if resolved is not None else None
+    plain = _FEATURES.get(recipe)
+    own = _OF_FAMILY[plain.family] if plain else ()
+    for name, value in given.items():
+        if name not in own:
+            if own:
+                raise SpecError(f"switches.{name}", value, f"nothing on recipe {recipe}", f"its switches are {', '.join(own)}")
+            raise SpecError(f"switches.{name}", value, f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}")
+    if plain is None:
+        return None
+    resolved = replace(plain, **given)
+    _check_together(given, resolved)
+    return resolved
+
+
+def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
+    if "sr_bits" in given and not resolved.stochastic_rounding:
+        raise SpecError(
+            "switches.sr_bits", given["sr_bits"], "nothing without stochastic rounding", "set stochastic_rounding: true as well"
+        )
+    if resolved.nvfp4_4over6 == "none":
+        for name in _4OVER6[1:]:
+            if name in given:
+                raise SpecError(f"switches.{name}", given[name], "nothing without nvfp4_4over6", "set nvfp4_4over6 as well")
+    elif resolved.block_size != _NVFP4.block_size:
+        raise SpecError("switches.block_size", resolved.block_size, f"{_NVFP4.block_size} with nvfp4_4over6", "leave it out")
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
@@ -112,19 +210,31 @@ def rounding(recipe: str, switches: Switches = NO_SWITCHES) -> Rounding:
 
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
-    """Why Transformer Engine does not have this arithmetic, or None if its JAX path has it."""
+    """Why Transformer Engine does not have this arithmetic for JAX, with the nearest that it has; None if it has it."""
     resolved = features(recipe, switches)
     if resolved is None:
         return None
-    if resolved.family == "mxfp4":
-        return "Transformer Engine has no MXFP4 recipe"
-    block = _FEATURES[resolved.family].block_size
-    if resolved.block_size != block:
-        return f"Transformer Engine scales {resolved.family.upper()} in blocks of {block}, not of {resolved.block_size}"
+    if resolved.family in ("mxfp4", "fp8_block"):
+        return NOT_TE_PARITY[resolved.family]
+    if resolved.family in ("fp8_current", "fp8_delayed"):
+        return None
+    plain = _FEATURES[resolved.family]
+    if resolved.block_size != plain.block_size:
+        return f"Transformer Engine scales {resolved.family.upper()} in blocks of {plain.block_size}, not of {resolved.block_size}"
     if resolved.family == "mxfp8":
-        if resolved != _FEATURES["mxfp8"]:
+        if replace(resolved, gradient_format=plain.gradient_format, sr_bits=plain.sr_bits, nan=plain.nan) != plain:
             return "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding nor 2D scales"
-    elif resolved.rht and resolved.weight_scaling == "1d":
+        return None
+    return _nvfp4_only_here(resolved)
+
+
+def _nvfp4_only_here(resolved: Features) -> str | None:
+    if resolved.nvfp4_4over6 in ("activations", ALL_OPERANDS) and resolved.rht:
+        return "Transformer Engine refuses nvfp4_4over6 on activations together with the Hadamard rotation, and has it for PyTorch only"
+    for name in ("row_scaled_activation", "nvfp4_4over6"):
+        if getattr(resolved, name) != getattr(_NVFP4, name):
+            return f"Transformer Engine has {name} for PyTorch only; the nearest that it has for JAX is nvfp4 without this switch"
+    if resolved.rht and resolved.weight_scaling == "1d":
         return "Transformer Engine refuses 1D weight scales together with the Hadamard rotation"
     return None
 
@@ -136,8 +246,18 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
     reason = not_te_parity(recipe, switches)
     if reason is None and engine == "maxtext":
         reason = "MaxText selects a recipe by name and has no switches; use a recipe such as nvfp4_no_rht"
+    reason = reason or kernel_refusal(switches)
     if reason is not None:
         raise SpecError("switches", switches.given(), f"switches that engine {engine} has", f"{reason}; or use engine: emulated")
+
+
+def kernel_refusal(switches: Switches) -> str | None:
+    """Why Transformer Engine's kernels cannot follow these switches, whatever the recipe; None if they can."""
+    if switches.sr_bits is not None:
+        return "Transformer Engine's kernels round with an instruction of the GPU; leave sr_bits out"
+    if switches.nan == "propagate":
+        return "its kernels ignore NaN when they compute an amax; use nan: hardware, or leave it out"
+    return None
 
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
@@ -151,7 +271,10 @@ def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
         parts.append("stochastic_rounding" if resolved.stochastic_rounding else "no_sr")
     if resolved.rht != plain.rht:
         parts.append("rht" if resolved.rht else "no_rht")
-    parts += [
-        f"{name}={getattr(resolved, name)}" for name in ("weight_scaling", "block_size") if getattr(resolved, name) != getattr(plain, name)
-    ]
+    if resolved.row_scaled_activation:
+        parts.append("row_scaled_activation")
+    parts += [f"{name}={getattr(resolved, name)}" for name in _NAMED_VALUES if getattr(resolved, name) != getattr(plain, name)]
     return "+".join(parts)
+
+
+_NAMED_VALUES = tuple(part.name for part in fields(Switches) if part.name not in ("stochastic_rounding", "rht", "row_scaled_activation"))

@@ -8,8 +8,8 @@ prints a row for every case and format and exits 0 when nothing differs, else 1 
 
 Format of a file (NumPy .npz; <case> is any name):
     <case>/x                          float32 input; treated as bfloat16 where every value is one
-    <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x transposed (MX: not transposed)
-    <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax
+    <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x transposed (MX, fp8_block: not transposed)
+    <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax   (one amax, or one for each row; 2D scales are repeated for every row)
     <case>/fp8_cs_{e4m3,e5m2}/{codes,scale_inv}
     delayed/<max|most_recent>/<e4m3|e5m2>/step<i>/{x,scale_before,hist_before,codes,scale_inv,scale_after,hist_after}
     x, w, g and <recipe>/{y,dx,dw}    a linear layer, forward and gradients, bfloat16 values
@@ -36,9 +36,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import delayed_scaling, formats
-from training.arithmetic.formats import E4M3, E5M2
-from training.arithmetic.known_answers import QUANTIZERS
+from training.arithmetic import delayed_scaling, formats, four_over_six, known_answers
+from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, block_amax, quantize
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
@@ -51,6 +50,22 @@ class VectorFileError(ValueError):
     """A file is no vector file, or holds something that the format does not know; the message names the key."""
 
 
+_FOUR_OVER_SIX = Quantizer(format=E2M1, scaling="nvfp4", block=16, four_over_six="mae", scale_bound=four_over_six.BOUND)
+VARIANTS: Mapping[str, Quantizer] = {
+    "nvfp4_1d_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, row_scaled=True),
+    "nvfp4_1d_rht_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True, row_scaled=True),
+    "nvfp4_1d_4over6": _FOUR_OVER_SIX,
+    "nvfp4_1d_4over6_448": replace(_FOUR_OVER_SIX, scale_bound=E4M3.largest),
+    "nvfp4_1d_4over6_mse": replace(_FOUR_OVER_SIX, four_over_six="mse"),
+    "nvfp4_1d_row_4over6": replace(_FOUR_OVER_SIX, row_scaled=True),
+    "nvfp4_1d_rht_4over6": replace(_FOUR_OVER_SIX, rotated=True),
+    "nvfp4_2d_4over6": replace(_FOUR_OVER_SIX, two_dimensional=True),
+    "nvfp4_2d_4over6_mse": replace(_FOUR_OVER_SIX, two_dimensional=True, four_over_six="mse"),
+    "fp8_block_1d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128),
+    "fp8_block_1d_e5m2": Quantizer(format=E5M2, scaling="fp8_block", block=128),
+    "fp8_block_2d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128, two_dimensional=True),
+}
+QUANTIZERS: Mapping[str, Quantizer] = {**known_answers.QUANTIZERS, **VARIANTS}
 _DENSE = ("y", "dx", "dw")
 _DELAYED = ("x", "scale_before", "hist_before", "codes", "scale_inv", "scale_after", "hist_after")
 _quantize = jax.jit(quantize, static_argnums=(1, 2))
@@ -113,7 +128,7 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
         raise VectorFileError(f"{prefix} has {shapes}, expected codes {codes.shape} and scales {scales.shape}")
     off, wrong = scales != theirs, codes != their_codes
     tie, excused = np.zeros_like(off), np.zeros_like(wrong)
-    if quantizer.scaling == "nvfp4" and np.any(off):
+    if quantizer.scaling == "nvfp4" and not quantizer.four_over_six and np.any(off):
         tie = off & (_oriented(_other_order(x, axis, quantizer, ours.amax), axis, quantizer) == theirs)
         excused = wrong & _under(tie, quantizer, wrong.shape)
     if quantizer.rotated and x.dtype != jnp.bfloat16:
@@ -123,19 +138,21 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
         name=prefix,
         codes=codes.size,
         codes_differ=int(np.sum(wrong & ~excused)),
-        scales=scales.size + int(f"{prefix}_amax" in arrays),
+        scales=scales.size + (arrays[f"{prefix}_amax"].size if f"{prefix}_amax" in arrays else 0),
         scales_differ=int(np.sum(off & ~tie)) + amax_off,
         granted=int(np.sum(tie) + np.sum(excused)) + amax_excused,
     )
 
 
 def _compare_amax(theirs: npt.NDArray[Any] | None, ours: jax.Array, one_ulp_granted: bool) -> tuple[int, int]:
-    """Whether the tensor's amax differs (0 or 1), and whether that is granted."""
+    """How many amaxes of the tensor (one, or one for each row) differ, and how many of these are granted."""
     if theirs is None:
         return 0, 0
-    a, b = np.float32(ours), np.float32(theirs.reshape(()))
-    excused = one_ulp_granted and a != b and abs(a - b) <= np.spacing(b)
-    return int(a != b and not excused), int(excused)
+    a, b = np.asarray(ours, np.float32).ravel(), theirs.astype(np.float32).ravel()
+    if a.shape != b.shape:
+        raise VectorFileError(f"an amax has {b.size} values, expected {a.size}")
+    excused = (a != b) & (np.abs(a - b) <= np.spacing(b)) if one_ulp_granted else np.zeros(a.shape, np.bool_)
+    return int(np.sum((a != b) & ~excused)), int(np.sum(excused))
 
 
 def _oriented(blocks: jax.Array, axis: int, quantizer: Quantizer) -> npt.NDArray[Any]:
@@ -183,7 +200,8 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
     before = delayed_scaling.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
     quantizer = Quantizer(format=fmt, scaling="tensor", delayed=True)
     ours = _quantize(_input(mine["x"]), 1, quantizer, None, before.scale[0])
-    after = delayed_scaling.update(before, ours.amax[None], (fmt,), most_recent="most_recent" in step)
+    rule = delayed_scaling.DelayedScaling(formats=(fmt,), most_recent="most_recent" in step)
+    after = delayed_scaling.update(before, ours.amax[None], rule)
     scales = (ours.scale_inv, mine["scale_inv"]), (after.scale, mine["scale_after"]), (after.history, mine["hist_after"])
     return Comparison(
         name=f"delayed/{step}",

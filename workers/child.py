@@ -24,9 +24,10 @@ from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import distributed
 from training.environment.distributed import LauncherError, Processes
 from training.environment.maxtext_options import MaxTextOptions
+from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import StepStats, layer_names
-from training.switches import Switches, rounding
+from training.switches import Switches
 from workers.protocol import Message, StepValues, TrainRequest
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training.arithmetic.layer_statistics import OPERANDS, STATISTICS  # noqa: PLC0415
+    from training.arithmetic.layer_statistics import COLUMNS  # noqa: PLC0415
     from training.trainer import data, fingerprint, profiling  # noqa: PLC0415
     from training.trainer.checkpoint import Checkpointing  # noqa: PLC0415
 
@@ -112,7 +113,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     corpus = data.load(spec.data)
     _send_manifest(spec, fingerprint.manifest(spec, corpus) | _processes(own), send)
     names = layer_names(spec.model.n_layers)
-    send({"kind": "layers", "layers": [*names], "operands": [*OPERANDS], "statistics": [*STATISTICS]})
+    send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
     yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
 
@@ -135,7 +136,7 @@ def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: 
 
 
 def _send_manifest(spec: RunSpec, manifest: dict[str, str], send: Send) -> None:
-    send({"kind": "manifest", "manifest": manifest, "rounding": rounding(spec.recipe, spec.switches)})
+    send({"kind": "manifest", "manifest": manifest, "rounding": spec.rounding})
 
 
 def _processes(own: Processes) -> dict[str, str]:
@@ -166,7 +167,7 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         if step.layers and not named:
             named = True
             names = [str(layer) for layer in range(len(step.layers))]
-            send({"kind": "layers", "layers": names, "operands": ["output"], "statistics": [*ACTIVATION_STATISTICS]})
+            send({"kind": "layers", "layers": names, "columns": [f"output/{name}" for name in ACTIVATION_STATISTICS]})
         yield step
 
 
@@ -184,7 +185,8 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
         "maxtext": MaxTextOptions,
     }
     parts = {name: kind(**values[name]) for name, kind in kinds.items()}
-    return RunSpec(**{**values, **parts})
+    overrides = tuple(from_document(each) for each in values.get("overrides", ()))
+    return RunSpec(**{**values, **parts, "overrides": overrides})
 
 
 def _claim_stdout() -> IO[str]:

@@ -17,6 +17,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec
+from server.jobs.workers import refused_recipe
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
 
@@ -64,6 +65,11 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         # A row that this version cannot read must not block the queue.
         message = f"this version cannot read the stored specification: {error.errors()[0]['msg']}"
         lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=message)
+        return None
+    # The queue knows an arm's own recipe; those of its overrides are checked here.
+    refused = refused_recipe(worker, spec.engine, spec.recipes)
+    if refused is not None:
+        lifecycle.fail(session, run, code="RECIPE_REFUSED", message=f"worker {worker.name} cannot train an override of this arm: {refused}")
         return None
     trained = _seconds_trained(session, run.id) if run.epoch else 0.0
     epoch = lifecycle.claim(session, run, worker, lease_seconds)

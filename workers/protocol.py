@@ -63,12 +63,11 @@ class ManifestMessage(TypedDict):
 
 
 class LayersMessage(TypedDict):
-    """The names of the statistics by layer in every later step; sent once."""
+    """The layers of every later step, and the names (operand/statistic) of what each has on a watched step; sent once."""
 
     kind: Literal["layers"]
     layers: list[str]
-    operands: list[str]
-    statistics: list[str]
+    columns: list[str]
 
 
 class StepMessage(TypedDict):

@@ -54,10 +54,10 @@ class Recorder:
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
 
-    def name_layers(self, layers: Sequence[str], operands: Sequence[str], statistics: Sequence[str]) -> None:
-        """Set the names of the statistics by layer of every later step: columns `layer` and `layer/operand/statistic`."""
+    def name_layers(self, layers: Sequence[str], columns: Sequence[str]) -> None:
+        """Set the names of what later steps record by layer; columns: `operand/statistic`. It is stored as `layer/operand/statistic`."""
         self._layers = layers
-        self._layer_columns = [f"{layer}/{operand}/{statistic}" for layer in layers for operand in operands for statistic in statistics]
+        self._layer_columns = [f"{layer}/{column}" for layer in layers for column in columns]
 
     def add(self, step: StepValues) -> None:
         """Add one step, to be written by the next flush."""

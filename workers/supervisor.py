@@ -6,7 +6,6 @@ full disk), the training process is killed with its whole group.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import threading
@@ -74,7 +73,7 @@ class Supervisor:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         request: TrainRequest = {
             "core": slot.core,
-            "spec": dataclasses.asdict(held.spec),
+            "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
             "silence_seconds": settings.silence_seconds,
@@ -146,7 +145,7 @@ class Supervisor:
         if message["kind"] == "manifest":
             return self._record_manifest(message["manifest"], message["rounding"])
         if message["kind"] == "layers":
-            self._recorder.name_layers(message["layers"], message["operands"], message["statistics"])
+            self._recorder.name_layers(message["layers"], message["columns"])
         elif message["kind"] == "profile":
             self._retried(partial(self._recorder.write_row, "profile", message["step"], message["columns"]))
         elif message["kind"] == "validation":

@@ -209,11 +209,14 @@ def doctor(server: Server = DEFAULT_URL, token: Token = None, as_json: AsJson = 
 
 
 def _show_job(document: Mapping[str, Any]) -> None:
-    """State, progress per arm, reused runs, and the ids of runs that the user trains."""
+    """State, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(watching.table(document, {}))
+    for arm in document["arms"]:
+        for rule in arm.get("overrides", ()):
+            console.print(f"{arm['name']}: {rule}", soft_wrap=True)
     for line in reused_words(document):
         console.print(line, soft_wrap=True)
     if document["engine"] == "external":

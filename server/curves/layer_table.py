@@ -23,11 +23,15 @@ _KIND, _NORM_KIND = "layers", "layer_grad_norm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order."""
+    """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order.
+
+    `statistics` are those of any operand, `of_operand` those of each.
+    """
 
     layers: list[str]
     operands: list[str]
     statistics: list[str]
+    of_operand: dict[str, list[str]]
     has_norms: bool
 
 
@@ -49,10 +53,12 @@ def recorded(session: Session, run_id: str) -> Columns:
     parts = [name.rsplit("/", 2) for name in store.names(session, run_id, _KIND)]
     parts = [part for part in parts if len(part) == 3]
     norms = store.names(session, run_id, _NORM_KIND)
+    operands = sorted({part[1] for part in parts})
     return Columns(
         layers=sorted({part[0] for part in parts} | set(norms), key=_model_order),
-        operands=sorted({part[1] for part in parts}),
+        operands=operands,
         statistics=sorted({part[2] for part in parts}),
+        of_operand={operand: sorted({part[2] for part in parts if part[1] == operand}) for operand in operands},
         has_norms=bool(norms),
     )
 

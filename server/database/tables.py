@@ -14,7 +14,8 @@ from typing import Any, Literal
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from training.switches import Rounding, Switches, label
+from training.overrides import Override, arm_label, from_document
+from training.switches import Rounding, Switches
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -111,10 +112,20 @@ class Arm(Base):
     )
 
     @property
+    def overrides(self) -> list[Override]:
+        """The arm's rules for single blocks, projections and GEMMs."""
+        return [from_document(each) for each in self._requested.get("overrides", ())]
+
+    @property
     def stated_recipe(self) -> str:
-        """The recipe with its switches."""
-        spec = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
-        return label(self.recipe, Switches(**spec.get("switches", {})))
+        """The recipe with its switches and overrides."""
+        return arm_label(self.recipe, Switches(**self._requested.get("switches", {})), self.overrides)
+
+    @property
+    def _requested(self) -> dict[str, Any]:
+        """The arm in the job's specification."""
+        requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
+        return requested
 
 
 class Run(Base):

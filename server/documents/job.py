@@ -15,6 +15,7 @@ from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import VerdictSummary, verdict_documents, verdict_summary
 from server.jobs.workers import can_take, live_workers, why_waiting
+from training.overrides import phrase
 from training.spec import Model
 
 
@@ -31,12 +32,14 @@ class NamedDocument:
 class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null.
 
-    `noise_runs` are reruns that stop early and measure run noise; they are in none of the totals.
+    `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
+    measure run noise; they are in none of the totals.
     """
 
     name: str
     role: Role
     recipe: str
+    overrides: list[str]
     steps_done: int
     planned_steps: int
     loss: Number | None
@@ -165,6 +168,7 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         name=arm.name,
         role=arm.role,
         recipe=arm.recipe,
+        overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=sum(run.planned_steps for run in runs),
         loss=begun[-1].loss if begun else None,

@@ -7,7 +7,6 @@ curve serves both. It is not copied: it stays under the run that was trained (`R
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
+from training.overrides import phrase
 from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
@@ -48,7 +48,7 @@ def run_spec(run: Run) -> RunSpec:
 
 def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
     """The fingerprint of a run that a worker trains: SHA-256 of its specification and its manifest, which decide its bits."""
-    return _digest({"spec": dataclasses.asdict(spec), "manifest": manifest})
+    return _digest({"spec": spec.document(), "manifest": manifest})
 
 
 def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
@@ -113,8 +113,8 @@ def columns_of_reused(source: Run) -> dict[str, Any]:
 def spec_differences(baseline: RunSpec, other: RunSpec, *, but: Collection[str] = ()) -> list[Difference]:
     """Fields of two specifications that differ, by their path; those in `but` are ignored."""
     ours, theirs = dict(_flat(baseline)), dict(_flat(other))
-    keys = [key for key in ours if key not in but and ours[key] != theirs[key]]
-    return [Difference(key=key, baseline=ours[key], other=theirs[key]) for key in keys]
+    keys = [key for key in ours | theirs if key not in but and ours.get(key) != theirs.get(key)]
+    return [Difference(key=key, baseline=ours.get(key), other=theirs.get(key)) for key in keys]
 
 
 def is_rerun(baseline: RunSpec, other: RunSpec) -> bool:
@@ -160,6 +160,6 @@ def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
 
 
 def _flat(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    for name, value in dataclasses.asdict(spec).items():
+    for name, value in (spec.document() | ({"overrides": "; ".join(map(phrase, spec.overrides))} if spec.overrides else {})).items():
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
         yield from ((key, str(each)) for key, each in parts.items())

@@ -28,7 +28,6 @@ from server.jobs.floors import lent_floors, newest_family
 from server.jobs.imported_floors import named_floors
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
-from training.switches import label, rounding
 
 MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
@@ -131,10 +130,10 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
         noise_runs=spec.noise.runs if spec.noise else 0,
         stop_at=spec.noise.stop_at if spec.noise else DEFAULT_STOP,
         controls=controls,
-        baseline_recipe=label(baseline.recipe, baseline.switches),
-        candidate_recipe=label(candidate.recipe, candidate.switches),
-        baseline_rounding=rounding(baseline.recipe, baseline.switches) if trained_here else None,
-        candidate_rounding=rounding(candidate.recipe, candidate.switches) if trained_here else None,
+        baseline_recipe=baseline.label,
+        candidate_recipe=candidate.label,
+        baseline_rounding=spec.rounding(baseline) if trained_here else None,
+        candidate_rounding=spec.rounding(candidate) if trained_here else None,
         step_seconds=known.step_seconds if known else None,
         devices=spec.devices,
     )

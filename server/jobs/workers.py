@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, object_session
 from server.database import clock
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
+from training.overrides import recipes
 from training.rules import CAPABILITY_IN_WORDS
 
 _TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.provenance`
@@ -66,13 +67,18 @@ def can_take(worker: Worker, job: Job) -> bool:
 
 def _unable(worker: Worker, job: Job) -> str | None:
     """Why a worker cannot run an arm of this job, as it registered, or None."""
+    return refused_recipe(worker, job.engine, [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)])
+
+
+def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | None:
+    """Why a worker cannot run one of these recipes on this engine, as it registered, or None."""
     can: Mapping[str, Any] = worker.device.get("can_run", {})
-    for arm in job.arms:
-        ability = can.get(f"{job.engine}/{arm.recipe}")
+    for recipe in needed:
+        ability = can.get(f"{engine}/{recipe}")
         if ability is not None and not ability["ok"]:
             return str(ability["reason"])
         if ability is None and can:
-            return f"its version does not support recipe {arm.recipe} of engine {job.engine}"
+            return f"its version does not support recipe {recipe} of engine {engine}"
     return None
 
 

@@ -162,9 +162,9 @@ def layers(
         response.headers.update(tagged(tag))
         if not there.layers:
             return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
-        choices = [*there.statistics, *([GRAD_NORM] if there.has_norms else [])]
-        chosen = _one_of("statistic", statistic, choices)
-        of = None if chosen == GRAD_NORM else _one_of("operand", operand, there.operands)
+        of = _one_of("operand", operand, there.operands) if there.operands else None
+        chosen = _one_of("statistic", statistic, [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])])
+        of = None if chosen == GRAD_NORM else of
         last = math.inf if last_step is None else last_step
         table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
     return LayersDocument(run=run_id, statistic=chosen, operand=of, recorded=there, table=table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -48,6 +49,7 @@ _EXPECTED = {  # by pydantic's type of an error; its own words speak of Python
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
+    "tuple_type": "a list",
 }
 
 
@@ -157,8 +159,18 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1] if place else 'the body'} is missing")
     if place and (expected := _EXPECTED.get(finding["type"])):
         return FieldProblem(pointer=_pointer(place), detail=f"{place[-1]} is {finding['input']!r:.80}; expected {expected}")
+    if finding["type"] == "literal_error":
+        return FieldProblem(pointer=_pointer(place), detail=_not_one_of(place, finding))
     given = f", not {finding['input']!r:.80}" if not isinstance(finding.get("input"), dict | list) else ""
     return FieldProblem(pointer=_pointer(place), detail=finding["msg"].removeprefix("Value error, ") + given)
+
+
+def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
+    """A word that is none of a few, with the nearest of them."""
+    field = next((part for part in reversed(place) if not part.isdecimal()), "it")
+    known = [each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+    close = get_close_matches(str(finding["input"]), known, n=1)
+    return f"{field} is {finding['input']!r:.80}; expected one of {', '.join(known)}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _pointer(place: Sequence[str]) -> str:

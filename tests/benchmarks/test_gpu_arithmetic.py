@@ -25,7 +25,7 @@ def test_the_plain_step_trains_what_the_bf16_step_trains():
     np.testing.assert_allclose(losses("plain"), expected, rtol=2e-3)
     assert expected[2] < expected[0]
     assert losses("nvfp4") != expected
-    assert model_of(SMALL, "plain").quantized.quantized  # or its layer would not be the plain one
+    assert model_of(SMALL, "plain").recipe_of(0, "query").quantized  # or its layer would not be the plain one
 
 
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):

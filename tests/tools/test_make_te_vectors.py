@@ -9,10 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tools import make_reference_vectors
 from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
-from training.vectors import _dense_recipe, compare
+from training.vectors import VARIANTS, _dense_recipe, compare
 
 SOURCE = Path(__file__).parents[2] / "tools" / "make_te_vectors.py"
 SPEC = importlib.util.spec_from_file_location("make_te_vectors", SOURCE)
@@ -83,6 +84,7 @@ def test_inputs_are_exact_in_bfloat16_and_fit_the_fused_kernel():
 
 def test_every_name_is_one_that_the_comparison_knows():
     assert set(tool.FORMATS) == set(QUANTIZERS)
+    assert {*make_reference_vectors.NVFP4, *make_reference_vectors.FP8_BLOCKS} == set(VARIANTS)
     for name in tool.LAYERS:
         _dense_recipe(name)
 

@@ -17,6 +17,7 @@ import pytest
 from training.environment import transformer_engine_installed
 
 VECTORS = Path(__file__).parent.parent / "data" / "te_vectors.npz"
+VARIANTS = VECTORS.with_name("te_variants.npz")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,6 +27,13 @@ def strict_jax() -> Iterator[None]:
     yield
     jax.config.update("jax_numpy_dtype_promotion", "standard")
     jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+@pytest.fixture(scope="session")
+def te_variants() -> dict[str, np.ndarray]:
+    """Codes and scales of the variants that Transformer Engine has for PyTorch only (tests/data/README.md)."""
+    with np.load(VARIANTS) as archive:
+        return {key: archive[key] for key in archive.files}
 
 
 @pytest.fixture(scope="session")

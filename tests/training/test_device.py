@@ -91,7 +91,7 @@ def test_command_line_prints_text_and_json(capsys):
     assert natively.startswith("with Transformer Engine's kernels in our trainer")
     assert "no  fp8_current, fp8_delayed: engine transformer_engine needs an NVIDIA GPU of SM 8.9 or later" in natively
     assert by_maxtext.startswith("by MaxText")
-    assert "yes f32, bf16, fp8_current, fp8_delayed, mxfp8, nvfp4," in emulated
+    assert "yes f32, bf16, fp8_current, fp8_delayed, mxfp8, fp8_block, nvfp4," in emulated
     assert main(["--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["can_run"]["emulated/nvfp4"]["ok"] is True

@@ -91,7 +91,7 @@ def test_number_of_parameters_of_the_demo_model():
 
 def test_capability_follows_engine_and_recipe():
     assert capability(JOB)[0] == "cpu"
-    native = replace(JOB, engine="transformer_engine", model=replace(Model(), d_model=96))
+    native = replace(JOB, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"))
     assert capability(native)[0] == "sm100"
     assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
 
@@ -108,7 +108,7 @@ def test_a_preset_is_a_way_to_write_a_shape():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
     model = Model(preset=preset)
-    size = preset.removeprefix("llama3-")
+    size = preset.removeprefix("llama3-").removesuffix("-by128")
     named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
     assert model.parameters == pytest.approx(named, rel=0.25)
     replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")
@@ -152,3 +152,15 @@ def test_noise_runs_have_the_full_schedule_and_replicate_numbers_of_their_own():
 def test_a_job_without_noise_has_the_document_of_earlier_versions():
     assert "noise" not in JOB.document()
     assert replace(JOB, noise=Noise()).document()["noise"] == {"runs": 3, "stop_at": 0.5}
+
+
+@pytest.mark.parametrize(("statistics", "gradients"), [(0, 100), (25, 30), (25, -1)])
+def test_gradients_are_compared_only_on_steps_with_statistics(statistics, gradients):
+    with pytest.raises(SpecError) as refused:
+        Schedule(statistics_every=statistics, gradients_every=gradients)
+    assert refused.value.field == "schedule.gradients_every"
+
+
+def test_a_schedule_that_compares_no_gradients_has_the_document_of_earlier_versions():
+    assert "gradients_every" not in Schedule(statistics_every=25).document()
+    assert Schedule(statistics_every=25, gradients_every=100).document()["gradients_every"] == 100

@@ -21,8 +21,10 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
 
 
 @pytest.fixture
-def hard_cases(te_vectors):
-    return {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
+def hard_cases(te_vectors, te_variants):
+    cases = {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
+    variants = ("ties/x", "ties/nvfp4_1d_row_4over6/", "ties/nvfp4_2d_4over6/")
+    return cases | {name: value for name, value in te_variants.items() if name.startswith(variants)}
 
 
 @pytest.mark.usefixtures("gpu_program")
@@ -36,6 +38,40 @@ def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch
 def test_without_the_correction_the_codes_would_differ(monkeypatch, hard_cases):
     monkeypatch.setattr(formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1))
     assert sum(row.codes_differ for row in compare(hard_cases)) > 0
+
+
+VARIANTS = (
+    "nvfp4_1d_row",
+    "nvfp4_1d_rht_row",
+    "nvfp4_1d_4over6",
+    "nvfp4_1d_4over6_448",
+    "nvfp4_1d_4over6_mse",
+    "nvfp4_1d_row_4over6",
+    "nvfp4_1d_rht_4over6",
+    "nvfp4_2d_4over6",
+    "nvfp4_2d_4over6_mse",
+    "fp8_block_1d_e4m3",
+    "fp8_block_1d_e5m2",
+    "fp8_block_2d_e4m3",
+)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_equal_transformer_engines_pytorch_reference(te_variants, name):
+    rows = list(compare({key: value for key, value in te_variants.items() if key.endswith("/x") or f"/{name}/" in key}))
+    assert [row for row in rows if not row.passed or row.granted] == []
+    assert {row.name.split("/")[1] for row in rows} == {name}
+    assert sum(row.codes for row in rows) >= 5 * 32 * 144
+
+
+def test_an_amax_of_every_row_is_compared(te_variants):
+    base = "normal/nvfp4_1d_row/row_"
+    arrays = {key: te_variants[key] for key in ("normal/x", f"{base}codes", f"{base}scale_e4m3", f"{base}amax")}
+    arrays[f"{base}amax"] = arrays[f"{base}amax"] * np.where(np.arange(32) == 7, 2, 1).astype(np.float32)
+    (row,) = compare(arrays)
+    assert row.scales_differ == 1
+    with pytest.raises(VectorFileError, match="an amax has 1 values, expected 32"):
+        list(compare(arrays | {f"{base}amax": np.ones(1, np.float32)}))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from server.database import events
 from server.database.tables import Attempt, Job, Run, Token
 from server.jobs.cancel import cancel_job
 from server.jobs.submit import Order, submit_job
+from server.jobs.workers import can_take
+from training.overrides import Override
+from training.spec import Arm
 from workers import lease
 from workers.lease import LeaseLostError
 
@@ -134,6 +137,22 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
     assert [held.job_id for held in claims if held] == [new, new]
     with database.read() as session:
         assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {("failed", "SPEC_UNREADABLE")}
+
+
+def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(database, submit, make_worker):
+    own = Override(projections=("down",), recipe="mxfp8")
+    mixed, plain = submit(candidates=(Arm(recipe="nvfp4", overrides=(own,)),)), submit()
+    worker = make_worker()
+    names = {"fp8_current": True, "nvfp4": True, "mxfp8": False}
+    worker.device["can_run"] = {f"emulated/{name}": {"ok": ok, "reason": "its codes differ"} for name, ok in names.items()}
+    claims = [_claim(database, worker) for _ in range(4)]
+    assert [held.job_id for held in claims if held] == [mixed, plain, plain]
+    with database.read() as session:
+        failed = session.get_one(Job, mixed).runs[1]
+        assert (failed.state, failed.code) == ("failed", "RECIPE_REFUSED")
+        assert "override of this arm: its codes differ" in failed.message
+        assert not can_take(worker, session.get_one(Job, mixed))
+        assert can_take(worker, session.get_one(Job, plain))
 
 
 def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):

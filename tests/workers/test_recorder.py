@@ -107,9 +107,9 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held)
 
 def test_statistics_by_layer_are_recorded_under_its_names(database, held):
     recorder = Recorder(database, held, 5.0)
-    recorder.name_layers(["0.up", "0.down"], ["x", "grad"], ["amax", "snr_db"])
+    recorder.name_layers(["0.up", "0.down"], ["x/amax", "x/snr_db", "grad/amax", "grad/snr_db"])
     for step in range(4):
-        table = [[[1.0, step], [2.0, math.inf]], [[3.0, 30.0], [4.0, math.nan]]]
+        table = [[1.0, step, 2.0, math.inf], [3.0, 30.0, 4.0, math.nan]]
         recorder.add(_step(step, layers=table if step % 2 == 0 else None))
     recorder.flush()
     recorder.seal()

@@ -114,6 +114,22 @@ def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
     return ((y + uniform * step) + magic) - magic
 
 
+def stochastic_floor(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
+    """Returns one of the two values of `fmt` around x at random: moves |x| away from zero by `uniform` steps and cuts; saturates.
+
+    x: float32; uniform: float32 of the same shape, a multiple of 2^-8 in [0, 1) (`random_bits.byte_uniform`). The mean is 1/512 of a
+    step nearer to zero than x, because the mean of `uniform` is 255/512. The step is that of x itself; NaN stays NaN.
+    """
+    y = jnp.minimum(jnp.abs(x), fmt.largest)
+    exponent = _exponent_bits_of(y, fmt)
+    step = float_of(exponent - (fmt.mantissa_bits << _FLOAT32_MANTISSA))
+    magic = _magic(exponent, fmt)
+    moved = y + uniform * step
+    rounded = (moved + magic) - magic
+    cut = jnp.where(rounded > moved, rounded - step, rounded)
+    return jnp.where(x < 0, -cut, cut)
+
+
 def encode(value: jax.Array, fmt: Format, sign_of: jax.Array | None = None) -> jax.Array:
     """The codes (uint8) of float32 values that `fmt` holds exactly: sign, exponent, mantissa from the highest bit down.
 

@@ -126,8 +126,23 @@ def words(total: Difference) -> str:
 
 
 def format_of(quantizer: Quantizer) -> str | None:
-    """The name of the format that a quantizer rounds to, whatever its rounding and the age of its scale; None if no answer is known."""
-    plain = replace(quantizer, stochastic=False, delayed=False)
+    """The name of the format that a quantizer rounds to, whatever its rounding and the age of its scale; None if no answer is known.
+
+    A variant stands for the format that it varies, whose divisions and roundings it shares: a scale per row, four over six, NaN dropped
+    from the amax, and for FP8 in blocks of 128 those of 32.
+    """
+    plain = replace(
+        quantizer,
+        stochastic=False,
+        sr_bits=16,
+        delayed=False,
+        row_scaled=False,
+        four_over_six=None,
+        scale_bound=E4M3.largest,
+        drops_nan=False,
+    )
+    if plain.scaling == "fp8_block":
+        plain = replace(plain, scaling="mx", block=32, two_dimensional=False)
     return next((name for name, known in QUANTIZERS.items() if known == plain), None)
 
 

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from training.arithmetic import formats, random_bits
-from training.arithmetic.layer_statistics import layer_statistics, quiet_statistics
+from training.arithmetic.layer_statistics import COMPARISONS, gradient_comparison, layer_statistics, quiet_statistics
 from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
 from training.arithmetic.recipes import LinearRecipe
 
@@ -38,10 +38,10 @@ _DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different ran
 class Channel(NamedTuple):
     """Additional inputs of a layer; two of them return its measurements as their gradients.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., 3, 9) are zeros
+    scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., COLUMNS) are zeros
     that change no output; the backward pass returns the layer's measurements in place of their gradients. The report contains the amax
-    of x, w and g (0 for one that is not quantized) and how many of their values are NaN or infinite. The statistics are those of
-    `training.arithmetic.layer_statistics`, zeros unless the recipe is watched.
+    of x, w and g (0 for one that is not quantized, that of the rotated copy if it has no other) and how many of their values are NaN or
+    infinite. The statistics are those of `training.arithmetic.layer_statistics`, zeros unless the recipe is watched, or compared.
     """
 
     scale: jax.Array
@@ -74,34 +74,36 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
     saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
-    if recipe.fprop_x is None:  # only the forward product is unquantized: report the backward copies instead
-        amaxes = saved_x.amax, saved_w.amax
-        nonfinite = _nonfinite(recipe.wgrad_x, x_MK, saved_x) + _nonfinite(recipe.dgrad_w, w_KN, saved_w)
-    else:
-        amaxes = x.amax, w.amax
-        nonfinite = _nonfinite(recipe.fprop_x, x_MK, x) + _nonfinite(recipe.fprop_w, w_KN, w)
-    seen = (
-        layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale),
-        layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale),
-    )
-    return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, seen)
+    x_amax, x_nonfinite = _reported(x_MK, (recipe.fprop_x, x), (recipe.wgrad_x, saved_x))
+    w_amax, w_nonfinite = _reported(w_KN, (recipe.fprop_w, w), (recipe.dgrad_w, saved_w))
+    amaxes, nonfinite = (x_amax, w_amax), x_nonfinite + w_nonfinite
+    of_x = layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale)
+    of_w = layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale)
+    of_saved_x = _of_wgrad(recipe, (recipe.fprop_x, recipe.wgrad_x), of_x, x_MK, saved_x, x_scale)
+    original = x_MK if recipe.compared else None
+    return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, (of_x, of_w, of_saved_x), original)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
-    (x, w), amaxes, seed, channel, nonfinite, seen = saved
+    (x, w), amaxes, seed, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
     scale = channel.scale
     g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
-    seen = jnp.stack([*seen, layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)])
+    of_g = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
     dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    report = jnp.stack([*amaxes, g.amax, nonfinite + _nonfinite(recipe.dgrad_g, g_MN, g)])
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
     apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
-    g = _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, g.amax)
+    amax = g.amax if recipe.dgrad_g is not None else amaxes[0]
+    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, amax)
+    g_amax, g_nonfinite = _reported(g_MN, (recipe.dgrad_g, dgrad_g), (recipe.wgrad_g, g))
+    report = jnp.stack([*amaxes, g_amax, nonfinite + g_nonfinite])
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
-        dw_KN = _finish(product(transposed(x.value), g.value), x, g, g_MN.dtype)
-    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, seen)
+        dw_KN = _finish(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
+    of_wgrad_g = _of_wgrad(recipe, (recipe.dgrad_g, recipe.wgrad_g), of_g, g_MN, g, scale)
+    compared = _compared(recipe, dw_KN, original_x, g_MN)
+    statistics = jnp.concatenate([of_x, of_w, of_g, of_saved_x, of_wgrad_g, compared])
+    return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, statistics)
 
 
 linear.defvjp(_forward, _backward)
@@ -137,13 +139,43 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
     return operand
 
 
-def _nonfinite(quantizer: Quantizer | None, x: jax.Array, operand: Operand) -> jax.Array:
-    """Counts the non-finite values that reached the quantizer; 0 without a quantizer."""
-    return count_nonfinite(x, operand.amax) if quantizer is not None else jnp.float32(0)
+def _of_wgrad(
+    recipe: LinearRecipe,
+    quantizers: tuple[Quantizer | None, Quantizer | None],
+    of_other: jax.Array,
+    x: jax.Array,
+    operand: Operand,
+    scale: jax.Array,
+) -> jax.Array:
+    """The statistics of the copy for wgrad; those of the other copy if the two have the same codes (one scale for the tensor)."""
+    other, own = quantizers
+    if own == other and own is not None and own.scaling == "tensor":
+        return of_other
+    return layer_statistics(recipe.watched, own, x, operand, 0, scale)
+
+
+def _compared(recipe: LinearRecipe, dw_KN: jax.Array, x_MK: jax.Array | None, g_MN: jax.Array) -> jax.Array:
+    """The weight's gradient next to that of x and g without quantization; zeros on a step that does not compare."""
+    if x_MK is None:
+        return jnp.full(len(COMPARISONS), jnp.nan if recipe.watched or not recipe.quantized else 0, jnp.float32)
+    dtype = jnp.dtype(recipe.products)
+    return gradient_comparison(dw_KN, product(transposed(x_MK.astype(dtype)), g_MN.astype(dtype)))
+
+
+def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[jax.Array, jax.Array]:
+    """The amax of x and its count of non-finite values, from the copy whose scale follows the amax, or the first one that is quantized.
+
+    Both are 0 if none is.
+    """
+    quantized = [(quantizer, operand) for quantizer, operand in copies if quantizer is not None]
+    if not quantized:
+        return jnp.float32(0), jnp.float32(0)
+    quantizer, operand = next((each for each in quantized if each[0].delayed), quantized[0])
+    return operand.amax, count_nonfinite(x, operand.amax, quantizer)
 
 
 def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
-    """The float32 product times the tensor factors, rounded once to `dtype`."""
+    """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
     acc = acc * (a.factor * b.factor)
     return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
 

@@ -8,6 +8,12 @@ the same value into a matrix product?
     nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block * S / 6), S = 2688 / amax
                   the tensor a float32   (2688 = 448 * 6; the division is a product with float32(1/2688), as XLA would
                                          make it in some programs and not in others)
+    fp8_block     128 share a power of   value = code * 2^(byte - 127)     byte as in mx, but 127 for a block of zeros, and the
+                  two (a float32)                                          scale of a block that contains infinity is infinite
+
+Variants of nvfp4: `row_scaled` has one S for each line along the contracted axis (a row of x in fprop, a column in wgrad) instead of one
+for the tensor; `four_over_six` chooses between two scales for each block (`training.arithmetic.four_over_six`). `drops_nan` computes
+every amax without the NaN values, and FP4 turns NaN into +6, as NVIDIA's hardware does; FP8 keeps NaN.
 
 One computation with two outputs: `quantize` packs codes and scale bytes (for vectors and tests); `to_bfloat16` returns
 code * block scale as bfloat16, and the tensor's float32 factor separately. code * block scale is exact: E2M1 has 2 significant
@@ -33,12 +39,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from training.arithmetic import formats, hadamard, random_bits
-from training.arithmetic.formats import E4M3, Format
+from training.arithmetic import formats, four_over_six, hadamard, random_bits
+from training.arithmetic.formats import E2M1, E4M3, Format
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BFLOAT16_MAX = 3.3895313892515355e38
 _SIXTH = float(np.float32(1) / np.float32(6))
+_FEW_BITS = 8  # of random bits, with which Transformer Engine's software rounder cuts instead of rounding
 _LIFTED, _LIFT = 2.0**100, 2.0**32  # beyond this encode scale 1 / scale is taken 2^32 times as large, out of the subnormals
 
 
@@ -47,12 +54,17 @@ class Quantizer:
     """How one operand of one GEMM is quantized. Hashable, so that it can be a static argument of a jitted function."""
 
     format: Format
-    scaling: Literal["tensor", "mx", "nvfp4"]
+    scaling: Literal["tensor", "mx", "nvfp4", "fp8_block"]
     block: int = 1
     two_dimensional: bool = False
     stochastic: bool = False
     rotated: bool = False
     delayed: bool = False
+    row_scaled: bool = False
+    four_over_six: four_over_six.ErrorMeasure | None = None
+    scale_bound: float = E4M3.largest  # the largest block scale of nvfp4 before four over six chooses
+    sr_bits: Literal[8, 16] = 16
+    drops_nan: bool = False
 
     def __post_init__(self) -> None:
         if self.scaling != "tensor" and self.block < 2:
@@ -61,10 +73,20 @@ class Quantizer:
             raise ValueError(f"quantizer.delayed is True, expected False for {self.scaling} scaling: only a tensor's scale is delayed")
         if self.rotated and self.two_dimensional:
             raise ValueError("quantizer.rotated is True, expected False for two-dimensional blocks: a weight is never rotated")
+        if self.row_scaled and (self.scaling != "nvfp4" or self.two_dimensional):
+            raise ValueError(
+                "quantizer.row_scaled is True, expected False: only nvfp4 with one-dimensional blocks has a scale for each row"
+            )
+        if self.four_over_six and (self.scaling != "nvfp4" or self.block != four_over_six.BLOCK or self.stochastic):
+            needed = f"it needs nvfp4 in blocks of {four_over_six.BLOCK}, rounded to nearest"
+            raise ValueError(f"quantizer.four_over_six is {self.four_over_six}, expected None: {needed}")
 
 
 class Quantized(NamedTuple):
-    """Codes (M, K) uint8; block scale bytes, blocks in place of elements (E4M3 or E8M0); amax and scale_inv float32 scalars."""
+    """Codes (M, K) uint8; block scale bytes, blocks in place of elements (E4M3 or E8M0); amax and scale_inv float32 scalars.
+
+    For a row-scaled quantizer amax and scale_inv are (M, 1), or (1, K) along axis 0.
+    """
 
     codes: jax.Array
     scales: jax.Array
@@ -75,7 +97,7 @@ class Quantized(NamedTuple):
 class _Scales(NamedTuple):
     """Scales that broadcast to the blocked view: x * encode is rounded to a code, and code * block * factor is its value.
 
-    byte: the block scale as stored. factor and amax are scalars of the tensor.
+    byte: the block scale as stored. factor and amax are scalars of the tensor, or broadcast like the others if it is row-scaled.
     """
 
     encode: jax.Array
@@ -86,7 +108,10 @@ class _Scales(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Exact bfloat16 numbers (M, K), the float32 scalar to multiply them by, and the amax of the tensor that was quantized."""
+    """Exact bfloat16 numbers (M, K), the float32 factor to multiply them by, and the amax (scalar) of the tensor that was quantized.
+
+    The factor is a scalar, or (M, 1), or (1, K), for a row-scaled quantizer along axis 1 or 0.
+    """
 
     value: jax.Array
     factor: jax.Array
@@ -103,7 +128,10 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     x = _prepared(x_MK, axis, quantizer)
     code, scales = _round(x, axis, quantizer, seed, scale)
     value = code if quantizer.scaling == "tensor" else code * scales.block
-    return Operand(formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns], scales.factor, scales.amax)
+    exact = formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns]
+    if quantizer.row_scaled:
+        return Operand(exact, _per_line(scales.factor, axis), jnp.max(scales.amax))
+    return Operand(exact, scales.factor, scales.amax)
 
 
 def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
@@ -111,10 +139,13 @@ def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array |
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
     code, scales = _round(x, axis, quantizer, seed, scale)
-    codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=x.astype(jnp.float32))[:rows, :columns]
+    sign_of = _without_nan(x.astype(jnp.float32)) if quantizer.drops_nan else x.astype(jnp.float32)
+    codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=sign_of)[:rows, :columns]
     count = [1, 1]
     if quantizer.scaling != "tensor":
         count = [size // width for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
+    if quantizer.row_scaled:
+        return Quantized(codes, scales.byte.reshape(count), _per_line(scales.amax, axis), _per_line(scales.factor, axis))
     return Quantized(codes, scales.byte.reshape(count), scales.amax, scales.factor)
 
 
@@ -138,27 +169,30 @@ class Watched(NamedTuple):
 
 
 def watched(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> Watched:
-    """Returns x_MK and its copy from `to_bfloat16` for `layer_statistics`, without rounding again; ValueError for a rotated copy."""
-    if quantizer.rotated:
-        raise ValueError("quantizer.rotated is True, expected False: a rotated copy cannot be compared with its original")
+    """Returns x_MK (rotated, if the quantizer rotates) and its copy from `to_bfloat16` for `layer_statistics`, without rounding again.
+
+    The two may be the same whole blocks of a larger matrix, if it is not row-scaled: the tensor's scale follows from `operand.amax`.
+    """
     x = _prepared(x_MK, axis, quantizer)
-    view, scales = _scaled(x, axis, quantizer, scale)
-    value = _prepared(operand.value, axis, quantizer).reshape(view.shape)
-    return Watched(view.astype(jnp.float32), value.astype(jnp.float32) * operand.factor, scales.block * scales.factor)
+    view, scales = _scaled(x, axis, quantizer, scale, None if quantizer.row_scaled else operand.amax)
+    value = _padded(operand.value, axis, quantizer).reshape(view.shape)
+    factor = scales.factor if quantizer.row_scaled else operand.factor
+    return Watched(view.astype(jnp.float32), value.astype(jnp.float32) * factor, scales.block * scales.factor)
 
 
 def block_amax(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """The largest magnitude of every block (float32, blocks in place of elements), after rotation where there is one."""
     view, within = _blocked(_prepared(x_MK, axis, quantizer), axis, quantizer)
-    return jnp.squeeze(formats.largest_magnitude(view, within), within)
+    return jnp.squeeze(_largest(view, within, quantizer), within)
 
 
-def count_nonfinite(x: jax.Array, amax: jax.Array) -> jax.Array:
-    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the amax is finite.
+def count_nonfinite(x: jax.Array, amax: jax.Array, quantizer: Quantizer) -> jax.Array:
+    """Counts the elements of x that are NaN or infinite (float32 scalar). A CPU skips the count if the quantizer's amax is finite.
 
+    It always counts for a quantizer that drops NaN, whose amax does not show one.
     A GPU always counts, in the kernel that finds the amax: to take a branch it would wait for the host.
     """
-    if not formats.on_cpu():
+    if quantizer.drops_nan or not formats.on_cpu():
         return _nonfinite(x)
     count: jax.Array = jax.lax.cond(jnp.isfinite(amax), lambda _: jnp.float32(0), _nonfinite, x)
     return count
@@ -177,15 +211,18 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """Returns x padded with zeros to whole blocks, and rotated along the contracted axis if the quantizer rotates."""
-    x = x_MK
-    if quantizer.scaling != "tensor":
-        widths = _widths(axis, quantizer)
-        padding = [(0, -size % width) for size, width in zip(x.shape, widths, strict=True)]
-        if any(after for _, after in padding):
-            x = jnp.pad(x, padding)
+    x = _padded(x_MK, axis, quantizer)
     if quantizer.rotated:
         x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
     return x
+
+
+def _padded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
+    """Returns x padded with zeros to whole blocks."""
+    if quantizer.scaling == "tensor":
+        return x
+    padding = [(0, -size % width) for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
+    return jnp.pad(x, padding) if any(after for _, after in padding) else x
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:
@@ -205,29 +242,52 @@ def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None
     if quantizer.stochastic:
         if seed is None:
             raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
-        noise = random_bits.centred_uniform(seed, x.shape)
+        draw = random_bits.byte_uniform if quantizer.sr_bits == _FEW_BITS else random_bits.centred_uniform
+        noise = draw(seed, x.shape)
     view, scales = _scaled(x, axis, quantizer, scale)
     scaled = view.astype(jnp.float32) * scales.encode
+    if quantizer.drops_nan and quantizer.format == E2M1:
+        scaled = jnp.where(jnp.isnan(scaled), np.float32(E2M1.largest), scaled)
     if noise is None:
         return formats.nearest(scaled, quantizer.format), scales
-    return formats.stochastic(scaled, quantizer.format, noise.reshape(view.shape)), scales
+    stochastic = formats.stochastic_floor if quantizer.sr_bits == _FEW_BITS else formats.stochastic
+    return stochastic(scaled, quantizer.format, noise.reshape(view.shape)), scales
 
 
-def _scaled(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
-    """The blocked view of x and its scales."""
+def _scaled(
+    x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None, amax: jax.Array | None = None
+) -> tuple[jax.Array, _Scales]:
+    """The blocked view of x and its scales; amax: that of the whole tensor, if it is known already."""
     if (scale is None) == quantizer.delayed:
         raise ValueError(f"scale is {scale}, expected one for delayed scaling and none for {quantizer.scaling} scaling of its own amax")
     if quantizer.scaling == "tensor":
-        return x, _tensor_scales(x, quantizer, scale)
+        return x, _tensor_scales(x, quantizer, scale, amax)
     view, within = _blocked(x, axis, quantizer)
-    largest = formats.largest_magnitude(view, within)
-    return view, _mx_scales(largest, quantizer) if quantizer.scaling == "mx" else _nvfp4_scales(largest, quantizer)
+    largest = _largest(view, within, quantizer)
+    if quantizer.scaling == "nvfp4":
+        return view, _nvfp4_scales(largest, quantizer, view, axis, amax)
+    return view, _mx_scales(largest, quantizer) if quantizer.scaling == "mx" else _fp8_block_scales(largest, quantizer)
 
 
-def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None) -> _Scales:
-    amax = _tensor_amax(x)
+def _tensor_scales(x: jax.Array, quantizer: Quantizer, scale: jax.Array | None, amax: jax.Array | None) -> _Scales:
+    if amax is None:
+        amax = _tensor_amax(_without_nan(x) if quantizer.drops_nan else x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
     return _Scales(scale, jnp.ones((1, 1), jnp.float32), jnp.zeros((1, 1), jnp.uint8), formats.reciprocal(scale), amax)
+
+
+def _largest(view: jax.Array, within: tuple[int, ...], quantizer: Quantizer) -> jax.Array:
+    """Returns the largest magnitude of every block, in the blocked view."""
+    return formats.largest_magnitude(_without_nan(view) if quantizer.drops_nan else view, within)
+
+
+def _without_nan(x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
+
+
+def _per_line(vector: jax.Array, axis: int) -> jax.Array:
+    """Returns a number for each line along the contracted axis, from the blocked view, as (M, 1) or (1, K)."""
+    return vector.reshape((1, -1) if axis == 0 else (-1, 1))
 
 
 def _tensor_amax(x: jax.Array) -> jax.Array:
@@ -248,18 +308,45 @@ def _mx_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
     return _Scales(formats.e8m0_reciprocal(byte), formats.e8m0_value(byte), byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
 
 
-def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
-    amax = _tensor_amax(largest)
-    both = E4M3.largest * quantizer.format.largest
+def _fp8_block_scales(largest: jax.Array, quantizer: Quantizer) -> _Scales:
+    byte = jnp.where(largest == 0, 127, formats.e8m0_round_up(largest, quantizer.format))
+    value = jnp.where(jnp.isposinf(largest), jnp.float32(np.inf), formats.e8m0_value(byte))
+    return _Scales(formats.e8m0_reciprocal(byte), value, byte.astype(jnp.uint8), jnp.float32(1), jnp.max(largest))
+
+
+def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axis: int, amax: jax.Array | None) -> _Scales:
+    if amax is None:
+        amax = jnp.max(largest, axis=axis, keepdims=True) if quantizer.row_scaled else _tensor_amax(largest)
+    both = quantizer.scale_bound * quantizer.format.largest
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
     lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
-    decode, sixth, factor = formats.materialized(
-        _on_float32_grid(formats.quotient(lift, encode), lift), encode * _SIXTH, amax * np.float32(1 / both)
-    )
-    scale = formats.nearest(largest * sixth, E4M3)
-    reciprocal = jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
-    return _Scales(reciprocal, scale, formats.encode(scale, E4M3), factor, amax)
+    decode, sixth, factor = formats.materialized(_decode_scale(encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+
+    def encode_scale(scale: jax.Array) -> jax.Array:
+        return jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
+
+    if quantizer.four_over_six:
+        tensor = four_over_six.Tensor(amax, encode, both)
+        scale = four_over_six.block_scale(view, axis, largest, tensor, encode_scale, quantizer.four_over_six)
+    else:
+        scale = formats.nearest(largest * sixth, E4M3)
+    return _Scales(encode_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
+    """Returns lift / encode, rounded as float32 rounds 1 / encode: below 2^-126 to a multiple of 2^-149.
+
+    To round the quotient a second time could end on the wrong side of a tie, so there its multiple, an integer, is corrected by the
+    remainder of 2^(299 - exponent of encode) / mantissa. The dividend's lowest 32 bits are 0, and those of the remainder are all of it.
+    """
+    quotient = formats.quotient(lift, encode)
+    near = _on_float32_grid(quotient, lift)
+    mantissa = (formats.bits_of(encode) & 0x7FFFFF) | (1 << 23)
+    units = (near * np.float32(2.0**149 / _LIFT)).astype(jnp.int32)
+    doubled = -2 * (units * mantissa)
+    units = units + (doubled > mantissa).astype(jnp.int32) - (doubled < -mantissa).astype(jnp.int32)
+    return jnp.where(quotient < np.float32(_LIFT * 2.0**-126), units.astype(jnp.float32) * np.float32(_LIFT * 2.0**-149), near)
 
 
 def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:

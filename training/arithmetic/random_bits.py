@@ -58,6 +58,11 @@ def centred_uniform(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return one_to_two - 1.5
 
 
+def byte_uniform(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Uniform float32 in [0, 1): the 256 multiples of 2^-8, from the highest eight bits of `counter_bits`."""
+    return (counter_bits(seed, shape) >> 24).astype(jnp.float32) * np.float32(2.0**-8)
+
+
 def integer_fold(*numbers: int, start: int = 0) -> int:
     """`fold` for Python integers: the uint32 hash of a sequence, for salts that are made on the host."""
     h = start

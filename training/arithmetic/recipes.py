@@ -11,6 +11,7 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
     | fp8_current  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
     | fp8_delayed  | E4M3       | E4M3         | E5M2           | E4M3            | E5M2                      |
     | mxfp8        | E4M3 1x32  | E4M3 1x32    | E4M3 1x32      | E4M3 1x32       | E4M3 1x32                 |
+    | fp8_block    | E4M3 1x128 | E4M3 128x128 | E4M3 1x128     | E4M3 1x128      | E4M3 1x128                |
     | nvfp4        | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16, RHT  | E2M1 1x16, RHT, SR        |
     | nvfp4_no_rht | E2M1 1x16  | E2M1 16x16   | E2M1 1x16, SR  | E2M1 1x16       | E2M1 1x16, SR             |
     | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32                 |
@@ -18,14 +19,15 @@ What it answers: what does "nvfp4" do to x, w and the output gradient g in each 
 `nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside
 its blocks of 32) and rounding. Transformer Engine has no MXFP4, and refuses 1D weights together with the rotation (`rules.NOT_TE_PARITY`).
 
-`fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`), `fp8_current` by the tensor's own.
-(SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor, never from another
-quantized copy. `bf16` leaves every operand unquantized; `f32` runs everything in float32.
+Switches change parts of this table (`training.switches`). Four over six and row scaling concern forward tensors (both copies of x, and
+four over six also w), never gradients. `fp8_delayed` scales by the amaxes of earlier steps (`training.arithmetic.delayed_scaling`),
+`fp8_current` by the tensor's own. (SR: stochastic rounding; RHT: random Hadamard transform.) Every copy is made from the bfloat16 tensor,
+never from another quantized copy. `bf16` leaves every operand unquantized; `f32` runs everything in float32.
 
 The assumption that can fail: a user's framework does the same. The table is that of Transformer Engine's JAX classes;
 its PyTorch classes or other versions may differ, so a run records its recipe and versions.
 
-Source: Transformer Engine 2.20.2, common/recipe/__init__.py and jax/quantize/helper.py (read, not run on a GPU).
+Source: Transformer Engine 2.20.2, common/recipe/__init__.py, jax/quantize/helper.py and pytorch/quantization.py (read, not run on a GPU).
 """
 
 from __future__ import annotations
@@ -34,10 +36,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from training.arithmetic import delayed_scaling, four_over_six
+from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import Quantizer
 from training.rules import RECIPES, Recipe
-from training.switches import NO_SWITCHES, Features, Switches, features
+from training.segments import Layer
+from training.switches import ALL_OPERANDS, NO_SWITCHES, Features, Switches, features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,8 @@ class LinearRecipe:
 
     `activations` is the type that enters and leaves the layer; `products` the type that carries operands into the matrix
     unit. Quantized operands have the same values in both types, so `products` decides speed and order of summation only.
-    A `watched` layer also returns the statistics of its quantization; it is compiled as a separate program, so that other steps
-    do not pay for it.
+    `delayed_scaling` is used only where an operand is delayed. A `watched` layer also returns the statistics of its quantization, and a
+    `compared` one those of its weight's gradient; each is compiled as a separate program, so that other steps do not pay for it.
     """
 
     name: Recipe
@@ -59,7 +64,14 @@ class LinearRecipe:
     dgrad_w: Quantizer | None = None
     wgrad_x: Quantizer | None = None
     wgrad_g: Quantizer | None = None
+    delayed_scaling: DelayedScaling = delayed_scaling.DEFAULT
     watched: bool = False
+    compared: bool = False
+
+    def __post_init__(self) -> None:
+        rotated = [operand is not None and operand.rotated for operand in (self.wgrad_x, self.wgrad_g)]
+        if rotated[0] != rotated[1]:
+            raise ValueError(f"wgrad rotates x and g: {rotated}, expected both or neither; the rotation cancels only in their product")
 
     @property
     def operands(self) -> tuple[Quantizer | None, ...]:
@@ -77,10 +89,11 @@ class LinearRecipe:
         return any(operand is not None for operand in self.operands)
 
 
-_FP8_FORWARD = Quantizer(format=E4M3, scaling="tensor")
-_FP8_BACKWARD = Quantizer(format=E5M2, scaling="tensor")
+_FP8 = Quantizer(format=E4M3, scaling="tensor")
+_GRADIENT = {"e4m3": E4M3, "e5m2": E5M2}
 _BLOCKS: Mapping[str, Quantizer] = {
     "mxfp8": Quantizer(format=E4M3, scaling="mx", block=32),
+    "fp8_block": Quantizer(format=E4M3, scaling="fp8_block", block=128),
     "nvfp4": Quantizer(format=E2M1, scaling="nvfp4", block=16),
     "mxfp4": Quantizer(format=E2M1, scaling="mx", block=32),
 }
@@ -95,30 +108,50 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     plain = LinearRecipe(name=name, products=products)
     parts = features(name, switches)
     if parts is not None:
-        return _blocks(plain, parts)
+        return _blocks(plain, parts) if parts.block_scaled else _per_tensor(plain, parts)
     if name == "f32":
         return replace(plain, activations="float32", products="float32")
     if name == "bf16":
         return plain
-    if name in ("fp8_current", "fp8_delayed"):
-        delayed = name == "fp8_delayed"
-        return _same_everywhere(plain, replace(_FP8_FORWARD, delayed=delayed), replace(_FP8_BACKWARD, delayed=delayed))
     raise ValueError(f"recipe is {name!r}, expected one of {', '.join(RECIPES)}")
 
 
-def forward_in_bf16(recipe: LinearRecipe) -> LinearRecipe:
-    """Returns the recipe with fprop unquantized, for the last part of a precision schedule; the backward products do not change."""
-    return replace(recipe, fprop_x=None, fprop_w=None)
+def layer_recipe(layer: Layer, *, fast_bf16: bool) -> LinearRecipe:
+    """Returns the recipe of one layer whose GEMMs may each have a recipe of their own: a GEMM's two operands come from its own."""
+    fprop, dgrad, wgrad = (linear_recipe(*each, fast_bf16=fast_bf16) for each in layer)
+    return replace(
+        fprop,
+        name=next((each.recipe for each in reversed(layer) if each.recipe != "bf16"), "bf16"),
+        dgrad_g=dgrad.dgrad_g,
+        dgrad_w=dgrad.dgrad_w,
+        wgrad_x=wgrad.wgrad_x,
+        wgrad_g=wgrad.wgrad_g,
+        delayed_scaling=next((each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed), delayed_scaling.DEFAULT),
+    )
 
 
-def _same_everywhere(plain: LinearRecipe, forward: Quantizer, backward: Quantizer) -> LinearRecipe:
-    return replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
+def _per_tensor(plain: LinearRecipe, parts: Features) -> LinearRecipe:
+    forward = replace(_FP8, delayed=parts.family == "fp8_delayed", drops_nan=parts.nan == "hardware")
+    backward = replace(forward, format=_GRADIENT[parts.gradient_format])
+    recipe = replace(plain, fprop_x=forward, fprop_w=forward, dgrad_g=backward, dgrad_w=forward, wgrad_x=forward, wgrad_g=backward)
+    if not forward.delayed:
+        return recipe
+    rule = DelayedScaling(
+        margin=parts.margin,
+        history_length=parts.amax_history_len,
+        most_recent=parts.amax_compute_algo == "most_recent",
+        formats=(forward.format, forward.format, backward.format),
+    )
+    return replace(recipe, delayed_scaling=rule)
 
 
 def _blocks(plain: LinearRecipe, parts: Features) -> LinearRecipe:
-    data = replace(_BLOCKS[parts.family], block=parts.block_size)
-    weight = replace(data, two_dimensional=parts.weight_scaling == "2d")
-    gradient = replace(data, stochastic=parts.stochastic_rounding)
+    plain_data = replace(_BLOCKS[parts.family], block=parts.block_size, drops_nan=parts.nan == "hardware")
+    data = replace(_four_over_six(plain_data, parts, "activations"), row_scaled=parts.row_scaled_activation)
+    weight = replace(_four_over_six(plain_data, parts, "weights"), two_dimensional=parts.weight_scaling == "2d")
+    gradient = replace(plain_data, stochastic=parts.stochastic_rounding, sr_bits=parts.sr_bits)
+    if parts.gradient_format == "e5m2":
+        gradient = replace(gradient, format=E5M2)
     return replace(
         plain,
         fprop_x=data,
@@ -128,3 +161,11 @@ def _blocks(plain: LinearRecipe, parts: Features) -> LinearRecipe:
         wgrad_x=replace(data, rotated=parts.rht),
         wgrad_g=replace(gradient, rotated=parts.rht),
     )
+
+
+def _four_over_six(data: Quantizer, parts: Features, operands: Literal["weights", "activations"]) -> Quantizer:
+    """The quantizer with four over six if it concerns these operands."""
+    if parts.nvfp4_4over6 not in (operands, ALL_OPERANDS):
+        return data
+    narrow = parts.nvfp4_4over6_e4m3_use_256 in (operands, ALL_OPERANDS)
+    return replace(data, four_over_six=parts.nvfp4_4over6_err_mode, scale_bound=four_over_six.BOUND if narrow else E4M3.largest)

@@ -222,5 +222,5 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
         nonfinite_inputs=_NAN,
         layer_grad_norms=(),
         tflops_per_device=number("perf/per_device_tflops_per_sec"),
-        layers=tuple((tuple(number(f"{name}/{layer}") for name in _ACTIVATIONS),) for layer in layers) or None,
+        layers=tuple(tuple(number(f"{name}/{layer}") for name in _ACTIVATIONS) for layer in layers) or None,
     )

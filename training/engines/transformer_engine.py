@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from training.arithmetic import random_bits
+from training.arithmetic.formats import E5M2
 from training.arithmetic.layer_statistics import quiet_statistics
 from training.arithmetic.linear import Channel
 from training.arithmetic.recipes import LinearRecipe
@@ -76,14 +77,19 @@ def te_recipe(recipe: LinearRecipe) -> Any:
     x, w, g = recipe.wgrad_x, recipe.fprop_w, recipe.dgrad_g
     if x is None or w is None or g is None:
         raise ValueError(f"recipe {recipe.name} leaves an operand unquantized, expected one that quantizes all three")
+    formats = {"fp8_format": recipes.Format.HYBRID if g.format == E5M2 else recipes.Format.E4M3}
+    if x.delayed:
+        rule = recipe.delayed_scaling
+        algorithm = "most_recent" if rule.most_recent else "max"
+        return recipes.DelayedScaling(margin=rule.margin, amax_history_len=rule.history_length, amax_compute_algo=algorithm, **formats)
     if x.scaling == "tensor":
-        return recipes.DelayedScaling() if x.delayed else recipes.Float8CurrentScaling()
+        return recipes.Float8CurrentScaling(**formats)
     if x.scaling == "nvfp4":
         return recipes.NVFP4BlockScaling(
             disable_rht=not x.rotated, disable_stochastic_rounding=not g.stochastic, disable_2d_quantization=not w.two_dimensional
         )
     if recipe.name == "mxfp8":
-        return recipes.MXFP8BlockScaling()
+        return recipes.MXFP8BlockScaling(**formats)
     raise ValueError(f"recipe {recipe.name}: Transformer Engine has none like it")
 
 

@@ -5,25 +5,27 @@ What it answers: may these two runs be paired, and may this run resume from that
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 
 from training import device
 from training.environment import transformer_engine_installed
+from training.overrides import phrase
 from training.provenance import trainer_facts
+from training.segments import not_te_parity_of
 from training.spec import RunSpec
-from training.switches import label, not_te_parity
+from training.switches import not_te_parity
 from training.trainer.data import Corpus
 
-_ARMS_OWN = ("recipe", "switches", "bf16_from_step", "bf16_scope", "seed", "replicate")  # what may differ between the runs of a pair
+# What may differ between the runs of a pair.
+_ARMS_OWN = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     """Returns a run's fingerprint without what may differ in a pair (_ARMS_OWN); runs with equal manifests may be paired."""
     machine = device.describe()
-    shared = {name: value for name, value in dataclasses.asdict(spec).items() if name not in _ARMS_OWN}
+    shared = {name: value for name, value in spec.document().items() if name not in _ARMS_OWN}
     facts = trainer_facts(os.environ) | {
         "data_digest": corpus.digest,
         "device_class": machine.device_class,
@@ -35,9 +37,12 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     }
     if spec.engine == "transformer_engine":
         facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine_installed.facts().items()}
-    reason = not_te_parity(spec.recipe, spec.switches)
-    if reason is not None:  # under a key with the recipe's name: a fact of one arm alone does not confound a pair
-        facts[f"not_te_parity.{label(spec.recipe, spec.switches)}"] = reason
+    # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
+    reason = not_te_parity_of(spec.segments) if spec.overrides else not_te_parity(spec.recipe, spec.switches)
+    if reason is not None:
+        facts[f"not_te_parity.{spec.label}"] = reason
+    if spec.overrides:
+        facts[f"overrides.{spec.label}"] = "; ".join(map(phrase, spec.overrides))
     return dict(sorted(facts.items()))
 
 
@@ -45,7 +50,7 @@ def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     """Returns everything that determines a run's bits as flat text by name: its specification and its manifest."""
     facts = manifest(spec, corpus)
     del facts["spec_sha256"]  # added below, field by field
-    for name, value in dataclasses.asdict(spec).items():
+    for name, value in spec.document().items():
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
         facts |= {part: str(each) for part, each in parts.items()}
     return facts

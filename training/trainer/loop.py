@@ -57,9 +57,10 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
     checkpoint. Raises OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is not finite.
     """
     machine = device.describe()
-    ok, reason = device.can_run(spec.engine, spec.recipe, machine)
-    if not ok:
-        raise RecipeRefusedError(f"recipe {spec.recipe} cannot run on engine {spec.engine} here: {reason}")
+    for recipe in spec.recipes:
+        ok, reason = device.can_run(spec.engine, recipe, machine)
+        if not ok:
+            raise RecipeRefusedError(f"recipe {recipe} cannot run on engine {spec.engine} here: {reason}")
     if spec.devices > jax.device_count():
         raise DevicesMissingError(
             f"devices is {spec.devices}, expected at most {jax.device_count()}, the number of {machine.device_class} devices here"

@@ -1,6 +1,6 @@
 """A Llama-shaped decoder whose linear layers are quantized as a recipe says.
 
-What it answers: what is the loss of these parameters on these tokens under this recipe and layer policy?
+What it answers: what is the loss of these parameters on these tokens if each linear layer has its recipe?
 
     x = embed[tokens]
     per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
@@ -8,9 +8,8 @@ What it answers: what is the loss of these parameters on these tokens under this
     loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
 
 Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
-bfloat16 with float32 sums (all float32 under recipe f32). `mlp_only` also leaves the four attention projections in bfloat16;
-`all_linears` quantizes all seven; neither quantizes the first `keep_first` and the last `keep_last` blocks. Master weights and the
-residual stream are float32; inputs and outputs of a linear layer are bfloat16. With `remat` the backward pass recomputes a block
+bfloat16 with float32 sums (all float32 under recipe f32). `training.overrides` says which recipe each linear layer has. Master weights
+and the residual stream are float32; inputs and outputs of a linear layer are bfloat16. With `remat` the backward pass recomputes a block
 from its input instead of storing its activations. XLA's compiler for CPUs orders those operations so that no memory is saved
 (jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); it has not been measured on a GPU.
 
@@ -23,7 +22,7 @@ Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,13 +31,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import formats, random_bits
+from training.arithmetic import delayed_scaling, formats, random_bits
+from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.linear import Channel, linear
-from training.arithmetic.recipes import LinearRecipe, forward_in_bf16, linear_recipe
-from training.rules import LayerPolicy, Recipe
-from training.spec import NO_OVERRIDES, Model, Projections
+from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
+from training.segments import Segment
+from training.shapes import linear_sizes
+from training.spec import Model
 from training.statistics import PROJECTIONS
-from training.switches import NO_SWITCHES, Switches
 
 Parameters = dict[str, Any]
 Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.Array]
@@ -49,15 +49,15 @@ _EPSILON = 1e-5
 class Decoder:
     """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
 
-    `layer` computes the quantized linear layers; every engine computes the unquantized ones with our own code.
+    `recipes` are the different recipes of its linear layers, and `layers` the number of each layer's recipe, by block and projection.
+    `plain` has the types outside the linear layers. `layer` computes the quantized linear layers; every engine computes the unquantized
+    ones with our own code.
     """
 
     shape: Model
-    quantized: LinearRecipe
     plain: LinearRecipe
-    quantized_layers: frozenset[str]
-    keep_first: int = 0
-    keep_last: int = 0
+    recipes: tuple[LinearRecipe, ...]
+    layers: tuple[tuple[int, ...], ...]
     remat: bool = False
     layer: Layer = linear
 
@@ -71,38 +71,41 @@ class Decoder:
         """The type that carries operands into the products inside attention and into the logits."""
         return self.plain.products
 
+    @property
+    def delayed(self) -> bool:
+        """Whether a layer needs the amaxes of earlier steps."""
+        return any(recipe.delayed for recipe in self.recipes)
+
+    @property
+    def delayed_scaling(self) -> DelayedScaling:
+        """How the scales of the next step follow from the amaxes, the same for all layers that need them; unused if none does."""
+        return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), delayed_scaling.DEFAULT)
+
+    def watching(self, *, compared: bool) -> Decoder:
+        """The same model, whose quantized layers also return the statistics of their quantization; compared: and of their gradients."""
+        return replace(
+            self, recipes=tuple(replace(each, watched=each.quantized, compared=compared and each.quantized) for each in self.recipes)
+        )
+
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
-        """Returns the recipe of one linear layer: unquantized if the policy leaves out this layer, or the block is one of those kept."""
-        kept = not self.keep_first <= block < self.shape.n_layers - self.keep_last
-        return self.plain if kept or name not in self.quantized_layers else self.quantized
+        """Returns the recipe of one linear layer."""
+        return self.recipes[self.layers[block][PROJECTIONS.index(name)]]
 
 
-def decoder(
-    shape: Model,
-    recipe: Recipe,
-    layer_policy: LayerPolicy,
-    *,
-    fast_bf16: bool,
-    switches: Switches = NO_SWITCHES,
-    keep_first: int = 0,
-    keep_last: int = 0,
-    projections: Projections = NO_OVERRIDES,
-    bf16_forward: bool = False,
-    remat: bool = False,
-    layer: Layer = linear,
-) -> Decoder:
-    """Returns the decoder of a specification; unquantized layers run in bfloat16 (in float32 under recipe f32).
+def decoder(shape: Model, segment: Segment, *, fast_bf16: bool, remat: bool = False, layer: Layer = linear) -> Decoder:
+    """Returns the decoder of one segment of a run (`RunSpec.segments`).
 
-    bf16_forward: leave the forward products unquantized, for the last part of a precision schedule.
+    Everything outside the linear layers runs in bfloat16 products (in float32 if the layers' recipe is f32).
     """
-    quantized = linear_recipe(recipe, switches, fast_bf16=fast_bf16)
+    whole = {each: layer_recipe(each, fast_bf16=fast_bf16) for span in segment.spans for each in span.layers}
+    recipes = tuple(dict.fromkeys(whole.values()))
+    blocks = [tuple(recipes.index(whole[each]) for each in span.layers) for span in segment.spans for _ in range(span.first, span.last + 1)]
+    float32 = any(each.activations == "float32" for each in recipes)
     return Decoder(
         shape=shape,
-        quantized=forward_in_bf16(quantized) if bf16_forward else quantized,
-        plain=linear_recipe("f32" if recipe == "f32" else "bf16", fast_bf16=fast_bf16),
-        quantized_layers=projections.quantized(layer_policy),
-        keep_first=keep_first,
-        keep_last=keep_last,
+        plain=linear_recipe("f32" if float32 else "bf16", fast_bf16=fast_bf16),
+        recipes=recipes,
+        layers=tuple(blocks),
         remat=remat,
         layer=layer,
     )
@@ -110,16 +113,8 @@ def decoder(
 
 def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
     """(inputs, outputs) of the linear layers of one block."""
-    keys = shape.n_kv_heads * shape.head_dim
-    return {
-        "query": (shape.d_model, shape.d_model),
-        "key": (shape.d_model, keys),
-        "value": (shape.d_model, keys),
-        "out": (shape.d_model, shape.d_model),
-        "gate": (shape.d_model, shape.d_ff),
-        "up": (shape.d_model, shape.d_ff),
-        "down": (shape.d_ff, shape.d_model),
-    }
+    sizes = linear_sizes(shape.d_model, shape.n_kv_heads * shape.head_dim, shape.d_ff)
+    return {name: (inputs.value, outputs.value) for name, (inputs, outputs) in sizes.items()}
 
 
 def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:

@@ -25,9 +25,9 @@ import numpy as np
 from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.linear import linear
 from training.engines import transformer_engine
+from training.segments import Segment
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
-from training.switches import NO_SWITCHES
 from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.data import Corpus, batches, validation_batches
@@ -36,6 +36,7 @@ from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
+_PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _ROUNDING, _BATCHES = 1, 2  # hashed with a seed, so that rounding and data order draw from separate streams
@@ -82,9 +83,7 @@ class Run:
         self._corpus = corpus
         self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
         self._capacity = max(1, min(_MOST_STEPS, _MOST_TOKENS // spec.data.tokens_per_step))
-        self._model = self._decoder(fast_bf16)
-        self._switch = spec.bf16_from_step if spec.bf16_from_step is not None else spec.schedule.steps
-        self._last_model = self._decoder(fast_bf16, late=True) if spec.bf16_from_step is not None else self._model
+        self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
         self._data_seed = random_bits.integer_fold(_BATCHES, spec.seed)
         self._salt = jnp.uint32(rounding_salt(spec.seed, spec.replicate))
         self._settings = optimizer.settings(spec.schedule)
@@ -97,43 +96,28 @@ class Run:
     def _initial_state(self) -> State:
         spec = self._spec
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
-        length = delayed_scaling.HISTORY_LENGTH if self._model.quantized.delayed else 0
+        length = next((model.delayed_scaling.history_length for model in self._models.values() if model.delayed), 0)
         scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, optimizer.initial_state(parameters), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state
 
-    def _decoder(self, fast_bf16: bool, *, late: bool = False) -> Decoder:
-        """The model of the run, or that of the steps after its switch to bf16."""
-        spec = self._spec
-        bf16_all = late and spec.bf16_scope == "all"
-        return decoder(
-            spec.model,
-            "bf16" if bf16_all else spec.recipe,
-            spec.layer_policy,
-            fast_bf16=fast_bf16,
-            switches=NO_SWITCHES if bf16_all else spec.switches,
-            keep_first=spec.keep_first,
-            keep_last=spec.keep_last,
-            projections=spec.projections,
-            bf16_forward=late and spec.bf16_scope == "forward",
-            remat=spec.remat,
-            layer=transformer_engine.linear if spec.engine == "transformer_engine" else linear,
-        )
+    def _decoder(self, part: Segment, fast_bf16: bool) -> Decoder:
+        layer = transformer_engine.linear if self._spec.engine == "transformer_engine" else linear
+        return decoder(self._spec.model, part, fast_bf16=fast_bf16, remat=self._spec.remat, layer=layer)
 
     def _model_at(self, step: int) -> Decoder:
-        return self._model if step < self._switch else self._last_model
+        return self._models[max(first for first in self._models if first <= step)]
 
     def _compile(self, number: int) -> None:
         """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
-        every = self._spec.schedule.statistics_every
-        for watched in {every == 1, every > 0}:  # at 1 no step is unwatched
-            self._start(number, 0, self._tokens(number, 0), watched=watched).rows.block_until_ready()
+        for kind in self._kinds():
+            self._start(number, 0, self._tokens(number, 0), kind).rows.block_until_ready()
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
         """Train from the first step, or from the newest checkpoint, to the last."""
         last = self._spec.schedule.steps
         first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
-        for number in {first, max(first, min(self._switch, last - 1))}:
+        for number in [first, *(start for start in self._models if start > first)]:
             self._compile(number)
         count = 1
         pending: _Block | None = None
@@ -157,30 +141,29 @@ class Run:
     def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
         """Start a block of up to `count` steps without waiting for it."""
         saved = checkpoints.steps_until_due(first) if checkpoints else None
-        watched = self._is_watched(first)
-        ends = (self._until_validation(first), self._until_switch(first), 1 if watched else self._until_watched(first), saved or count)
+        kind = self._kind(first)
+        ends = (self._until_validation(first), self._until_switch(first), 1 if kind else self._until_watched(first), saved or count)
         count = min(count, *ends)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
-        output = self._start(first, count, tokens, watched=watched)
+        output = self._start(first, count, tokens, kind)
         validation = snapshot = None
         if self._held_out is not None and self._until_validation(first) == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
-        return _Block(first, count, output, watched, validation, snapshot, waited)
+        return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> BlockOutput:
         """Start `count` steps from step `first`, all watched if that one is; returns their output without waiting for it."""
-        return self._start(first, count, self._tokens(first, count), watched=self._is_watched(first))
+        return self._start(first, count, self._tokens(first, count), self._kind(first))
 
-    def _start(self, first: int, count: int, tokens: jax.Array, *, watched: bool) -> BlockOutput:
+    def _start(self, first: int, count: int, tokens: jax.Array, kind: int) -> BlockOutput:
         inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
         model = self._model_at(first)
-        model = replace(model, quantized=replace(model.quantized, watched=True)) if watched else model
         output: BlockOutput
-        self._state, output = step.block(model, self._sharing, self._state, inputs)
+        self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
         return output
 
     def _tokens(self, first: int, count: int) -> jax.Array:
@@ -192,8 +175,8 @@ class Run:
         return placed
 
     def _until_switch(self, first: int) -> int:
-        """Steps from `first` up to the switch of recipes, or to the end of the run after it."""
-        return self._switch - first if first < self._switch else self._spec.schedule.steps - first
+        """Steps from `first` up to the next segment of the run, or to its end."""
+        return min((start for start in self._models if start > first), default=self._spec.schedule.steps) - first
 
     def _until_validation(self, first: int) -> int:
         """Steps from `first` up to and including the next one after which validation is due."""
@@ -202,10 +185,21 @@ class Run:
             return schedule.steps - first
         return min(schedule.validation_every - first % schedule.validation_every, schedule.steps - first)
 
-    def _is_watched(self, first: int) -> bool:
-        """Whether a step records the layers' statistics."""
-        every = self._spec.schedule.statistics_every
-        return every > 0 and first % every == 0
+    def _kind(self, first: int) -> int:
+        """Whether a step is plain, watched (records the layers' statistics), or also compares their gradients."""
+        schedule = self._spec.schedule
+        if not schedule.statistics_every or first % schedule.statistics_every:
+            return _PLAIN
+        return _COMPARED if schedule.gradients_every and first % schedule.gradients_every == 0 else _WATCHED
+
+    def _kinds(self) -> set[int]:
+        """The kinds of steps that the run has: each is a program of its own."""
+        schedule = self._spec.schedule
+        kinds = {_PLAIN} if schedule.statistics_every != 1 else set()
+        if schedule.statistics_every:
+            kinds |= {_WATCHED} if schedule.gradients_every != schedule.statistics_every else set()
+            kinds |= {_COMPARED} if schedule.gradients_every else set()
+        return kinds
 
     def _until_watched(self, first: int) -> int:
         """Steps from `first` up to the next watched step, which is a block of its own."""
@@ -233,6 +227,5 @@ class Run:
 
 
 def _nested(statistics: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> LayerStatistics:
-    """(blocks, projections, operands, statistics) as tuples (layers, operands, statistics)."""
-    by_layer = statistics.reshape(-1, *statistics.shape[2:]).tolist()
-    return tuple(tuple(tuple(operand) for operand in layer) for layer in by_layer)
+    """(blocks, projections, columns) as tuples (layers, columns)."""
+    return tuple(tuple(layer) for layer in statistics.reshape(-1, statistics.shape[-1]).tolist())

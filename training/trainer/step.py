@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 class BlockOutput(NamedTuple):
     """A block's output: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
-    and the statistics of its last step (blocks, projections, operands, statistics), zeros unless the model is watched."""
+    and the statistics of its last step (blocks, projections, columns), zeros unless the model is watched."""
 
     rows: jax.Array
     layer_grad_norms: jax.Array
@@ -127,7 +127,8 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
             output.layer_grad_norms.at[offset].set(_layer_grad_norms(gradients.gradient)),
             gradients.statistics,
         )
-        return State(update.parameters, update.state, delayed_scaling.update(state.scales, gradients.report[..., :3])), output
+        scales = delayed_scaling.update(state.scales, gradients.report[..., :3], model.delayed_scaling)
+        return State(update.parameters, update.state, scales), output
 
     quiet = BlockOutput(
         jnp.zeros((capacity, len(Row._fields)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)

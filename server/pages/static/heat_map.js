@@ -14,7 +14,17 @@ const NAMES = {
   scale_octaves_90: ["block scales below the largest, 90 % quantile", "octaves"],
   zero_scale_share: ["share of blocks with scale zero", ""],
   nonfinite: ["values that are NaN or infinite", ""],
+  cosine: ["cosine of the angle to the gradient without quantization", ""],
+  bias: ["length along the gradient without quantization, less 1", ""],
   grad_norm: ["gradient norm of the layer", ""],
+};
+const OPERANDS = {
+  x: "x, for fprop",
+  kernel: "kernel, for fprop",
+  grad: "grad, for dgrad",
+  x_wgrad: "x, for wgrad",
+  grad_wgrad: "grad, for wgrad",
+  kernel_grad: "gradient of the kernel",
 };
 const USUAL = "underflow_share";
 const PERIOD_MS = 15_000;
@@ -36,7 +46,9 @@ export class HeatMap {
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("change", () => {
       const { run, operand, statistic } = this.form.elements;
-      view.set({ heat: { run: run.value, operand: operand.value, statistic: statistic.value } });
+      const there = this.content?.recorded.of_operand[operand.value] ?? [];
+      const has = statistic.value === "grad_norm" || !there.length || there.includes(statistic.value);
+      view.set({ heat: { run: run.value, operand: operand.value, statistic: has ? statistic.value : there[0] } });
     });
     this.details.addEventListener("toggle", () => this.fillTable());
     for (const kind of ["pointermove", "pointerdown"]) this.canvas.addEventListener(kind, (event) => this.showValue(event));
@@ -82,9 +94,9 @@ export class HeatMap {
   /** The choices that this run has. */
   offer() {
     const { recorded, statistic, operand } = this.content;
-    const statistics = [...recorded.statistics, ...(recorded.has_norms ? ["grad_norm"] : [])];
+    const statistics = [...(recorded.of_operand[operand] ?? recorded.statistics), ...(recorded.has_norms ? ["grad_norm"] : [])];
     fill(this.form.elements.statistic, statistics, statistic, (name) => NAMES[name]?.[0] ?? name);
-    fill(this.form.elements.operand, recorded.operands, operand, (name) => name);
+    fill(this.form.elements.operand, recorded.operands, operand, (name) => OPERANDS[name] ?? name);
     this.form.elements.operand.disabled = operand === null;
     this.form.elements.statistic.disabled = statistic === null;
   }

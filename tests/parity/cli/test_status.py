@@ -56,6 +56,36 @@ def test_jobs_as_json(queries: list[dict[str, Any]], run: Run) -> None:
     assert len(queries) == 1
 
 
+def test_the_overrides_of_an_arm_are_lines_of_their_own(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    arm = {
+        "name": "own",
+        "role": "candidate",
+        "steps_done": 1,
+        "planned_steps": 2,
+        "loss": 1.5,
+        "steps_per_second": 1.0,
+        "eta_seconds": 1.0,
+        "runs": [],
+    }
+    words = ["wgrad of down in blocks 0-1: bf16", "all GEMMs of out in all blocks: rht=false"]
+    job = {
+        "id": "j1",
+        "name": "n",
+        "status": "running",
+        "message": None,
+        "waiting": "",
+        "share_done": 0.5,
+        "engine": "emulated",
+        "baseline": None,
+    }
+    document = job | {"arms": [arm | {"overrides": words}, arm | {"name": "other"}], "verdicts": []}
+    monkeypatch.setattr(Client, "job", lambda _client, _job: document)
+    code, out, err = run("status", "j1")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert [line for line in lines if ": " in line and line.startswith("o")] == [f"own: {each}" for each in words]
+
+
 def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr(Client, "cancel", lambda _client, job: {"id": job, "status": "cancelled"})
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})

@@ -34,6 +34,8 @@ def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, wat
     assert table["values"][1][:3] == ["nan", "inf", 0.0]
     assert (table["low"], table["high"]) == (0.0, 11.9)
     assert answer["recorded"]["operands"] == ["grad", "x"]
+    assert answer["recorded"]["of_operand"] == {"grad": ["amax"], "x": ["snr_db"]}
+    assert answer["recorded"]["statistics"] == ["amax", "snr_db"]
 
 
 def test_buckets_hold_the_mean(api, watched):
@@ -49,6 +51,8 @@ def test_what_was_not_watched_and_what_is_not_known(api, watched):
     assert (answer["statistic"], answer["table"], answer["recorded"]["layers"]) == (None, None, [])
     wrong = api.get(f"/api/v1/runs/{watched[0]}/layers?statistic=mood")
     assert wrong.status_code == 422
-    assert "expected one of amax, snr_db, grad_norm" in wrong.json()["detail"]
+    assert "expected one of amax, grad_norm" in wrong.json()["detail"]
+    other = api.get(f"/api/v1/runs/{watched[0]}/layers?statistic=amax&operand=x")
+    assert "expected one of snr_db, grad_norm" in other.json()["detail"]
     empty = api.get(f"/api/v1/runs/{watched[0]}/layers?from=5000").json()
     assert empty["table"]["steps_in_range"] == 0

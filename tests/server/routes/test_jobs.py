@@ -1,5 +1,7 @@
 """Jobs over REST, good and bad."""
 
+import dataclasses
+import hashlib
 import json
 import time
 
@@ -10,6 +12,7 @@ from parity.cli import main as cli
 from server.app import create_app
 from server.database.tables import Job
 from server.jobs.conclude import decide, write_outcome
+from server.jobs.fingerprint import fingerprint_of, run_spec, spec_differences
 from server.queue import queue_name
 from server.readiness import redis_client
 
@@ -40,6 +43,10 @@ def test_submit_survives_a_broker_that_is_away(settings, database, request_body)
         assert time.monotonic() - began < 3.0, "a submission waited for the broker"
 
 
+def overrides(**rule):
+    return {"job": {"candidates": [{"recipe": "nvfp4", "overrides": [rule]}]}}
+
+
 @pytest.mark.parametrize(
     ("change", "pointer", "words"),
     [
@@ -58,6 +65,17 @@ def test_submit_survives_a_broker_that_is_away(settings, database, request_body)
         ({"job": {"candidates": []}}, "/job/candidates", "at least one candidate"),
         ({"job": {"candidates": [{"recipe": "fp8_current"}]}}, "/job/candidates/name", "different name"),
         ({"job": {"data": {"source": "text"}}}, "/job/data/path", "give a file or folder"),
+        (
+            overrides(gemms=["wgard"], recipe="bf16"),
+            "/job/candidates/0/overrides/0/gemms/0",
+            "fprop, dgrad, wgrad; did you mean wgrad?",
+        ),
+        (overrides(projections=["dwon"], recipe="bf16"), "/job/candidates/0/overrides/0/projections/0", "did you mean down?"),
+        (overrides(blocks="last 2", recipe="bf16"), "/job/candidates/0/overrides/0/blocks", "blocks is 'last 2'; expected a list"),
+        (overrides(gemms=["wgrad"]), "/job/candidates/0/overrides/0", "a recipe, switches or both"),
+        (overrides(blocks=["0-3"], recipe="bf16"), "/job/arm/overrides/0/blocks", "the nearest is 0-2"),
+        (overrides(recipe="bf16", layers=[1]), "/job/candidates/0/overrides/0/layers", "unknown key"),
+        ({"job": {"engine": "transformer_engine"}}, "/job/model/d_model", "the nearest preset that fits is llama3-0.3m-by128"),
         (
             {"job": {"engine": "maxtext", "layer_policy": "mlp_only", "data": {"source": "grain", "path": "/d"}}},
             "/job/recipe",
@@ -81,6 +99,33 @@ def test_bad_requests_name_the_place_and_the_remedy(api, request_body, change, p
     assert api.get("/api/v1/jobs").json()["items"] == []
 
 
+def test_overrides_are_kept_with_the_job_and_shown(api, database, request_body):
+    rules = [
+        {"blocks": ["0-1"], "projections": ["down"], "gemms": ["wgrad"], "recipe": "bf16", "from_step": 800},
+        {"blocks": ["last 1"], "switches": {"rht": False}},
+    ]
+    job = request_body["job"] | {"candidates": [{"recipe": "nvfp4", "overrides": rules}, {"recipe": "nvfp4"}]}
+    document = api.post("/api/v1/jobs", json=request_body | {"job": job}).json()
+    assert document["spec"]["candidates"][0]["overrides"] == rules
+    assert "overrides" not in document["spec"]["candidates"][1]
+    words = ["wgrad of down in blocks 0-1 from step 800: bf16", "all GEMMs of all projections in blocks last 1: rht=false"]
+    assert [arm["overrides"] for arm in document["arms"]] == [[], words, []]
+    page = api.get(f"/jobs/{document['id']}").text
+    assert [page.count(each) for each in words] == [1, 1]
+    with database.read() as session:
+        baseline, own, plain = (arm.runs[0] for arm in session.get_one(Job, document["id"]).arms)
+        assert own.arm.stated_recipe == "nvfp4+bf16@blocks:0-1.down.wgrad.from:800+rht=false@blocks:last1"
+        specs = run_spec(own), run_spec(plain)
+        assert [each.first_step for each in specs[0].segments] == [0, 800]
+        assert [(one.key, one.baseline) for one in spec_differences(*specs)] == [("overrides", "; ".join(words))]
+        assert [(one.key, one.other) for one in spec_differences(*reversed(specs))] == [("overrides", "; ".join(words))]
+        assert len({fingerprint_of(each, {}) for each in (*specs, run_spec(baseline))}) == 3
+        switches = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))
+        before = {name: value for name, value in dataclasses.asdict(specs[1]).items() if name != "overrides"} | {"switches": switches}
+        content = json.dumps({"spec": before, "manifest": {}}, sort_keys=True)
+        assert fingerprint_of(specs[1], {}) == hashlib.sha256(content.encode()).hexdigest()  # that of earlier versions
+
+
 def test_priority_and_limit_are_those_of_the_runs(api, request_body):
     job = api.post("/api/v1/jobs", json=request_body | {"priority": -5, "max_run_seconds": 60}).json()
     assert {run["priority"] for arm in job["arms"] for run in arm["runs"]} == {-5}
@@ -94,7 +139,7 @@ def test_a_body_that_is_no_json_is_a_422(api):
 
 
 def test_a_blackwell_job_waits_with_the_reason(api, request_body):
-    job = request_body["job"] | {"engine": "maxtext", "data": {"source": "grain", "path": "/corpus"}}
+    job = request_body["job"] | {"engine": "maxtext", "data": {"source": "grain", "path": "/corpus"}, "model": {"preset": "llama3-20m"}}
     document = api.post("/api/v1/jobs", json=request_body | {"job": job}).json()
     assert document["capability"] == "sm100"
     assert document["waiting"].startswith("Waiting for a worker with SM 10.0 or 10.3: none is registered")

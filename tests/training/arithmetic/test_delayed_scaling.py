@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic.delayed_scaling import initial_scales, update
+from training.arithmetic.delayed_scaling import DelayedScaling, initial_scales, update
 from training.arithmetic.formats import E4M3
 
 
@@ -14,7 +14,7 @@ def test_scales_follow_the_amaxes_of_the_steps_before(most_recent):
     scales = initial_scales(1, 1, 4)
     remembered, expected = [], 1.0
     for amax in amaxes:
-        scales = update(scales, jnp.full((1, 1, 3), amax), most_recent=most_recent)
+        scales = update(scales, jnp.full((1, 1, 3), amax), DelayedScaling(most_recent=most_recent))
         remembered = [*remembered, amax][-4:]
         largest = amax if most_recent else max(remembered)
         remembered = remembered[-3:]
@@ -29,5 +29,21 @@ def test_without_a_history_every_scale_stays_one():
 
 
 def test_a_silent_first_step_keeps_scale_one():
-    scales = update(initial_scales(1, 1, 4), jnp.zeros((1, 1, 3)), (E4M3, E4M3, E4M3))
+    scales = update(initial_scales(1, 1, 4), jnp.zeros((1, 1, 3)), DelayedScaling(formats=(E4M3, E4M3, E4M3)))
     np.testing.assert_array_equal(np.asarray(scales.scale), 1)
+
+
+@pytest.mark.parametrize("margin", [1, 3])
+def test_a_margin_leaves_room_above_the_history(margin):
+    amax = jnp.full((1, 1, 3), 3.5)
+    plain, roomy = (update(initial_scales(1, 1, 4), amax, DelayedScaling(margin=each)) for each in (0, margin))
+    np.testing.assert_array_equal(np.asarray(roomy.scale) * 2**margin, np.asarray(plain.scale))
+    np.testing.assert_array_equal(np.asarray(roomy.history), np.asarray(plain.history))
+
+
+def test_a_history_of_one_step_is_the_most_recent_amax():
+    short, recent = initial_scales(1, 1, 1), initial_scales(1, 1, 1024)
+    for amax in (8.0, 2.0, 0.0, 3.0):
+        short = update(short, jnp.full((1, 1, 3), amax), DelayedScaling(history_length=1))
+        recent = update(recent, jnp.full((1, 1, 3), amax), DelayedScaling(most_recent=True))
+        np.testing.assert_array_equal(np.asarray(short.scale), np.asarray(recent.scale))

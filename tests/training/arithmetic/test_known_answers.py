@@ -6,6 +6,7 @@ import pytest
 from training.arithmetic import known_answers
 from training.arithmetic.known_answers import QUANTIZERS, answers, difference, differing_formats, formats_of
 from training.arithmetic.recipes import linear_recipe
+from training.switches import Switches
 
 
 def test_our_codes_are_the_known_ones():
@@ -48,9 +49,15 @@ def test_a_difference_is_said_in_numbers(monkeypatch):
         ("bf16", set()),
         ("fp8_delayed", {"fp8_cs_e4m3", "fp8_cs_e5m2"}),
         ("mxfp8", {"mxfp8_e4m3"}),
+        ("fp8_block", {"mxfp8_e4m3"}),
         ("nvfp4", {"nvfp4_1d", "nvfp4_2d", "nvfp4_1d_rht"}),
         ("nvfp4_no_rht", {"nvfp4_1d", "nvfp4_2d"}),
     ],
 )
 def test_a_recipe_has_the_formats_of_its_operands(recipe, names):
     assert formats_of(linear_recipe(recipe, fast_bf16=True).operands) == names
+
+
+def test_a_variant_stands_for_the_format_that_it_varies():
+    switches = Switches(row_scaled_activation=True, nvfp4_4over6="all", sr_bits=8, nan="hardware")
+    assert formats_of(linear_recipe("nvfp4", switches, fast_bf16=True).operands) == {"nvfp4_1d", "nvfp4_2d", "nvfp4_1d_rht"}

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from training.arithmetic.formats import E2M1, E4M3, values
-from training.arithmetic.layer_statistics import OPERANDS, STATISTICS, gradient_norms, statistics
+from training.arithmetic.hadamard import rotate
+from training.arithmetic.layer_statistics import (
+    COLUMNS,
+    COMPARISONS,
+    OPERANDS,
+    STATISTICS,
+    gradient_comparison,
+    gradient_norms,
+    statistics,
+)
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, dequantize, quantize, to_bfloat16
 from training.arithmetic.recipes import linear_recipe
@@ -96,9 +105,11 @@ def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
     products, silent = layer(False)
     watched_products, statistics = layer(True)
     jax.tree.map(np.testing.assert_array_equal, products, watched_products)
-    assert statistics.shape == (len(OPERANDS), len(STATISTICS))
+    assert statistics.shape == (len(COLUMNS),)
+    assert np.all(np.isnan(np.asarray(statistics[-len(COMPARISONS) :])))
+    statistics = statistics[: -len(COMPARISONS)].reshape(len(OPERANDS), len(STATISTICS))
     assert not np.any(np.asarray(silent))
-    for row, tensor, quantizer, axis in ((0, x, recipe.fprop_x, 1), (1, w, recipe.fprop_w, 0)):
+    for row, tensor, quantizer, axis in ((0, x, recipe.fprop_x, 1), (1, w, recipe.fprop_w, 0), (3, x, recipe.wgrad_x, 0)):
         np.testing.assert_allclose(np.asarray(statistics[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
     snr = STATISTICS.index("snr_db")
     assert float(statistics[2, snr]) < float(look(g, 1, replace(recipe.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
@@ -108,9 +119,73 @@ def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
     recipe = linear_recipe("bf16", fast_bf16=True)
     x = jnp.ones((16, 16), jnp.bfloat16)
     statistics = jax.vjp(lambda c: linear(recipe, x, x, jnp.uint32(0), c), quiet_channel())[1](x)[0].statistics
+    assert statistics.shape == (len(COLUMNS),)
     assert np.all(np.isnan(np.asarray(statistics)))
 
 
 def test_norm_of_a_gradient():
     g = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
     np.testing.assert_allclose(float(gradient_norms(jnp.asarray(g))), np.linalg.norm(g), rtol=1e-6)
+
+
+def test_a_rotated_copy_is_compared_with_the_rotated_original():
+    rotated = replace(NVFP4, rotated=True)
+    values = np.random.default_rng(2).standard_normal((64, 48))
+    values[5] *= 40
+    x = jnp.asarray(values, jnp.bfloat16)
+    seen = np.asarray(look(x, 0, rotated)[0])
+    np.testing.assert_array_equal(seen, np.asarray(look(rotate(x), 0, NVFP4)[0]))
+    lost = STATISTICS.index("underflow_share")
+    assert seen[lost] < np.asarray(look(x, 0, NVFP4)[0])[lost]  # what the rotation is for
+
+
+@pytest.mark.parametrize(("quantizer", "axis"), [(NVFP4, 0), (NVFP4, 1), (replace(NVFP4, two_dimensional=True), 1), (FP8, 1), (MXFP8, 0)])
+def test_a_large_matrix_is_watched_in_every_fourth_group_of_rows(quantizer, axis):
+    x = np.random.default_rng(3).standard_normal((256, 64))
+    x[40] *= 100  # in a group that is not sampled: it sets the amax, and so the scale of the tensor
+    whole, _, value = look(jnp.asarray(x, jnp.bfloat16), axis, quantizer)
+    kept = np.r_[0:32, 128:160]
+    part = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)[kept]
+    noise = np.sum((part - np.asarray(value, np.float64)[kept]) ** 2)
+    named = dict(zip(STATISTICS, np.asarray(whole).tolist(), strict=True))
+    assert named["amax"] == np.abs(np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)).max()
+    assert named["snr_db"] == pytest.approx(10 * np.log10(np.sum(part**2) / noise), rel=1e-4)
+    assert named["underflow_share"] == pytest.approx(np.mean((part != 0) & (np.asarray(value)[kept] == 0)), abs=1e-7)
+
+
+def test_a_gradient_is_compared_with_the_one_of_unquantized_operands():
+    random = np.random.default_rng(0)
+    reference = random.standard_normal((32, 48))
+    for size in (1.0, 1e-30, 1e30):
+        dw = (0.9 * reference + 0.1 * random.standard_normal((32, 48))) * size
+        cosine, bias, snr = np.asarray(gradient_comparison(jnp.asarray(dw, jnp.float32), jnp.asarray(reference * size, jnp.float32)))
+        assert cosine == pytest.approx(np.sum(dw * reference) / np.linalg.norm(dw) / np.linalg.norm(reference), rel=1e-5)
+        assert bias == pytest.approx(np.sum(dw * reference) / np.sum(reference**2) / size - 1, rel=1e-4)
+        assert snr == pytest.approx(20 * np.log10(np.linalg.norm(reference) / np.linalg.norm(dw / size - reference)), rel=1e-5)
+    assert np.asarray(gradient_comparison(jnp.ones((8, 8)), jnp.ones((8, 8)))).tolist() == pytest.approx([1, 0, np.inf])
+    assert np.isnan(np.asarray(gradient_comparison(jnp.zeros((8, 8)), jnp.zeros((8, 8))))[:2]).all()
+
+
+def test_a_compared_layer_says_how_far_its_gradient_is_off_and_computes_the_same():
+    recipe = linear_recipe("nvfp4", fast_bf16=True)
+    x, w, g = (
+        jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
+    )
+
+    @partial(jax.jit, static_argnums=0)
+    def layer(compared):
+        comparing = replace(recipe, watched=compared, compared=compared)
+        y, pull = jax.vjp(lambda x, w, c: linear(comparing, x, w, jnp.uint32(1), c), x, w, quiet_channel())
+        dx, dw, channel = pull(g)
+        return (y, dx, dw), channel.statistics
+
+    plain, _ = layer(False)
+    products, statistics = layer(True)
+    jax.tree.map(np.testing.assert_array_equal, plain, products)
+    exact = np.asarray(x, np.float64).T @ np.asarray(g, np.float64)
+    dw = np.asarray(products[2], np.float64)
+    named = dict(zip(COLUMNS, np.asarray(statistics).tolist(), strict=True))
+    assert named["kernel_grad/cosine"] == pytest.approx(np.sum(dw * exact) / np.linalg.norm(dw) / np.linalg.norm(exact), rel=1e-4)
+    assert named["kernel_grad/bias"] == pytest.approx(np.sum(dw * exact) / np.sum(exact**2) - 1, abs=1e-4)
+    assert 0.9 < named["kernel_grad/cosine"] < 0.999
+    assert np.isfinite(np.asarray(statistics)).all()

@@ -11,7 +11,10 @@ import pytest
 from training.arithmetic.hadamard import rotate
 from training.arithmetic.linear import linear, quiet_channel, transposed
 from training.arithmetic.quantize import to_bfloat16
-from training.arithmetic.recipes import linear_recipe
+from training.arithmetic.recipes import layer_recipe, linear_recipe
+from training.overrides import GEMMS
+from training.segments import Arithmetic
+from training.switches import Switches
 
 # 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
 X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))
@@ -42,14 +45,21 @@ def operand(quantizer, x, axis):
     if quantizer is None:
         return as_float64(x)
     value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False), None, jnp.float32(1) if quantizer.delayed else None)
-    return as_float64(value) * float(factor)
+    return as_float64(value) * as_float64(factor)
 
 
 @pytest.mark.parametrize(
-    ("name", "fast"), [*((name, True) for name in ("bf16", "fp8_current", "fp8_delayed", "mxfp8", "nvfp4", "mxfp4")), ("nvfp4", False)]
+    ("name", "switches", "fast"),
+    [
+        *((name, {}, True) for name in ("bf16", "fp8_current", "fp8_delayed", "mxfp8", "fp8_block", "nvfp4", "mxfp4")),
+        ("nvfp4", {}, False),
+        ("nvfp4", {"row_scaled_activation": True}, True),
+        ("nvfp4", {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False}, False),
+        ("mxfp8", {"gradient_format": "e5m2"}, True),
+    ],
 )
-def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
-    recipe = linear_recipe(name, fast_bf16=fast)
+def test_three_gemms_are_the_products_of_the_quantized_operands(name, switches, fast):
+    recipe = linear_recipe(name, Switches(**switches), fast_bf16=fast)
     if recipe.dgrad_g is not None and recipe.dgrad_g.stochastic:
         still = {side: replace(getattr(recipe, side), stochastic=False) for side in ("dgrad_g", "wgrad_g")}
         recipe = replace(recipe, **still)
@@ -66,8 +76,9 @@ def test_three_gemms_are_the_products_of_the_quantized_operands(name, fast):
     assert np.asarray(report).tolist() == [*amaxes, 0]
 
 
-def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed():
-    recipe = linear_recipe("fp8_current", fast_bf16=True)
+@pytest.mark.parametrize(("name", "switches"), [("fp8_current", {}), ("nvfp4_no_sr", {"row_scaled_activation": True})])
+def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed(name, switches):
+    recipe = linear_recipe(name, Switches(**switches), fast_bf16=True)
     w, g = np.ascontiguousarray(W[:, :16]), np.ascontiguousarray(G[:, :16])  # fewer outputs than inputs: g is
     expected = operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, g, 0)
     np.testing.assert_allclose(as_float64(run(recipe, X, w, g)[2]), expected, rtol=2.0**-8, atol=1e-4)
@@ -104,6 +115,37 @@ def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
         _, dx, dw, _ = run(recipe, eye, eye, g, seed)
         rounds_up.append((float(dx[0, 1]) > 1, float(dw[0, 1]) > 1))
     assert {(True, False), (False, True)} <= set(rounds_up)
+
+
+OPERANDS = {"fprop": ("fprop_x", "fprop_w"), "dgrad": ("dgrad_g", "dgrad_w"), "wgrad": ("wgrad_x", "wgrad_g")}
+
+
+@pytest.mark.parametrize("other", ["bf16", "mxfp8", "fp8_delayed", "nvfp4_no_rht"])
+@pytest.mark.parametrize(("gemm", "product"), [("fprop", 0), ("dgrad", 1), ("wgrad", 2)])
+def test_another_recipe_in_one_gemm_changes_its_product_alone(gemm, product, other):
+    alone, whole = Arithmetic(other), Arithmetic("nvfp4")
+    mixed = layer_recipe(tuple(alone if each == gemm else whole for each in GEMMS), fast_bf16=True)
+    own, nvfp4, replaced = run(mixed, seed=3), run(linear_recipe("nvfp4", fast_bf16=True), seed=3), linear_recipe(other, fast_bf16=True)
+    other_alone = run(replaced, seed=3)
+    for number in range(3):
+        expected = other_alone if number == product else nvfp4
+        np.testing.assert_array_equal(as_float64(own[number]), as_float64(expected[number]))
+    same = all(getattr(replaced, side) == getattr(linear_recipe("nvfp4", fast_bf16=True), side) for side in OPERANDS[gemm])
+    assert np.array_equal(as_float64(own[product]), as_float64(nvfp4[product])) == same
+    assert float(own[3][3]) == 0
+    if other != "bf16":  # then x or g has only its rotated copy
+        assert np.asarray(own[3]).tolist() == np.asarray(nvfp4[3]).tolist()
+
+
+def test_one_quantized_gemm_reports_its_two_tensors_and_their_nonfinite_values():
+    x, w, g = X.copy(), W.copy(), G.copy()
+    x[0, 0], w[1, 1], g[2, 2] = np.nan, np.inf, np.nan
+    for number, missing in ((0, 2), (1, 0), (2, 1)):  # fprop does not see g, dgrad not x, wgrad not w
+        layer = tuple(Arithmetic("mxfp8" if each == number else "bf16") for each in range(3))
+        recipe = layer_recipe(layer, fast_bf16=True)
+        amaxes = np.asarray(run(recipe)[3])
+        assert [bool(amax) for amax in amaxes[:3]] == [each != missing for each in range(3)]
+        assert float(run(recipe, x, w, g)[3][3]) == 2
 
 
 @pytest.mark.parametrize("name", ["fp8_current", "mxfp8", "nvfp4"])
@@ -150,3 +192,17 @@ def test_two_dimensional_weights_and_their_transpose_make_the_same_layer():
     _, dx, _, _ = run(recipe)
     y, _, _, _ = run(recipe, G, np.ascontiguousarray(W.T), X)
     np.testing.assert_array_equal(as_float64(dx), as_float64(y))
+
+
+@pytest.mark.parametrize("name", ["nvfp4_no_sr", "fp8_current"])
+def test_nan_as_hardware_treats_it_is_counted_even_where_the_product_hides_it(name):
+    sick = X.copy()
+    sick[3, 4] = np.nan
+    y, _, _, report = run(linear_recipe(name, Switches(nan="hardware"), fast_bf16=True), x=sick)
+    hidden = name == "nvfp4_no_sr"
+    assert np.isfinite(as_float64(y)).all() == hidden
+    assert np.isfinite(as_float64(y)[:3]).all()
+    assert np.asarray(report)[3] == 1
+    y, _, _, report = run(linear_recipe(name, fast_bf16=True), x=sick)
+    assert not np.isfinite(as_float64(y)).all()
+    assert np.asarray(report)[3] == 1

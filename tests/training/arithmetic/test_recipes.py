@@ -1,12 +1,15 @@
 """The table of recipes, entry by entry."""
 
+from dataclasses import replace
+
 import pytest
 
 from parity.judging import run_floor
 from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
-from training.arithmetic.recipes import forward_in_bf16, linear_recipe
+from training.arithmetic.recipes import layer_recipe, linear_recipe
 from training.rules import NOT_TE_PARITY, RECIPES, SpecError, refusal
+from training.segments import Arithmetic
 from training.switches import Switches, label, not_te_parity, rounds_stochastically
 
 SIDES = ("fprop_x", "fprop_w", "dgrad_g", "dgrad_w", "wgrad_x", "wgrad_g")
@@ -38,6 +41,8 @@ def test_formats_and_scales_are_those_of_the_table():
     assert [late[side].format for side in SIDES] == [fp8[side].format for side in SIDES]
     assert all(q.delayed for q in late.values())
     assert {(q.format, q.scaling, q.block) for q in operands("mxfp8").values()} == {(E4M3, "mx", 32)}
+    assert {(q.format, q.scaling, q.block) for q in operands("fp8_block").values()} == {(E4M3, "fp8_block", 128)}
+    assert [operands("fp8_block")[side].two_dimensional for side in SIDES] == [False, True, False, True, False, False]
     assert {(q.format, q.scaling, q.block) for q in operands("mxfp4").values()} == {(E2M1, "mx", 32)}
     assert {(q.format, q.scaling, q.block) for q in operands("nvfp4").values()} == {(E2M1, "nvfp4", 16)}
     assert [operands("nvfp4")[side].two_dimensional for side in SIDES] == [False, True, False, True, False, False]
@@ -98,7 +103,7 @@ def test_what_transformer_engine_has_not_is_refused_with_the_reason(recipe, swit
 
 @pytest.mark.parametrize("recipe", ["f32", "bf16", "fp8_current", "fp8_delayed"])
 def test_a_recipe_without_blocks_has_no_switches(recipe):
-    with pytest.raises(SpecError, match=r"switches.rht is False, expected no switch on recipe"):
+    with pytest.raises(SpecError, match=f"switches.rht is False, expected (no switch|nothing) on recipe {recipe}"):
         linear_recipe(recipe, Switches(rht=False), fast_bf16=True)
 
 
@@ -127,6 +132,64 @@ def test_the_judge_knows_the_label_and_never_takes_it_for_less_noise(recipe, swi
 
 def test_forward_in_bf16_leaves_the_backward_products_quantized():
     recipe = linear_recipe("nvfp4", fast_bf16=True)
-    late = forward_in_bf16(recipe)
+    bf16, nvfp4, fp8 = map(Arithmetic, ("bf16", "nvfp4", "fp8_delayed"))
+    late = layer_recipe((bf16, nvfp4, nvfp4), fast_bf16=True)
     assert late.operands == (None, None, *recipe.operands[2:])
-    assert forward_in_bf16(linear_recipe("fp8_delayed", fast_bf16=True)).delayed
+    assert layer_recipe((bf16, fp8, fp8), fast_bf16=True).delayed
+
+
+def test_the_gemms_of_a_layer_may_have_recipes_of_their_own():
+    own = [linear_recipe(name, fast_bf16=True) for name in ("mxfp8", "nvfp4_no_sr", "fp8_current")]
+    mixed = layer_recipe((Arithmetic("mxfp8"), Arithmetic("nvfp4_no_sr"), Arithmetic("fp8_current")), fast_bf16=True)
+    assert mixed.operands == (*own[0].operands[:2], *own[1].operands[2:4], *own[2].operands[4:])
+    for recipe in RECIPES:
+        assert layer_recipe((Arithmetic(recipe),) * 3, fast_bf16=True) == linear_recipe(recipe, fast_bf16=True)
+    nvfp4 = linear_recipe("nvfp4", fast_bf16=True)
+    with pytest.raises(ValueError, match="expected both or neither"):
+        replace(nvfp4, wgrad_x=replace(nvfp4.wgrad_x, rotated=False))
+
+
+def test_gradients_take_the_format_that_is_chosen_for_them():
+    for name in ("mxfp8", "fp8_block", "fp8_current", "fp8_delayed"):
+        for chosen, fmt in (("e4m3", E4M3), ("e5m2", E5M2)):
+            formats = [q.format for q in operands(name, gradient_format=chosen).values()]
+            assert formats == [E4M3, E4M3, fmt, E4M3, E4M3, fmt]
+    assert linear_recipe("fp8_delayed", Switches(gradient_format="e4m3"), fast_bf16=True).delayed_scaling.formats == (E4M3, E4M3, E4M3)
+
+
+def test_delayed_scaling_follows_its_switches_and_by_default_transformer_engines():
+    plain = linear_recipe("fp8_delayed", fast_bf16=True).delayed_scaling
+    assert (plain.margin, plain.history_length, plain.most_recent, plain.formats) == (0, 1024, False, (E4M3, E4M3, E5M2))
+    switches = Switches(margin=2, amax_history_len=16, amax_compute_algo="most_recent")
+    changed = linear_recipe("fp8_delayed", switches, fast_bf16=True).delayed_scaling
+    assert (changed.margin, changed.history_length, changed.most_recent) == (2, 16, True)
+
+
+def test_row_scaling_and_four_over_six_concern_forward_tensors_alone():
+    rows = operands("nvfp4", row_scaled_activation=True)
+    assert [q.row_scaled for q in rows.values()] == [True, False, False, False, True, False]
+    for scope, expected in (
+        ("weights", [False, True, False, True, False, False]),
+        ("activations", [True, False, False, False, True, False]),
+        ("all", [True, True, False, True, True, False]),
+    ):
+        chosen = operands("nvfp4", nvfp4_4over6=scope)
+        assert [q.four_over_six == "mae" for q in chosen.values()] == expected
+        assert [q.scale_bound == 256 for q in chosen.values()] == expected
+    mixed = operands("nvfp4", nvfp4_4over6="all", nvfp4_4over6_e4m3_use_256="weights", nvfp4_4over6_err_mode="mse")
+    assert [(q.four_over_six, q.scale_bound) for q in mixed.values()] == [
+        ("mse", 448),
+        ("mse", 256),
+        (None, 448),
+        ("mse", 256),
+        ("mse", 448),
+        (None, 448),
+    ]
+
+
+def test_random_bits_and_nan_reach_their_operands():
+    few = operands("nvfp4", sr_bits=8)
+    assert [q.sr_bits for q in few.values()] == [16, 16, 8, 16, 16, 8]
+    for name in ("fp8_current", "fp8_delayed", "mxfp8", "fp8_block", "nvfp4", "mxfp4"):
+        assert all(q.drops_nan for q in operands(name, nan="hardware").values())
+        assert not any(q.drops_nan for q in operands(name).values())

@@ -44,7 +44,10 @@ def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
     [
         ("fp8_current", NO_SWITCHES),
         ("fp8_delayed", NO_SWITCHES),
+        ("fp8_current", Switches(gradient_format="e4m3")),
+        ("fp8_delayed", Switches(gradient_format="e4m3", margin=1)),
         ("mxfp8", NO_SWITCHES),
+        ("mxfp8", Switches(gradient_format="e5m2")),
         ("nvfp4", NO_SR),
         ("nvfp4", Switches(stochastic_rounding=False, rht=False, weight_scaling="1d")),
     ],
@@ -97,7 +100,17 @@ def test_the_recipe_is_made_from_the_operands_and_not_from_the_environment(stubb
     assert made("nvfp4", Switches(rht=False, weight_scaling="1d")) == (True, False, True)
     for name, kind in (("fp8_current", "Float8CurrentScaling"), ("fp8_delayed", "DelayedScaling"), ("mxfp8", "MXFP8BlockScaling")):
         assert type(transformer_engine.te_recipe(linear_recipe(name, fast_bf16=True))).__name__ == kind
-    for name in ("mxfp4", "bf16"):
+    for name, switches, expected in (
+        ("mxfp8", NO_SWITCHES, "E4M3"),
+        ("mxfp8", Switches(gradient_format="e5m2"), "HYBRID"),
+        ("fp8_current", NO_SWITCHES, "HYBRID"),
+        ("fp8_delayed", Switches(gradient_format="e4m3"), "E4M3"),
+    ):
+        assert transformer_engine.te_recipe(linear_recipe(name, switches, fast_bf16=True)).fp8_format.name == expected
+    delayed = Switches(margin=2, amax_history_len=16, amax_compute_algo="most_recent")
+    made_delayed = transformer_engine.te_recipe(linear_recipe("fp8_delayed", delayed, fast_bf16=True))
+    assert (made_delayed.margin, made_delayed.amax_history_len, made_delayed.amax_compute_algo) == (2, 16, "most_recent")
+    for name in ("mxfp4", "fp8_block", "bf16"):
         with pytest.raises(ValueError, match=name):
             transformer_engine.te_recipe(linear_recipe(name, fast_bf16=True))
 
@@ -109,7 +122,7 @@ JOB = JobSpec(
     projections=Projections(gate="bf16", up="bf16"),
     baseline=Arm(recipe="fp8_delayed"),
     candidates=(Arm(recipe="nvfp4", bf16_from_step=5),),
-    model=Model(vocab_size=64, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
+    model=Model(vocab_size=64, d_model=128, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=128),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=6, warmup_steps=1),
     gradient_accumulation=2,
@@ -146,7 +159,7 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
     (_, spec), *_ = JOB.runs()
     native = list(loop.train(spec, CORPUS))
     ours = list(loop.train(replace(spec, engine="emulated"), CORPUS))
-    assert set(layers) == {(64, 32)}  # `down` alone; what the job keeps in bf16 is XLA's
+    assert set(layers) == {(128, 128)}  # `down` alone; what the job keeps in bf16 is XLA's
     assert [step.step for step in native] == list(range(6))
     assert [step.lm_loss for step in native] == pytest.approx([step.lm_loss for step in ours], abs=2e-3)
     assert all(step.nonfinite_inputs == 0 for step in native)
@@ -179,10 +192,17 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
         ({"schedule": Schedule(statistics_every=5)}, r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine"),
         ({"candidates": (Arm(recipe="nvfp4", bf16_from_step=2, bf16_scope="forward"),)}, "expected all under engine transformer_engine"),
         ({"candidates": (Arm(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
+        ({"candidates": (Arm(recipe="fp8_block"),)}, "PyTorch only; the nearest that it has for JAX is mxfp8; use engine: emulated"),
+        (
+            {"candidates": (Arm(recipe="nvfp4", switches=Switches(row_scaled_activation=True)),)},
+            "has row_scaled_activation for PyTorch only; the nearest that it has for JAX is nvfp4 without this switch",
+        ),
     ],
 )
 def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):
     with pytest.raises(SpecError, match=message):
         replace(JOB, **changes)
-    layered = replace(JOB, model=Model(n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True)
+    layered = replace(
+        JOB, model=Model(preset="llama3-0.3m-by128", n_layers=3), projections=Projections(out="bf16"), keep_first=1, keep_last=1, remat=True
+    )
     assert layered.candidates[0].bf16_from_step == 5

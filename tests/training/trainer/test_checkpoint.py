@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.overrides import Override
 from training.spec import Data, Model, RunSpec, Schedule
+from training.switches import Switches
 from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
@@ -103,6 +105,33 @@ def test_a_run_that_is_resumed_uses_the_program_of_its_start(tmp_path):
     programs = block._cache_size()
     assert next(train(spec, corpus(), checkpointing=plan)).step >= 3
     assert block._cache_size() == programs
+
+
+def test_a_run_is_resumed_across_the_step_of_an_override(tmp_path, monkeypatch):
+    save = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda own, step, state: save(own, step, state) or own._writing.result())  # none is skipped
+    late = (
+        Override(projections=("down",), gemms=("wgrad",), recipe="bf16", from_step=4),
+        Override(projections=("gate",), recipe="mxfp8", from_step=7),
+    )
+    spec = replace(SPEC, overrides=late, schedule=replace(SPEC.schedule, steps=10))
+    uninterrupted = [lines_of(step) for step in train(spec, corpus())]
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == uninterrupted
+    for recorded, start in ((9, 9), (8, 6), (5, 3)):  # after both steps, between them, before them
+        resumed_at = Checkpointing(folder=tmp_path, every_seconds=None, resume_at_most=recorded)
+        assert [lines_of(step) for step in train(spec, corpus(), checkpointing=resumed_at)] == uninterrupted[start:]
+    with pytest.raises(CheckpointRefusedError, match=r"overrides is .*mxfp8.* and was .*bf16"):
+        next(train(replace(spec, overrides=late[1:]), corpus(), checkpointing=Checkpointing(folder=tmp_path)))
+
+
+def test_a_run_with_another_history_does_not_resume_from_this_one(tmp_path):
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, steps=5), switches=Switches(amax_history_len=4))
+    first = [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)]
+    assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == first[3:]
+    with pytest.raises(CheckpointRefusedError, match=r"switches\.amax_history_len is 5 and was 4"):
+        list(train(replace(spec, switches=Switches(amax_history_len=5)), corpus(), checkpointing=plan))
 
 
 def saved(folder: Path, *steps: int) -> None:

@@ -10,7 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from training.arithmetic.layer_statistics import OPERANDS, STATISTICS
+from training import segments
+from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
+from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
 from training.statistics import PROJECTIONS, layer_names
 from training.switches import Switches
@@ -31,7 +33,9 @@ SPEC = RunSpec(
     replicate=0,
     devices=1,
 )
+BATCH_OF_64 = replace(SPEC.data, batch_size=4)
 TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
+SNR = [COLUMNS.index(f"{operand}/snr_db") for operand in OPERANDS]
 CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp")
 
 
@@ -80,12 +84,26 @@ def test_layers_are_watched_when_it_is_due_and_no_bit_moves(steps):
     watched = list(train(spec, CORPUS))
     assert [step.step for step in watched if step.layers is not None] == [0, 4, 8]
     table = np.array(watched[4].layers)
-    assert table.shape == (len(PROJECTIONS), len(OPERANDS), len(STATISTICS))
+    assert table.shape == (len(PROJECTIONS), len(COLUMNS))
     quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
     assert np.isnan(table[~quantized]).all()
-    snr = table[quantized][:, :, STATISTICS.index("snr_db")]
+    snr = table[quantized][:, SNR]
     assert ((snr > 8) & (snr < 30)).all()
+    assert np.isnan(table[quantized][:, COLUMNS.index("kernel_grad/cosine")]).all()
     assert [step.loss for step in watched] == [step.loss for step in steps]
+
+
+def test_gradients_are_compared_when_it_is_due_and_no_bit_moves(steps):
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, statistics_every=2, gradients_every=4))
+    compared = list(train(spec, CORPUS))
+    quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
+    tables = {step.step: np.array(step.layers)[quantized] for step in compared if step.layers is not None}
+    assert list(tables) == [0, 2, 4, 6, 8, 10]
+    for at, table in tables.items():
+        cosine = table[:, COLUMNS.index("kernel_grad/cosine")]
+        assert ((cosine > 0.9) & (cosine < 1)).all() if at % 4 == 0 else np.isnan(cosine).all()
+        assert np.isfinite(table[:, SNR]).all()
+    assert [step.loss for step in compared] == [step.loss for step in steps]
 
 
 def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
@@ -127,6 +145,32 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
     assert len(switched) == 12
 
 
+def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_layer(steps):
+    late = Override(projections=("gate",), gemms=("fprop",), recipe="bf16", from_step=7)
+    spec = replace(SPEC, overrides=(late,), schedule=replace(SPEC.schedule, statistics_every=4))
+    switched = list(train(spec, CORPUS))
+    assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
+    assert switched[7].loss != steps[7].loss
+    gate, up = PROJECTIONS.index("gate"), PROJECTIONS.index("up")
+    is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in switched if step.layers is not None]
+    assert is_watched == [[True, True], [True, True], [False, True]]  # x of gate's fprop, at steps 0, 4 and 8
+    both = replace(SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)))
+    twice = list(train(both, CORPUS))
+    assert [step.loss for step in twice[:9]] == [step.loss for step in switched[:9]]
+    assert twice[9].loss != switched[9].loss
+    assert [each.first_step for each in both.segments] == [0, 7, 9]
+
+
+def test_a_model_that_spells_out_its_recipe_layer_by_layer_is_the_same_to_the_bit(steps, monkeypatch):
+    """The default, written as rules; a specification refuses rules that change nothing, so they are made below it."""
+    whole = [Override(projections=(name,), gemms=(gemm,), recipe="nvfp4") for name in ("gate", "up", "down") for gemm in GEMMS]
+    resolve = segments.resolve
+    monkeypatch.setattr(segments, "resolve", lambda plan: resolve(plan._replace(overrides=(*whole, *plan.overrides))))
+    again = list(train(SPEC, CORPUS))
+    for name in ("loss", "grad_norm", "param_norm", "validation_loss"):
+        assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
+
+
 DELAYED = replace(
     SPEC,
     recipe="fp8_delayed",
@@ -147,6 +191,60 @@ def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
     assert [step.loss for step in again.steps()] == [step.loss for step in first]
 
 
+def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
+    """gate: x and w by fprop, g by dgrad; up: x and g by wgrad; down: nothing, so its scales stay 1."""
+    other = Override(recipe="nvfp4", projections=("gate",), gemms=("wgrad",))
+    nvfp4 = Override(recipe="nvfp4", projections=("up",), gemms=("fprop", "dgrad"))
+    bf16 = Override(recipe="bf16", projections=("down",))
+    mixed, whole = (Run(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True) for each in ((other, nvfp4, bf16), ()))
+    rows = [np.asarray(each.advance(0, 1).rows)[0] for each in (mixed, whole)]
+    gate, up, down = (PROJECTIONS.index(name) for name in ("gate", "up", "down"))
+    history, full = (np.asarray(each._state.scales.history)[0, :, :, -1] for each in (mixed, whole))
+    np.testing.assert_array_equal(history[[gate, up], 0], full[[gate, up], 0])  # x of gate and up is the same tensor in both runs
+    np.testing.assert_allclose(history[gate], full[gate], rtol=0.3)
+    assert (history[[gate, up]] > 0).all()
+    assert (history[down] == 0).all()
+    assert (np.asarray(mixed._state.scales.scale)[0, down] == 1).all()
+    assert rows[0][-1] == 0  # nothing that is not finite
+    assert rows[0][0] != rows[1][0]
+
+
+def test_the_history_of_delayed_scaling_has_the_length_of_its_switch():
+    def made(**switches):
+        schedule = replace(SPEC.schedule, steps=6, validation_every=0)
+        return Run(replace(SPEC, recipe="fp8_delayed", switches=Switches(**switches), schedule=schedule), CORPUS, fast_bf16=False)
+
+    assert made()._state.scales.history.shape[-1] == 1024
+    short, recent = made(amax_history_len=1), made(amax_compute_algo="most_recent")
+    assert short._state.scales.history.shape[-1] == 1
+    assert [step.loss for step in short.steps()] == [step.loss for step in recent.steps()]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "switches"),
+    [
+        ("fp8_block", {"gradient_format": "e5m2", "nan": "hardware"}),
+        ("nvfp4", {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False, "sr_bits": 8}),
+    ],
+)
+def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
+    spec = replace(
+        SPEC,
+        recipe=recipe,
+        switches=Switches(**switches),
+        model=Model(vocab_size=32, d_model=128, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
+        data=Data(source="text", path="given", sequence_length=128, batch_size=2),
+        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=4),
+        gradient_accumulation=2,
+    )
+    stats = list(train(spec, CORPUS))
+    assert stats[-1].lm_loss < stats[0].lm_loss
+    assert all(step.nonfinite_inputs == 0 for step in stats)
+    table = np.array(stats[4].layers)[[name in ("gate", "up", "down") for name in PROJECTIONS]]
+    snr = table[:, SNR]
+    assert ((snr > 8) & (snr < 45)).all()
+
+
 def test_pieces_of_a_batch_are_a_batch():
     """The mean gradient of two pieces is that of the batch, their largest amax is its own; the first piece is watched."""
     schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)  # one program each: every step is watched
@@ -158,7 +256,7 @@ def test_pieces_of_a_batch_are_a_batch():
     gate = PROJECTIONS.index("gate")
     amax = np.asarray(whole._state.scales.history)[0, gate, 0, -2:]
     np.testing.assert_allclose(np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02)
-    assert 0 < first.layers[gate][0][0] <= expected.layers[gate][0][0]
+    assert 0 < first.layers[gate][0] <= expected.layers[gate][0]
 
 
 def _programs() -> int:
@@ -229,7 +327,7 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
 
 def test_what_cannot_run_is_refused_before_the_first_step():
     with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
-        next(train(replace(SPEC, engine="transformer_engine", model=replace(SPEC.model)), CORPUS))
+        next(train(replace(SPEC, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"), data=BATCH_OF_64), CORPUS))
     assert raised.value.code == "RECIPE_REFUSED"
     with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1"):
         next(train(replace(SPEC, devices=2, data=replace(SPEC.data, batch_size=4)), CORPUS))
@@ -250,5 +348,13 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     assert not [name for name in facts if name.startswith("not_te_parity")]
     ours_alone = manifest(replace(SPEC, switches=Switches(weight_scaling="1d")), CORPUS)
     assert ours_alone["not_te_parity.nvfp4+weight_scaling=1d"].startswith("Transformer Engine refuses 1D weight scales")
+    rule = Override(projections=("down",), gemms=("wgrad",), recipe="bf16")
+    named = manifest(replace(SPEC, overrides=(rule,)), CORPUS)
+    own = "nvfp4+bf16@down.wgrad"
+    assert named == facts | {
+        f"overrides.{own}": "wgrad of down in all blocks: bf16",
+        f"not_te_parity.{own}": named[f"not_te_parity.{own}"],
+    }
+    assert named[f"not_te_parity.{own}"].startswith("wgrad of down in block 0: recipe is bf16")
     longer = manifest(replace(SPEC, schedule=replace(SPEC.schedule, steps=13)), CORPUS)
     assert {name for name in facts if facts[name] != longer[name]} == {"spec_sha256"}

@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 
 from training.arithmetic.linear import quiet_channel
-from training.spec import Model, Projections
+from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.statistics import PROJECTIONS
 from training.trainer.model import decoder, initial_parameters, loss_and_lm_loss, matmul
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
+RUN = RunSpec(
+    recipe="f32",
+    engine="emulated",
+    model=SHAPE,
+    data=Data(batch_size=2, sequence_length=8),
+    schedule=Schedule(),
+    layer_policy="mlp_only",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
 TOKENS = np.random.default_rng(0).integers(0, 64, (2, 9)).astype(np.int32)
 
 
@@ -55,6 +66,12 @@ def plain_loss(shape, parameters, tokens):
     return np.mean(losses), np.mean(squares)
 
 
+def model_of(shape, recipe, layer_policy, *, remat=False, **settings):
+    """The decoder of the last segment of a run with these settings."""
+    spec = replace(RUN, model=shape, recipe=recipe, layer_policy=layer_policy, **settings)
+    return decoder(shape, spec.segments[-1], fast_bf16=True, remat=remat)
+
+
 def loss(model, parameters, z=0.0):
     channels = quiet_channel(model.shape.n_layers, len(PROJECTIONS))
     return jax.jit(loss_and_lm_loss, static_argnums=0)(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), channels, jnp.float32(z))
@@ -65,7 +82,7 @@ def test_f32_forward_equals_the_plain_formula(tied):
     shape = replace(SHAPE, tied_embeddings=tied)
     parameters = initial_parameters(shape, 1, 0)
     expected, square = plain_loss(shape, parameters, TOKENS)
-    total, lm_loss = loss(decoder(shape, "f32", "mlp_only", fast_bf16=True), jax.device_put(parameters), 0.5)
+    total, lm_loss = loss(model_of(shape, "f32", "mlp_only"), jax.device_put(parameters), 0.5)
     assert float(lm_loss) == pytest.approx(expected, rel=1e-5)
     assert float(total) == pytest.approx(expected + 0.5 * square, rel=1e-5)
 
@@ -77,7 +94,7 @@ def test_low_precision_is_near_f32_in_the_order_of_its_bits():
     @jax.jit
     def losses(parameters):
         recipes = ("f32", "bf16", "fp8_current", "nvfp4")
-        return [loss(decoder(shape, recipe, "all_linears", fast_bf16=True), parameters)[1] for recipe in recipes]
+        return [loss(model_of(shape, recipe, "all_linears"), parameters)[1] for recipe in recipes]
 
     exact, bf16, fp8, nvfp4 = (float(value) for value in losses(parameters))
     assert 0 < abs(bf16 - exact) < 0.01
@@ -86,7 +103,7 @@ def test_low_precision_is_near_f32_in_the_order_of_its_bits():
 
 
 def test_a_gradient_step_of_f32_follows_the_difference_quotient():
-    model = decoder(SHAPE, "f32", "mlp_only", fast_bf16=True)
+    model = model_of(SHAPE, "f32", "mlp_only")
     parameters = jax.device_put(initial_parameters(SHAPE, 2, 0))
     value, gradient = jax.jit(jax.value_and_grad(lambda p: loss(model, p, 1e-2)[0]))(parameters)
     size = 1e-2 / float(jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient))))
@@ -103,13 +120,13 @@ def test_a_gradient_step_of_f32_follows_the_difference_quotient():
 
 def test_policy_and_kept_blocks_decide_which_layers_are_quantized():
     def quantized(policy, **kept):
-        model = decoder(replace(SHAPE, n_layers=4), "nvfp4", policy, fast_bf16=True, **kept)
+        model = model_of(replace(SHAPE, n_layers=4), "nvfp4", policy, **kept)
         return {(block, name) for block in range(4) for name in ("query", "out", "gate", "down") if model.recipe_of(block, name).quantized}
 
     assert quantized("mlp_only") == {(block, name) for block in range(4) for name in ("gate", "down")}
     assert len(quantized("all_linears")) == 16
     assert {block for block, _ in quantized("all_linears", keep_first=1, keep_last=2)} == {1}
-    assert decoder(SHAPE, "f32", "mlp_only", fast_bf16=True).recipe_of(0, "query").activations == "float32"
+    assert model_of(SHAPE, "f32", "mlp_only").recipe_of(0, "query").activations == "float32"
 
 
 def test_replicates_start_a_millionth_apart_and_seeds_elsewhere():
@@ -134,7 +151,7 @@ def test_remat_computes_the_same_twice():
     parameters = jax.device_put(initial_parameters(SHAPE, 1, 0))
     results, operations = [], []
     for remat in (False, True):
-        model = decoder(SHAPE, "f32", "mlp_only", fast_bf16=True, remat=remat)
+        model = model_of(SHAPE, "f32", "mlp_only", remat=remat)
         program = jax.jit(jax.grad(lambda p, model=model: loss(model, p)[0])).lower(parameters).compile()
         operations.append(program.cost_analysis()["flops"])
         results.append(program(parameters))
@@ -155,13 +172,13 @@ def test_bfloat16_matmul_has_bfloat16_operands_in_both_directions():
 
 
 def test_projections_and_the_late_forward_pass_decide_which_products_are_quantized():
-    model = decoder(SHAPE, "nvfp4", "mlp_only", fast_bf16=True, projections=Projections(out="quantized", down="bf16"), keep_last=1)
+    model = model_of(SHAPE, "nvfp4", "mlp_only", projections=Projections(out="quantized", down="bf16"), keep_last=1)
     quantized = {name for name in PROJECTIONS if model.recipe_of(0, name).quantized}
     assert quantized == {"out", "gate", "up"}
     assert not any(model.recipe_of(1, name).quantized for name in PROJECTIONS)
     shape = replace(SHAPE, n_layers=1, d_ff=64)
     parameters = jax.device_put(initial_parameters(shape, 1, 0))
-    bf16, late = (decoder(shape, recipe, "all_linears", fast_bf16=True, bf16_forward=recipe == "nvfp4") for recipe in ("bf16", "nvfp4"))
+    bf16, late = model_of(shape, "bf16", "all_linears"), model_of(shape, "nvfp4", "all_linears", bf16_from_step=9, bf16_scope="forward")
     (plain, plain_gradient), (forward, gradient) = (
         jax.jit(jax.value_and_grad(lambda p, model=model: loss(model, p)[0]))(parameters) for model in (bf16, late)
     )

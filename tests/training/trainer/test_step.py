@@ -5,6 +5,7 @@ import pytest
 
 from training.arithmetic import delayed_scaling
 from training.rules import Recipe
+from training.segments import uniform
 from training.spec import Model, Schedule
 from training.statistics import PROJECTIONS
 from training.trainer import optimizer, step
@@ -15,8 +16,8 @@ SHAPE = Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_
 
 def program(recipe: Recipe, platform: str) -> str:
     """The text of a block of steps before XLA compiles it."""
-    model = decoder(SHAPE, recipe, "all_linears", fast_bf16=True)
-    length = delayed_scaling.HISTORY_LENGTH if model.quantized.delayed else 0
+    model = decoder(SHAPE, uniform(recipe, SHAPE.n_layers), fast_bf16=True)
+    length = delayed_scaling.HISTORY_LENGTH if model.delayed else 0
     parameters = initial_parameters(SHAPE, 0, 0)
     scales = delayed_scaling.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
     state = step.State(parameters, optimizer.initial_state(parameters), scales)

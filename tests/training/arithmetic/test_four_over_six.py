@@ -1,0 +1,95 @@
+"""Four over six against a slow twin in plain numpy; test_vectors has the codes of Transformer Engine's reference."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from training.arithmetic.formats import E2M1
+from training.arithmetic.four_over_six import BOUND, constant_quotient
+from training.arithmetic.quantize import Quantizer, quantize, to_bfloat16
+
+F32 = np.float32
+codes_of = jax.jit(quantize, static_argnums=(1, 2))
+PLAIN = Quantizer(format=E2M1, scaling="nvfp4", block=16)
+MAE = replace(PLAIN, four_over_six="mae", scale_bound=BOUND)
+VARIANTS = {
+    "mae": MAE,
+    "mse": replace(MAE, four_over_six="mse"),
+    "448": replace(MAE, scale_bound=448.0),
+    "2d": replace(MAE, two_dimensional=True),
+}
+
+
+def twin_block(block, sequential, amax, quantizer):
+    """The codes (as values) and the scale of one block: both candidates in full, and the one with the smaller error."""
+    both = F32(6 * quantizer.scale_bound)
+    encode = both / amax
+    tries = []
+    for expansion in (F32(1.5), F32(1)):
+        base = np.max(np.abs(block)) / F32(6) * encode
+        scale = np.minimum(base * expansion, F32(448)).astype(ml_dtypes.float8_e4m3fn).astype(F32)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            reciprocal = np.minimum(F32(1) / (scale * (F32(1) / encode)), np.finfo(F32).max)
+            code = np.clip(block * reciprocal, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(F32)
+        error = np.abs(code * scale * amax / both - block)
+        error = error * error if quantizer.four_over_six == "mse" else error
+        along = np.moveaxis(error, sequential, 0)
+        total = along[0]
+        for part in along[1:]:
+            total = total + part
+        while total.size > 1:
+            total = total[: total.size // 2] + total[total.size // 2 :]
+        tries.append((total.item(), code, scale))
+    to_4, to_6 = tries
+    return to_4[1:] if to_4[0] < to_6[0] else to_6[1:]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_equals_the_slow_twin(name, axis):
+    quantizer = VARIANTS[name]
+    x = np.random.default_rng(3).standard_normal((32, 48)).astype(ml_dtypes.bfloat16).astype(F32)
+    amax = np.max(np.abs(x))
+    rows, columns = (16, 16) if quantizer.two_dimensional else ((16, 1) if axis == 0 else (1, 16))
+    values, scales = np.zeros_like(x), np.zeros((32 // rows, 48 // columns), F32)
+    for i, j in np.ndindex(*scales.shape):
+        where = np.s_[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
+        values[where], scales[i, j] = twin_block(x[where], axis, amax, quantizer)
+    ours = codes_of(jnp.asarray(x), axis, quantizer)
+    ours_scales = np.asarray(ours.scales).view(ml_dtypes.float8_e4m3fn).astype(F32)
+    np.testing.assert_array_equal(ours_scales, scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes) & 7, encode_magnitude(values))
+
+
+def encode_magnitude(values):
+    return np.searchsorted(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32), np.abs(values)).astype(np.uint8)
+
+
+def test_some_blocks_choose_four_and_none_gets_a_larger_error():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((64, 64)).astype(F32))
+    chosen, sixes = codes_of(x, 1, MAE), codes_of(x, 1, replace(MAE, four_over_six=None))
+    to_4 = np.asarray(chosen.scales) != np.asarray(sixes.scales)
+    assert 0.1 < to_4.mean() < 0.9
+
+    def errors(quantizer):
+        operand = jax.jit(to_bfloat16, static_argnums=(1, 2))(x, 1, quantizer)
+        return np.abs(np.asarray(operand.value.astype(jnp.float32) * operand.factor - x)).reshape(64, 4, 16).sum(axis=2)
+
+    assert (errors(MAE) <= errors(replace(MAE, four_over_six=None)) * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("by", [6.0, 1536.0, 2688.0])
+def test_quotients_by_a_constant_are_rounded_once(by):
+    random = np.random.default_rng(1)
+    x = (random.standard_normal(200_000) * np.exp2(random.integers(-90, 90, 200_000))).astype(F32)
+    np.testing.assert_array_equal(np.asarray(jax.jit(constant_quotient, static_argnums=1)(jnp.asarray(x), by)), x / F32(by))
+
+
+@pytest.mark.parametrize("change", [{"stochastic": True}, {"block": 32}, {"scaling": "mx", "block": 16}], ids=["stochastic", "block", "mx"])
+def test_what_four_over_six_does_not_have_is_refused(change):
+    with pytest.raises(ValueError, match="four_over_six is mae, expected None"):
+        replace(MAE, **change)
