@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 _HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
+_FEW = 4  # families that a refusal lists by name
 _File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
 _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
 
@@ -186,8 +187,10 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
 
 
 def _expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
-    """How many families a table has (with any-decoder, if `general`) and where they are listed, with the nearest three names."""
+    """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
     known = (*floors.families, *([ANY_DECODER] if general else []))
+    if len(known) <= _FEW:
+        return f"expected {' or '.join(known)}"
     listed = " ".join(["parity floors list", *([file] if file else [])])
     return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 

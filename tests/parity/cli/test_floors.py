@@ -135,3 +135,9 @@ def test_an_unknown_family_names_the_nearest_and_not_all(run: Run) -> None:
     assert TRACK3 in err
     assert 1 <= sum(name in err for name in public_floors().families) <= 3
     assert run("floors", "show", "quite another")[2].count("did you mean") == 0
+
+
+def test_the_families_of_a_small_table_are_named(run: Run, table: Callable[..., str]) -> None:
+    code, _, err = run("floors", "show", "huge", table())
+    assert code == 2
+    assert "expected tiny or any-decoder" in err
