@@ -3,7 +3,7 @@
 import pytest
 
 from training.environment.maxtext_options import MaxTextOptions
-from training.spec import Data
+from training.spec import Arm, Data
 from workers import data_roots
 
 
@@ -15,6 +15,7 @@ def spec(make_job):
         changes = {"data": Data(source=source, path=path, sequence_length=32, batch_size=2)}
         if source in ("grain", "hf", "tfds"):
             changes |= {"engine": "maxtext", "layer_policy": "all_linears", "maxtext": MaxTextOptions(**options)}
+            changes |= {"candidates": (Arm(recipe="fp8_delayed"),)}  # fits the sizes of a small model
         return next(iter(make_job(**changes).runs()))[1]
 
     return make
