@@ -321,7 +321,7 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axi
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
     lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
-    decode, sixth, factor = formats.materialized(_decode_scale(encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+    decode, sixth, factor = formats.materialized(_tensor_decode_scale(encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
 
     def encode_scale(scale: jax.Array) -> jax.Array:
         return jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
@@ -332,6 +332,14 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axi
     else:
         scale = formats.nearest(largest * sixth, E4M3)
     return _Scales(encode_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _tensor_decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
+    """`_decode_scale`, on a CPU behind a branch: XLA would compute its many operations again for every element of the tensor."""
+    if encode.ndim or not formats.on_cpu():
+        return _decode_scale(encode, lift)
+    decode: jax.Array = jax.lax.cond(encode > _LIFTED, _decode_scale, lambda encode, lift: formats.quotient(lift, encode), encode, lift)
+    return decode
 
 
 def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
