@@ -1,4 +1,4 @@
-"""What emulation costs on an NVIDIA GPU: the real training step of every recipe beside a plain bf16 step.
+"""What emulation costs on an NVIDIA GPU: the real training step of every recipe, compared with a plain bf16 step.
 
     python benchmarks/gpu_arithmetic.py [--sizes 20M 150M 1B] [--recipes fp8_current mxfp8 nvfp4] [--seconds 20]
 

@@ -277,7 +277,7 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
 
 
 def _list_runs(document: Mapping[str, Any]) -> None:
-    """The runs that a user's own scripts train: each takes one id (PARITY_RUN) and so many steps."""
+    """The runs that a user's own scripts train: each with its id (for PARITY_RUN) and its number of steps."""
     rows = [
         (
             run["id"],

@@ -6,7 +6,7 @@ cheapest   fewest run-steps (K_A + K_B) x steps, then the narrowest interval; at
 in budget  the cheapest if it fits, else the largest of min(pass at 0, fail at 2 margins) in whole per cent, then the fewest run-steps
 
 early      reruns that stop early are tried too, where they cost less than the cheapest full runs that decide, or fit the budget: 1 to 6 per
-           arm (no number is worth more than 5.6 degrees of freedom) beside at most 6 full runs, stopped at 40 % or where the design says
+           arm (no number is worth more than 5.6 degrees of freedom) next to at most 6 full runs, stopped at 40 % or where the design says
 
 A run is never made shorter than planned, because a shorter run answers another question; a longer one shrinks only SE_within.
 More runs never decide less, so a length at which 16 runs per arm do not decide is skipped. Chances at the expected spread choose what
@@ -117,7 +117,7 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
 
 
 def _with_early_stops(design: Design, criteria: Criteria, most_run_steps: float) -> Sequence[Design]:
-    """Designs with reruns that stop early, of the shortest length, that cost at most so many run-steps; by number of reruns last."""
+    """Designs of the shortest length with reruns that stop early, up to a cost in run-steps."""
     steps = _lengths(design, criteria)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (

@@ -166,7 +166,7 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
 
 
 def _not_one_of(place: Sequence[str], finding: Mapping[str, Any]) -> str:
-    """A word that is none of a few, with the nearest of them."""
+    """The error for a word that is not one of the allowed ones, with the nearest of them."""
     field = next((part for part in reversed(place) if not part.isdecimal()), "it")
     known = [each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")]
     close = get_close_matches(str(finding["input"]), known, n=1)
