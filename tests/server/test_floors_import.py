@@ -50,7 +50,7 @@ def test_a_family_is_imported_exported_and_named_by_a_job(parity, table, tmp_pat
     ("file", "options", "words"),
     [
         ("/nowhere.csv", (), "cannot be read"),
-        (None, ("--family", "my-70M"), "did you mean my-700M?"),
+        (None, ("--family", "my-70M"), "expected my-700M or theirs"),
     ],
 )
 def test_wrong_calls_are_one_line(parity, table, file, options, words):
