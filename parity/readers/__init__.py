@@ -14,28 +14,43 @@ from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
 from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
+from parity.readers.trackers import Stated, applied, is_source, offline_files, read_offline, read_source, source_name, stated_by
 from parity.readers.train_log import is_train_log, read_train_log
 
-__all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "run_name"]
+__all__ = ["ReadError", "SeveralRunsError", "Stated", "read_run", "read_runs", "read_stated", "run_name"]
 
 
 def read_run(
     name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
 ) -> Curve:
-    """Read one run from a path, "-" (stdin), `file.npz:run`, or `FILE:RUN` for a table of several runs.
+    """Read one run from a path, "-" (stdin), `file.npz:run`, `FILE:RUN` for a table of several runs, or a tracker (`mlflow:RUN_ID`).
 
-    A path is a file, or a folder of TensorBoard event files. `columns` maps quantities (step, loss, ...) to column names.
+    A path is a file, or a folder of TensorBoard event files or of a W&B run. `columns` maps quantities (step, loss, ...) to column names.
     Raises ReadError: one line with the file, the line and what to do.
+    """
+    return read_stated(name, columns=columns, label=label, replicate=replicate, recipe=recipe)[0]
+
+
+def read_stated(
+    name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
+) -> tuple[Curve, Stated]:
+    """The run as `read_run` returns it, and what its config states: the seeds and the family, which a curve has no place for.
+
+    Only a tracker's run has a config; its recipe, rounding and context are in the curve already. `recipe` counts more than the config's.
     """
     wanted = dict(columns or {})
     path, run = split_name(name)
-    if path.endswith(NPZ):
+    stated = Stated()
+    if is_source(name) or offline_files(path):
+        of_tracker = read_source(name, wanted) if is_source(name) else read_offline(path, run, wanted)
+        taken, stated = of_tracker.columns, stated_by(of_tracker.config, name)
+    elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
         label = label or archived
     else:
         taken = _read(path, run, wanted)
     curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
-    return dataclasses.replace(curve, replicate=replicate, recipe=recipe)
+    return applied(dataclasses.replace(curve, replicate=replicate), stated, recipe), stated
 
 
 def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
@@ -64,7 +79,12 @@ def _is_misnamed_folder(path: str) -> bool:
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """A run's name as path and run: `file.npz:run`, `-:RUN`, or `FILE:RUN` where FILE exists and the whole name does not."""
+    """A run's name as path and run: `file.npz:run`, `-:RUN`, or `FILE:RUN` where FILE exists and the whole name does not.
+
+    A run in a tracker is not split.
+    """
+    if is_source(name):
+        return name, None
     path, colon, run = name.rpartition(NPZ + ":")
     if colon:
         return path + NPZ, run
@@ -97,13 +117,15 @@ def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[C
 
 
 def run_name(name: str) -> str:
-    """A short name for a file's run: its stem, the archive's or table's run, or "stdin"."""
+    """A short name for a run: its file's stem, the archive's or table's run, its name in the tracker, or "stdin"."""
+    if is_source(name):
+        return source_name(name)
     run = split_name(name)[1]
     if run:
         return run
     if name == STDIN:
         return "stdin"
     stem = Path(name).name
-    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", NPZ):
+    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", ".wandb", NPZ):
         stem = stem.removesuffix(suffix)
     return stem or name

@@ -1,0 +1,103 @@
+"""A run on a W&B server, read with W&B's own package: key, host and cache as that package has them.
+
+`Run.history` samples, and `Run.scan_history` samples too where it is given keys, so the scan is made without keys and its rows are counted
+against the server's own numbers: all lines of the history, or all values of the loss. A run that is still going is refused.
+
+Source: W&B's package 0.31 (apis/public/runs.py, history.py) and the queries that its process sends.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from parity.readers.columns import LOSS, NoLossError
+from parity.readers.source import ReadError, UnreachableSourceError
+from parity.readers.trackers.run import TrackerRun, columns_of_rows, first_line, tracker_package
+from parity.wording import count
+
+COUNTER = "_step"
+TIMEOUT_SECONDS = 60
+_GOING = ("running", "pending", "preempting", "preempted")
+_ENDED = ("finished", "crashed", "failed", "killed")
+_BUSY = ("429", "rate limit", "too many requests", "timed out", "timeout", "connection", "no such host", "dial tcp", "eof", "502", "503", "504")
+_KEY = ("api key", "log in", "login", "credentials", "401", "403", "unauthorized", "permission denied", "not authenticated")
+
+
+def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
+    """The run ENTITY/PROJECT/RUN. Raises ReadError where it is unknown, going, empty or incomplete; UnreachableSourceError."""
+    if len([part for part in path.split("/") if part.strip()]) != 3 or path.count("/") != 2:
+        raise ReadError(f"{source}: {path!r} is not ENTITY/PROJECT/RUN; expected the path of the run's page, such as wandb:team/llm/3kz0q1vd")
+    wandb = tracker_package("wandb", "wandb", source)
+    try:
+        wandb.setup(wandb.Settings(silent=True))  # no prompt for a key, nothing printed
+        run = wandb.Api(timeout=TIMEOUT_SECONDS).run(path)
+        state, config, lines = str(run.state), dict(run.config), getattr(run, "historyLineCount", None)
+        keys = getattr(run, "historyKeys", None) or {}
+        _refuse_going(source, state)
+        rows = list(run.scan_history())
+        after = wandb.Api(timeout=TIMEOUT_SECONDS).run(path)
+        _refuse_going(source, str(after.state))
+    except ReadError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the package documents no set of errors)
+        raise _refusal(source, error) from None
+    if lines != getattr(after, "historyLineCount", None):
+        raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
+    if not rows:
+        raise ReadError(f"{source}: the run's history is empty; expected one row per training step")
+    try:
+        columns = columns_of_rows(rows, wanted, source, COUNTER)
+    except NoLossError:
+        _prove_complete(source, rows, lines, keys, None)
+        raise
+    _prove_complete(source, rows, lines, keys, columns.names[LOSS])
+    notes = (*columns.notes, f"{count(len(rows), 'row')} of W&B's history, {_words(state)}")
+    return TrackerRun(columns=columns.with_notes(notes), config=config)
+
+
+def _refuse_going(source: str, state: str) -> None:
+    if state in _GOING:
+        raise ReadError(f"{source}: the run is {state}; a run is judged once it has ended: wait, or stop it")
+    if state not in _ENDED:
+        raise ReadError(f"{source}: the run's state is {state!r}; expected one of {', '.join(_ENDED)}")
+
+
+def _words(state: str) -> str:
+    return "the run is finished" if state == "finished" else f"the run ended as {state}"
+
+
+def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys: Any, loss: str | None) -> None:
+    """Raise ReadError unless the server's count of lines, or of values of the loss, is that of the rows that were read."""
+    expected = _counted(keys, loss)
+    own = sum(row.get(loss) is not None for row in rows) if loss is not None else None
+    if len({row.get(COUNTER) for row in rows}) != len(rows):
+        raise ReadError(f"{source}: some of the {len(rows):,} rows that W&B returned are there twice; read the run again")
+    if (isinstance(lines, int) and lines == len(rows)) or (expected is not None and expected == own):
+        return
+    if not isinstance(lines, int) and expected is None:
+        raise ReadError(f"{source}: W&B does not say how many rows the run has, so a sampled history would not be seen; export the run as CSV")
+    whole = f"{lines:,} rows" if isinstance(lines, int) else f"{expected:,} values of {loss!r}"
+    got = f"{len(rows):,}" if isinstance(lines, int) else f"{own:,}"
+    raise ReadError(f"{source}: W&B returned {got} of {whole}; only a whole run is judged: read it again, or export the run as CSV")
+
+
+def _counted(keys: Any, loss: str | None) -> int | None:
+    """How many values of the loss the server has, by its table of keys; None where it does not say."""
+    try:
+        types = keys["keys"][loss]["typeCounts"]
+        total = math.fsum(float(each["count"]) for each in types)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return int(total)
+
+
+def _refusal(source: str, error: Exception) -> ReadError:
+    """The one line for an error of the package."""
+    text, line = str(error).lower(), first_line(error)
+    if "could not find run" in text or "404" in text or "not found" in text:
+        return ReadError(f"{source}: W&B has no such run, or the key may not read it; check entity, project and run id")
+    if any(word in text for word in _BUSY):
+        return UnreachableSourceError(f"{source}: W&B does not answer ({line}); nothing was read: try again later")
+    if any(word in text for word in _KEY):
+        return ReadError(f"{source}: W&B refuses the key, or there is none ({line}); run `wandb login`, or set WANDB_API_KEY")
+    return UnreachableSourceError(f"{source}: W&B returned an error ({line}); nothing was read")
