@@ -18,6 +18,7 @@ from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.cli.watching import WatchTimeoutError
 from parity.client.rest import ClientError, UnreachableError
+from parity.comparing.stated import InputError
 from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError
 from parity.judging.secondary.evaluations import EvaluationError
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CriteriaError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
+    except (UsageError, InputError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
 from parity.cli.floors import stated_lenders
-from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
+from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -29,6 +29,7 @@ from parity.cli.run_tables import (
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
+from parity.comparing.stated import stated_rounding
 from parity.design import sentences
 from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate

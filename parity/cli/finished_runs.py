@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import Client
 from parity.judging.curve import Completeness, Curve
-from parity.wording import count
+from parity.wording import count, did_you_mean
 
 _STEPS_AT_ONCE = 20_000
 _VALIDATION = "validation_loss"

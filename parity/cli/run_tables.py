@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import canonical_json
-from parity.cli.inputs import Arm, refuse_mixed_units
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import TABLE
 from parity.cli.terminal.output import UsageError, paths_by_name, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.comparing.arms import Arm, refuse_mixed_units
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
 from parity.judging.evaluations.case import EvaluationCase
@@ -28,7 +27,7 @@ from parity.report.evaluations import render_markdown, render_text
 from parity.report.junit import render_junit
 from parity.report.text import REPORT_SCHEMA
 from parity.version import JUDGE_VERSION
-from parity.wording import count
+from parity.wording import count, did_you_mean
 
 ArmBy = Annotated[
     str | None,
