@@ -23,6 +23,7 @@ from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError
 from parity.judging.secondary.evaluations import EvaluationError
 from parity.readers import ReadError
+from parity.readers.source import UnreachableSourceError
 from parity.report.figure_file import FigureError
 from parity.version import VERSION
 
@@ -55,6 +56,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CriteriaError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
+    except UnreachableSourceError as error:
+        _complain(str(error))
+        code = EXIT_CODES["infrastructure"]
     except (UsageError, InputError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]

@@ -174,6 +174,11 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
     return families
 
 
+def known_family(name: str | None) -> list[str]:
+    """A family that a run's config states, as --family would be given, if the public table has it."""
+    return [name] if name is not None and name in public_floors().families else []
+
+
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
     """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
     check_floors(file, "--floors", items, "--family")

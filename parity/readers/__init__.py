@@ -14,10 +14,20 @@ from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
 from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
-from parity.readers.trackers import Stated, applied, is_source, offline_files, read_offline, read_source, source_name, stated_by
+from parity.readers.trackers import (
+    ConfigFacts,
+    applied,
+    facts_of,
+    is_source,
+    offline_files,
+    offline_name,
+    read_offline,
+    read_source,
+    source_name,
+)
 from parity.readers.train_log import is_train_log, read_train_log
 
-__all__ = ["ReadError", "SeveralRunsError", "Stated", "read_run", "read_runs", "read_stated", "run_name"]
+__all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "read_with_config", "run_name"]
 
 
 def read_run(
@@ -28,29 +38,29 @@ def read_run(
     A path is a file, or a folder of TensorBoard event files or of a W&B run. `columns` maps quantities (step, loss, ...) to column names.
     Raises ReadError: one line with the file, the line and what to do.
     """
-    return read_stated(name, columns=columns, label=label, replicate=replicate, recipe=recipe)[0]
+    return read_with_config(name, columns=columns, label=label, replicate=replicate, recipe=recipe)[0]
 
 
-def read_stated(
+def read_with_config(
     name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
-) -> tuple[Curve, Stated]:
-    """The run as `read_run` returns it, and what its config states: the seeds and the family, which a curve has no place for.
+) -> tuple[Curve, ConfigFacts]:
+    """The run as `read_run` returns it, and what its config states; only a tracker's run has one.
 
-    Only a tracker's run has a config; its recipe, rounding and context are in the curve already. `recipe` counts more than the config's.
+    The curve has the config's recipe, rounding, seed and context already; `recipe` counts more than the config's.
     """
     wanted = dict(columns or {})
     path, run = split_name(name)
-    stated = Stated()
+    facts = ConfigFacts()
     if is_source(name) or offline_files(path):
         of_tracker = read_source(name, wanted) if is_source(name) else read_offline(path, run, wanted)
-        taken, stated = of_tracker.columns, stated_by(of_tracker.config, name)
+        taken, facts = of_tracker.columns, facts_of(of_tracker.config, name)
     elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
         label = label or archived
     else:
         taken = _read(path, run, wanted)
     curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
-    return applied(dataclasses.replace(curve, replicate=replicate), stated, recipe), stated
+    return applied(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
 
 
 def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
@@ -128,4 +138,4 @@ def run_name(name: str) -> str:
     stem = Path(name).name
     for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", ".wandb", NPZ):
         stem = stem.removesuffix(suffix)
-    return stem or name
+    return offline_name(stem) or name

@@ -9,6 +9,7 @@ Source: MLflow 3.17 (store/tracking/sqlalchemy_store.py, file_store.py, rest_sto
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -21,11 +22,13 @@ from parity.readers.trackers.run import FetchedSeries, Series, TrackerRun, first
 from parity.wording import count
 
 _INFINITY = 1.7976931348623157e308
-_RETRIES, _RETRY_VARIABLE = "2", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"  # MLflow's default takes minutes to give a dead server up
+_DEFAULTS: Mapping[str, str] = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's own takes minutes to give a dead server up
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # MLflow no longer writes to folders; they can be read
+}
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
-_CLIENT_PACKAGE, _WHOLE_PACKAGE = "mlflow-skinny", "mlflow"
 
 
 def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
@@ -34,7 +37,7 @@ def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
         raise ReadError(f"{source}: {run_id!r} is not a run id; expected the id of the run's page, such as mlflow:0f3c5e0f9a7b4d8c")
     mlflow = tracker_package("mlflow", "mlflow", source)
     _refuse_missing_store(source, mlflow)
-    with _few_retries():
+    with _defaults():
         try:
             client = mlflow.MlflowClient()
             run = client.get_run(run_id)
@@ -49,7 +52,7 @@ def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
         except ReadError:
             raise
         except Exception as error:  # noqa: BLE001 (its stores raise errors of their drivers, too)
-            raise _refusal(source, error) from None
+            raise _refusal(source, _shown(mlflow.get_tracking_uri()), error) from None
     steps = columns.values[STEP]
     if len(steps) > 1 and not steps.any():
         raise ReadError(
@@ -70,22 +73,21 @@ def _refuse_missing_store(source: str, mlflow: ModuleType) -> None:
     path = unquote(parsed.path.removeprefix("/") if parsed.scheme == "sqlite" else parsed.path if parsed.scheme else uri)
     if not Path(path).exists():
         raise ReadError(
-            f"{source}: MLflow's tracking store {uri} does not exist; set MLFLOW_TRACKING_URI, such as http://127.0.0.1:5000, ./mlruns "
+            f"{source}: MLflow's tracking store {_shown(uri)} does not exist; set MLFLOW_TRACKING_URI, such as http://127.0.0.1:5000, ./mlruns "
             "or sqlite:///mlflow.db"
         )
 
 
 @contextlib.contextmanager
-def _few_retries() -> Iterator[None]:
-    """Let MLflow's client give up soon, unless the user has set how often it tries."""
-    if _RETRY_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[_RETRY_VARIABLE] = _RETRIES
+def _defaults() -> Iterator[None]:
+    """Set MLflow's variables for the time of reading, except for those that the user has set."""
+    ours = {name: value for name, value in _DEFAULTS.items() if name not in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        os.environ.pop(_RETRY_VARIABLE, None)
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _refuse_unusable(source: str, run: Any) -> None:
@@ -110,17 +112,25 @@ def _history(source: str, client: Any, run_id: str, name: str, latest: float) ->
     return series
 
 
+def _shown(uri: str) -> str:
+    """A store's address without a user's name and password."""
+    return re.sub(r"//[^/@]*@", "//", str(uri))
+
+
 def _value(value: float) -> float:
     return float("inf") if value >= _INFINITY else float("-inf") if value <= -_INFINITY else value
 
 
-def _refusal(source: str, error: Exception) -> ReadError:
-    """The one line for an error of the package."""
+def _refusal(source: str, uri: str, error: Exception) -> ReadError:
+    """The one line for an error of the package; `uri` is the store's."""
     code, line = str(getattr(error, "error_code", "")), first_line(error)
-    if isinstance(error, ImportError):
-        return ReadError(f"{source}: this store needs more than {_CLIENT_PACKAGE} ({line}); install it: pip install {_WHOLE_PACKAGE}")
+    if isinstance(error, ImportError) or "unsupported uri" in str(error).lower():
+        return ReadError(
+            f"{source}: MLflow cannot open the store {uri}; expected http://HOST, a folder, or a database such as sqlite:///mlflow.db, "
+            "which needs pip install 'parity[mlflow]'"
+        )
     if code in _UNKNOWN:
         return ReadError(f"{source}: MLflow has no such run in its store ({line}); check the id and MLFLOW_TRACKING_URI")
     if code in _DENIED:
         return ReadError(f"{source}: MLflow refuses access ({line}); set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN")
-    return UnreachableSourceError(f"{source}: MLflow does not answer ({line}); nothing was read")
+    return UnreachableSourceError(f"{source}: MLflow's store {uri} does not answer ({line}); nothing was read")

@@ -34,8 +34,13 @@ def tracker_package(name: str, extra: str, source: str) -> ModuleType:
         raise ReadError(f"{source}: {reason}; install it: pip install 'parity[{extra}]'") from None
 
 
-def first_line(error: BaseException, limit: int = 200) -> str:
-    """The first line of a package's error, shortened, for the middle of a sentence."""
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """What a package's error says, for the middle of a sentence: the operating system's reason where it has one, else its first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     return line[:limit].rstrip(".")
 

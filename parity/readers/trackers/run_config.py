@@ -22,9 +22,10 @@ ROUNDING_KEYS = ("parity_rounding", "rounding")
 STOCHASTIC_KEYS = ("stochastic_rounding",)
 SEED_KEYS = ("seed", "random_seed")
 DATA_SEED_KEYS = ("data_seed",)
-FAMILY_KEYS = ("parity_family",)
 STEP_SECONDS_KEYS = ("step_seconds", "step_time_seconds", "seconds_per_step")
+FAMILY = "family"
 EQUAL_KEYS: Mapping[str, tuple[str, ...]] = {
+    FAMILY: ("parity_family",),
     "learning_rate": ("learning_rate", "lr", "max_lr", "peak_lr"),
     "min_learning_rate": ("min_learning_rate", "min_lr"),
     "learning_rate_schedule": ("lr_scheduler_type", "lr_scheduler", "lr_decay_style", "lr_schedule"),
@@ -41,29 +42,31 @@ SHOWN_KEYS = ("fp8_recipe", "fp4_recipe", "fp8", "fp4", "precision", "quantizati
 """Keys that resemble a recipe; their values are shown where no recipe is stated."""
 
 _GROUPS = frozenset(
-    ("parity", "args", "config", "cfg", "data", "dataset", "hparams", "hyperparameters", "model", "optim", "optimizer", "run", "scheduler")
-    + ("train", "trainer", "training", "training_args")
+    (
+        *("parity", "args", "config", "cfg", "data", "dataset", "hparams", "hyperparameters", "model", "optim", "optimizer", "run"),
+        *("scheduler", "train", "trainer", "training", "training_args"),
+    )
 )
 _WITH_GROUP = ("parity_recipe", "parity_rounding", "parity_family", "data_seed")
+_SEED_FACTOR = 1_000_003
 _TRUE = ("true", "1", "yes")
 _NOTHING = ("", "none", "null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
-    """What a config states, None for what it does not; `context` must be equal in both arms, `notes` says it to a person."""
+class ConfigFacts:
+    """What a config states, None for what it does not; `context` must be equal in both arms, `notes` shows a person what was taken."""
 
     recipe: str | None = None
     rounding: Rounding | None = None
     seed: int | None = None
     data_seed: int | None = None
-    family: str | None = None
     step_seconds: float | None = None
     context: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-def stated_by(config: Mapping[str, Any], source: str) -> Stated:
+def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
     """What a run's config states. Raises ReadError where it contradicts itself in how the run rounds."""
     values = _by_last_part(config)
     notes: list[str] = []
@@ -75,49 +78,49 @@ def stated_by(config: Mapping[str, Any], source: str) -> Stated:
     rounding = _rounding(one(ROUNDING_KEYS), one(STOCHASTIC_KEYS), notes)
     if recipe in ALWAYS_STOCHASTIC and rounding == "nearest":
         raise ReadError(
-            f"{source}: the run's config states recipe {recipe}, which rounds stochastically, and rounding nearest; "
-            f"correct the config, or export the run as CSV and state both with --recipe and --rounding"
+            f"{source}: the run's config states recipe {recipe}, which rounds stochastically, and rounding nearest; correct the config, "
+            "or export the run as CSV and state both with --recipe and --rounding"
         )
-    context = {name: value for name, keys in EQUAL_KEYS.items() if (value := one(keys)) is not None}
-    stated = Stated(
+    facts = ConfigFacts(
         recipe=recipe,
         rounding=rounding,
         seed=_whole(one(SEED_KEYS), "seed", notes),
         data_seed=_whole(one(DATA_SEED_KEYS), "data_seed", notes),
-        family=one(FAMILY_KEYS),
         step_seconds=_seconds(one(STEP_SECONDS_KEYS), notes),
-        context=context,
+        context={name: value for name, keys in EQUAL_KEYS.items() if (value := one(keys)) is not None},
     )
     shown = [f"{key} {value!r}" for key in SHOWN_KEYS if recipe is None for value in sorted(values.get(key, ()))]
     if shown:
         notes.append(f"the run's config has {', '.join(shown)}, which is not read as a recipe: state it with --recipe")
-    return dataclasses.replace(stated, notes=(*_taken(stated), *notes))
+    return dataclasses.replace(facts, notes=(*_taken(facts), *notes))
 
 
-def applied(curve: Curve, stated: Stated, recipe: str | None) -> Curve:
+def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
     """The curve with what its config states. A recipe that an option states counts more; `recipe` is that option's, or None.
 
-    Where the option's recipe rounds stochastically by definition, a rounding to nearest in the config is dropped.
+    Where the option's recipe rounds stochastically by definition, a rounding to nearest in the config is dropped. Runs have the same seed
+    only where both of their seeds are equal.
     """
-    rounding, notes = stated.rounding, list(stated.notes)
-    if recipe is not None and stated.recipe not in (None, recipe):
-        notes.append(f"recipe {recipe} was stated instead of the config's {stated.recipe}")
+    rounding, notes = facts.rounding, list(facts.notes)
+    if recipe is not None and facts.recipe not in (None, recipe):
+        notes.append(f"recipe {recipe} was stated instead of the config's {facts.recipe}")
     if recipe in ALWAYS_STOCHASTIC and rounding == "nearest":
         rounding = None
     return dataclasses.replace(
-        curve, recipe=recipe or stated.recipe, rounding=rounding, context={**curve.context, **stated.context}, notes=(*curve.notes, *notes)
+        curve,
+        recipe=recipe or facts.recipe,
+        rounding=rounding,
+        seed=_both_seeds(facts),
+        context={**curve.context, **facts.context},
+        notes=(*curve.notes, *notes),
     )
 
 
-def seeds_of(stated: Sequence[Stated]) -> list[int] | None:
-    """One number per run, equal where both seeds of two runs are equal; None unless every run states a seed."""
-    pairs = [(each.seed if each.seed is not None else each.data_seed, each.data_seed) for each in stated]
-    if not pairs or any(seed is None for seed, _ in pairs):
-        return None
-    if len({data_seed for _, data_seed in pairs}) == 1:
-        return [int(seed) for seed, _ in pairs if seed is not None]
-    distinct = list(dict.fromkeys(pairs))
-    return [distinct.index(pair) for pair in pairs]
+def _both_seeds(facts: ConfigFacts) -> int:
+    """One number for seed and data seed: the seed where they are equal or one is not stated, 0 where none is."""
+    if facts.seed is None or facts.data_seed in (None, facts.seed):
+        return facts.seed if facts.seed is not None else facts.data_seed or 0
+    return facts.seed * _SEED_FACTOR + facts.data_seed
 
 
 def _flat(config: Mapping[str, Any], groups: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -217,9 +220,9 @@ def _seconds(text: str | None, notes: list[str]) -> float | None:
     return seconds
 
 
-def _taken(stated: Stated) -> tuple[str, ...]:
+def _taken(facts: ConfigFacts) -> tuple[str, ...]:
     """One note with everything that was taken."""
-    own = ("recipe", "rounding", "seed", "data_seed", "family", "step_seconds")
-    parts = [f"{name} {value}" for name in own if (value := getattr(stated, name)) is not None]
-    parts += [f"{name} {value}" for name, value in stated.context.items()]
+    own = ("recipe", "rounding", "seed", "data_seed", "step_seconds")
+    parts = [f"{name} {value}" for name in own if (value := getattr(facts, name)) is not None]
+    parts += [f"{name} {value}" for name, value in facts.context.items()]
     return (f"from the run's config: {', '.join(parts)}",) if parts else ()

@@ -8,6 +8,7 @@
 A prefix always means the tracker; write ./wandb:x for a file of that name.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def read_source(name: str, wanted: Mapping[str, str]) -> TrackerRun:
     """A run that `is_source`. Raises ReadError where it cannot be read whole, UnreachableSourceError where its server does not answer."""
     prefix = next(prefix for prefix in SOURCES if name.startswith(prefix))
     return SOURCES[prefix](name, name.removeprefix(prefix), wanted)
+
+
+def offline_name(stem: str) -> str:
+    """A short name for a run that W&B wrote to disk: its id, without the date; any other stem as it is."""
+    return re.sub(r"^(?:offline-)?run-\d{8}_\d{6}-(?=.)", "", stem)
 
 
 def offline_files(path: str) -> tuple[Path, ...]:

@@ -43,7 +43,9 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
     if before["num_logs"] != after["num_logs"]:
         raise ReadError(f"{source}: the run grew while it was read, so it is still going; a run is judged once it has ended")
     if len(rows) != before["num_logs"]:
-        raise ReadError(f"{source}: trackio returned {len(rows):,} of {before['num_logs']:,} rows; only a whole run is judged: read it again")
+        raise ReadError(
+            f"{source}: trackio returned {len(rows):,} of {before['num_logs']:,} rows; only a whole run is judged: read it again"
+        )
     if not rows:
         raise ReadError(f"{source}: the run has no metric; expected one row per training step")
     columns = columns_of_rows(rows, wanted, source, COUNTER)

@@ -88,7 +88,9 @@ def _contents(file: Path) -> _Contents:
         try:
             _take(record, contents)
         except (IndexError, struct.error, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise ReadError(f"{file}: record {number:,} is not one that W&B 0.31 writes ({type(error).__name__}); export the run as CSV") from None
+            raise ReadError(
+                f"{file}: record {number:,} is not one that W&B 0.31 writes ({type(error).__name__}); export the run as CSV"
+            ) from None
     return contents
 
 
@@ -107,10 +109,11 @@ def _records(data: bytes, file: Path, notes: list[str]) -> Iterator[bytes]:
         end = at + _HEADER + length
         if (checksum, length, kind) == (0, 0, 0) and not any(data[at:]):
             break  # room that was reserved and never written
-        if end > len(data):
+        fits = length <= room - _HEADER and kind in (_WHOLE, _FIRST, _MIDDLE, _LAST)
+        if fits and end > len(data):
             break
         payload = data[at + _HEADER : end]
-        if length > room - _HEADER or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST) or zlib.crc32(payload, zlib.crc32(bytes([kind]))) != checksum:
+        if not fits or zlib.crc32(payload, zlib.crc32(bytes([kind]))) != checksum:
             raise ReadError(f"{file}: damaged at byte {at:,} of {len(data):,}; expected the file as W&B wrote it: copy it again")
         if (kind in (_WHOLE, _FIRST)) != (not parts):
             raise ReadError(f"{file}: the record at byte {at:,} does not follow the one before it; copy the file again")
@@ -139,7 +142,9 @@ def _take(record: bytes, contents: _Contents) -> None:
                 if key == _RUN_CONFIG and isinstance(config, bytes):
                     _update(contents.config, config)
         elif number == _EXIT:
-            contents.exit_code = next((_signed(code) for key, code in message_fields(value) if key == _EXIT_CODE and isinstance(code, int)), 0)
+            contents.exit_code = next(
+                (_signed(code) for key, code in message_fields(value) if key == _EXIT_CODE and isinstance(code, int)), 0
+            )
 
 
 def _row(message: bytes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Source: W&B's package 0.31 (apis/public/runs.py, history.py) and the queries tha
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,26 +17,32 @@ from parity.readers.trackers.run import TrackerRun, columns_of_rows, first_line,
 from parity.wording import count
 
 COUNTER = "_step"
-TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 120
+_PATIENCE = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_max_seconds": 20.0, "x_graphql_timeout_seconds": 30.0}  # W&B's own: minutes
 _GOING = ("running", "pending", "preempting", "preempted")
 _ENDED = ("finished", "crashed", "failed", "killed")
-_BUSY = ("429", "rate limit", "too many requests", "timed out", "timeout", "connection", "no such host", "dial tcp", "eof", "502", "503", "504")
-_KEY = ("api key", "log in", "login", "credentials", "401", "403", "unauthorized", "permission denied", "not authenticated")
+_UNKNOWN = re.compile(r"could not find (?:run|project)|HTTP 404|run .*not found", re.IGNORECASE)
+_BUSY = re.compile(
+    r"HTTP (?:429|5\d\d)|rate limit|timed? ?out|in time|connection|no such host|dial tcp|EOF|network is unreachable", re.IGNORECASE
+)
+_KEY = re.compile(r"api key|log ?in|credentials|HTTP 40[13]|unauthorized|permission|not authenticated", re.IGNORECASE)
 
 
 def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
     """The run ENTITY/PROJECT/RUN. Raises ReadError where it is unknown, going, empty or incomplete; UnreachableSourceError."""
     if len([part for part in path.split("/") if part.strip()]) != 3 or path.count("/") != 2:
-        raise ReadError(f"{source}: {path!r} is not ENTITY/PROJECT/RUN; expected the path of the run's page, such as wandb:team/llm/3kz0q1vd")
+        raise ReadError(
+            f"{source}: {path!r} is not ENTITY/PROJECT/RUN; expected the path of the run's page, such as wandb:team/llm/3kz0q1vd"
+        )
     wandb = tracker_package("wandb", "wandb", source)
     try:
-        wandb.setup(wandb.Settings(silent=True))  # no prompt for a key, nothing printed
-        run = wandb.Api(timeout=TIMEOUT_SECONDS).run(path)
+        wandb.setup(wandb.Settings(silent=True, **_PATIENCE))  # no prompt for a key, nothing printed
+        run = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
         state, config, lines = str(run.state), dict(run.config), getattr(run, "historyLineCount", None)
         keys = getattr(run, "historyKeys", None) or {}
         _refuse_going(source, state)
         rows = list(run.scan_history())
-        after = wandb.Api(timeout=TIMEOUT_SECONDS).run(path)
+        after = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
         _refuse_going(source, str(after.state))
     except ReadError:
         raise
@@ -75,7 +82,9 @@ def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys
     if (isinstance(lines, int) and lines == len(rows)) or (expected is not None and expected == own):
         return
     if not isinstance(lines, int) and expected is None:
-        raise ReadError(f"{source}: W&B does not say how many rows the run has, so a sampled history would not be seen; export the run as CSV")
+        raise ReadError(
+            f"{source}: W&B does not say how many rows the run has, so a sampled history would not be seen; export the run as CSV"
+        )
     whole = f"{lines:,} rows" if isinstance(lines, int) else f"{expected:,} values of {loss!r}"
     got = f"{len(rows):,}" if isinstance(lines, int) else f"{own:,}"
     raise ReadError(f"{source}: W&B returned {got} of {whole}; only a whole run is judged: read it again, or export the run as CSV")
@@ -93,11 +102,13 @@ def _counted(keys: Any, loss: str | None) -> int | None:
 
 def _refusal(source: str, error: Exception) -> ReadError:
     """The one line for an error of the package."""
-    text, line = str(error).lower(), first_line(error)
-    if "could not find run" in text or "404" in text or "not found" in text:
+    text = str(error)
+    reason = re.findall(r"HTTP \d{3}[^\n]*|connection refused|no such host", text)
+    line = str(reason[-1])[:160] if reason else first_line(error)
+    if _UNKNOWN.search(text):
         return ReadError(f"{source}: W&B has no such run, or the key may not read it; check entity, project and run id")
-    if any(word in text for word in _BUSY):
+    if _BUSY.search(text):
         return UnreachableSourceError(f"{source}: W&B does not answer ({line}); nothing was read: try again later")
-    if any(word in text for word in _KEY):
+    if _KEY.search(text):
         return ReadError(f"{source}: W&B refuses the key, or there is none ({line}); run `wandb login`, or set WANDB_API_KEY")
     return UnreachableSourceError(f"{source}: W&B returned an error ({line}); nothing was read")
