@@ -57,7 +57,7 @@ test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the C
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
 test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
-	@cd tests/trackers && PYTHONPATH=$(CURDIR) $(CURDIR)/.venv/trackers/bin/python -m pytest --confcutdir=. -q .
+	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers
 
 bench-record: .venv/trackers/.installed ## compare recording with MLflow and trackio, which get their own environment
 	@$(BIN)/python benchmarks/record.py --peers .venv/trackers/bin/python --postgresql

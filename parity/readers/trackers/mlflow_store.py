@@ -73,8 +73,8 @@ def _refuse_missing_store(source: str, mlflow: ModuleType) -> None:
     path = unquote(parsed.path.removeprefix("/") if parsed.scheme == "sqlite" else parsed.path if parsed.scheme else uri)
     if not Path(path).exists():
         raise ReadError(
-            f"{source}: MLflow's tracking store {_shown(uri)} does not exist; set MLFLOW_TRACKING_URI, such as http://127.0.0.1:5000, ./mlruns "
-            "or sqlite:///mlflow.db"
+            f"{source}: MLflow's tracking store {_shown(uri)} does not exist; set MLFLOW_TRACKING_URI, such as "
+            "http://127.0.0.1:5000, ./mlruns or sqlite:///mlflow.db"
         )
 
 

@@ -1,7 +1,8 @@
-"""A run on a W&B server, read with W&B's own package: key, host and cache as that package has them.
+"""A run on a W&B server, read with W&B's own package: key and host as that package has them.
 
 `Run.history` samples, and `Run.scan_history` samples too where it is given keys, so the scan is made without keys and its rows are counted
-against the server's own numbers: all lines of the history, or all values of the loss. A run that is still going is refused.
+against the server's own numbers: all lines of the history, or all values of the loss. W&B's cache knows a run by its id alone, and is not
+used. A run that is still going is refused.
 
 Source: W&B's package 0.31 (apis/public/runs.py, history.py) and the queries that its process sends.
 """
@@ -41,7 +42,7 @@ def read(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
         state, config, lines = str(run.state), dict(run.config), getattr(run, "historyLineCount", None)
         keys = getattr(run, "historyKeys", None) or {}
         _refuse_going(source, state)
-        rows = list(run.scan_history())
+        rows = list(run.scan_history(use_cache=False))
         after = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
         _refuse_going(source, str(after.state))
     except ReadError:
@@ -74,11 +75,19 @@ def _words(state: str) -> str:
 
 
 def _prove_complete(source: str, rows: list[dict[str, Any]], lines: object, keys: Any, loss: str | None) -> None:
-    """Raise ReadError unless the server's count of lines, or of values of the loss, is that of the rows that were read."""
+    """Raise ReadError unless the server's count of lines, or of values of the loss, is that of the rows that were read.
+
+    Fewer values of the loss than the server counts are refused in any case: a NaN that was lost on the way would hide a divergence.
+    """
     expected = _counted(keys, loss)
     own = sum(row.get(loss) is not None for row in rows) if loss is not None else None
     if len({row.get(COUNTER) for row in rows}) != len(rows):
         raise ReadError(f"{source}: some of the {len(rows):,} rows that W&B returned are there twice; read the run again")
+    if expected is not None and own is not None and own < expected:
+        raise ReadError(
+            f"{source}: W&B returned {own:,} of {expected:,} values of {loss!r}; only a whole run is judged: read it again, or export the "
+            "run as CSV"
+        )
     if (isinstance(lines, int) and lines == len(rows)) or (expected is not None and expected == own):
         return
     if not isinstance(lines, int) and expected is None:
