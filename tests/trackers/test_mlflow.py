@@ -3,11 +3,11 @@
 import sys
 
 import pytest
-from tests.trackers.conftest import STEPS, check_curve, free_port, loss, process
 
 from parity.cli.main import main
 from parity.readers import ReadError, read_run
 from parity.readers.source import UnreachableSourceError
+from tests.trackers.conftest import STEPS, check_curve, free_port, loss, process
 
 mlflow = pytest.importorskip("mlflow")
 from mlflow.entities import Metric  # noqa: E402

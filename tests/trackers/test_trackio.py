@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.trackers.conftest import check_curve, free_port, process
 
 from parity.cli.main import main
 from parity.readers import ReadError, read_run
 from parity.readers.source import UnreachableSourceError
+from tests.trackers.conftest import check_curve, free_port, process
 
 pytest.importorskip("trackio")
 
