@@ -12,7 +12,7 @@ export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve test test-faults check audit fuzz bench-record bench-charts test-maxtext test-integrations lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -56,6 +56,14 @@ test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the C
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
+test-integrations: .venv/.installed-dev .venv/integrations/.installed ## real trainers that log with parity.integrations, killed and resumed; they get their own environment
+	@$(BIN)/python -m tools.integrations_check .venv/integrations/bin/python
+
+.venv/integrations/.installed: locks/integrations.lock .venv/.installed
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/integrations
+	@$(UV) pip install --quiet --python .venv/integrations/bin/python --require-hashes -r locks/integrations.lock
+	@touch $@
+
 bench-record: .venv/peers/.installed ## compare recording with MLflow and trackio, which get their own environment
 	@$(BIN)/python benchmarks/record.py --peers .venv/peers/bin/python --postgresql
 
@@ -67,6 +75,7 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group gate pyproject.toml -c locks/standalone.lock -o locks/gate.lock
 	@$(COMPILE) --group npm -o locks/npm.lock
 	@$(COMPILE) --group bench-record -o locks/bench-record.lock
+	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock
 	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o locks/maxtext.lock
 	@$(COMPILE) --group audit -c locks/dev.lock -o locks/audit.lock
 	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock
