@@ -79,6 +79,34 @@ def test_the_policy_of_the_file_and_the_flags_over_it(served, judged, register, 
     assert _gate(capsys, asks(request, advisory=True), *common, "--no-advisory")[0] == 3
 
 
+def test_a_lookup_never_queues(served, judged, register, asks, request_body, capsys, database, tmp_path):
+    register()
+    job, request = judged({"mxfp8": 0.0})
+    words = ("--lookup", "--server", served, "--json", str(tmp_path / "gate.json"))
+    assert _gate(capsys, asks(request), "--revision", "", *words)[0] == 0
+    code, out, err = _gate(capsys, asks(request), "--revision", "r2", *words)
+    assert (code, out.count("\n")) == (7, 1), err
+    assert out.startswith("NO VERDICT (unrecorded): no verdict is recorded: no earlier job")
+    document = json.loads((tmp_path / "gate.json").read_text())
+    assert (document["result"], document["exit_code"], document["job"]) == ("unrecorded", 7, None)
+    assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
+    for option in (("--fresh",), ("--supersede", "me/model#7")):
+        assert _gate(capsys, asks(request), *option, *words)[0] == 2
+    narrow, request = judged(NARROW_FAIL)
+    code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", *words)
+    assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
+    with database.read() as session:
+        assert {one.id for one in session.scalars(select(Job))} == {job, narrow}
+
+
+def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, asks, request_body, capsys, database):
+    for revision in ("r1", "r2"):
+        words = ("--revision", revision, "--supersede", "me/model#7", "--server", served, "--timeout", "0.2")
+        assert _gate(capsys, asks(request_body), *words)[0] == 5
+    with database.read() as session:
+        assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == ["cancelled", "queued"]
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [

@@ -81,6 +81,7 @@ def main() -> None:
         devices=options.processes,
         strategy="ddp" if options.processes > 1 else "auto",
         logger=False,
+        use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         val_check_interval=10 * options.accumulation,
@@ -90,7 +91,10 @@ def main() -> None:
             Faults(options.kill_at),
         ],
     )
-    loaders = [torch.utils.data.DataLoader(data, batch_size=micro), torch.utils.data.DataLoader(data, batch_size=64)]
+    # Not shuffled as by the sampler that Lightning would add: a step has the same rows, however many processes share them.
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    sampler = torch.utils.data.DistributedSampler(data, num_replicas=options.processes, rank=rank, shuffle=False)
+    loaders = [torch.utils.data.DataLoader(data, batch_size=micro, sampler=sampler), torch.utils.data.DataLoader(data, batch_size=64)]
     last = max(checkpoints.glob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
     trainer.fit(Model(options.nan_at), *loaders, ckpt_path=last)
 

@@ -64,6 +64,8 @@ class _Question:
     baseline: Mapping[str, Any] | None
     revision: str
     fresh: bool
+    lookup: bool
+    group: str
     deadline: float | None
 
 
@@ -79,6 +81,15 @@ def gate(
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", rich_help_panel=REUSE, help="Train every run again; reuse nothing.")] = False,
+    lookup: Annotated[
+        bool, typer.Option("--lookup", rich_help_panel=REUSE, help="Never train: exit 7 unless a verdict is recorded. Does not wait.")
+    ] = False,
+    supersede: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUP", rich_help_panel=REUSE, help="Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for."
+        ),
+    ] = "",
     reuse: Reuse = None,
     max_age_days: Annotated[
         float | None,
@@ -128,8 +139,11 @@ def gate(
 ) -> int:
     """Gate CI on a job: reuse its verdict if there is one, else train.
 
-    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout. Ctrl-C, or the end of the CI job, stops the wait, not the job.
+    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout, 7 no recorded verdict. Ctrl-C, or the end of the CI job, stops
+    the wait, not the job.
     """
+    if lookup and (fresh or supersede):
+        raise UsageError(f"--lookup trains and cancels nothing; leave out {'--fresh' if fresh else '--supersede'}")
     content = job_file(file)
     flags = {
         "max_age_days": max_age_days,
@@ -151,6 +165,8 @@ def gate(
         baseline=baseline_of(content, reuse),
         revision=revision_of(Path(file)) if revision is None else revision,
         fresh=fresh,
+        lookup=lookup,
+        group=supersede,
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
     )
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
@@ -185,9 +201,11 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
         return outcome
-    progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
+    if not question.lookup:
+        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
     named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
-    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
+    # Without the group: the first look at the same commit would cancel the second.
+    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named), group="")
     second = _verdict_for(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
@@ -217,6 +235,9 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
         with _stoppable():
             answer = _submit(client, question, policy, progress)
             job = answer["job"]
+            if job is None:
+                trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
+                return dataclasses.replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(
                     client, question.file, {"job": question.job, "criteria": question.criteria, "baseline": question.baseline}, progress
@@ -237,6 +258,8 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
                 job = _wait_for(client, job["id"], question.deadline, progress)
             return _ended(outcome, job)
     except KeyboardInterrupt:
+        if question.lookup:
+            return dataclasses.replace(outcome, trouble="the lookup was stopped")
         remedy = (
             f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
         )
@@ -268,6 +291,8 @@ def _submit(client: Client, question: _Question, policy: GatePolicy, progress: C
             fresh=question.fresh,
             key=key,
             baseline=question.baseline,
+            lookup=question.lookup,
+            group=question.group,
         ),
         pauses=_PAUSES,
         is_retryable=is_transient,

@@ -29,7 +29,7 @@ SCHEMA = "parity.gate/1"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
 
-Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
+Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
