@@ -72,7 +72,8 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group service --group training pyproject.toml -c locks/standalone.lock -o locks/worker.lock
 	@$(COMPILE) --group service pyproject.toml -c locks/standalone.lock -o locks/server.lock
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c locks/standalone.lock -o locks/dev.lock
-	@$(COMPILE) --group gate pyproject.toml -c locks/standalone.lock -o locks/gate.lock
+	@$(COMPILE) --group judge pyproject.toml -c locks/standalone.lock -o locks/judge.lock
+	@$(COMPILE) --group gate -c locks/standalone.lock -o locks/gate.lock
 	@$(COMPILE) --group npm -o locks/npm.lock
 	@$(COMPILE) --group bench-record -o locks/bench-record.lock
 	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock

@@ -18,6 +18,7 @@ from parity.cli import main as cli
 from parity.cli.gating import command as gate
 from parity.client.rest import Client
 from server.database.tables import Job, Run
+from server.settings import CHECKOUT
 
 CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0185}
 
@@ -97,6 +98,33 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
     assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
     with database.read() as session:
         assert {one.id for one in session.scalars(select(Job))} == {job, narrow}
+
+
+def test_verdicts_from_files_need_no_server(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(CHECKOUT / "examples" / "curves")
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "fp8.csv", "nvfp4.csv", "--planned-steps", "1500", "--json"])
+    verdicts, policy = tmp_path / "verdicts.json", tmp_path / "policy.yaml"
+    verdicts.write_text(capsys.readouterr().out)
+    policy.write_text("gate: {advisory: true}")
+    code, out, err = _gate(capsys, "--verdicts", str(verdicts), "--junit", str(tmp_path / "gate.xml"))
+    assert (code, out.startswith("FAIL: nvfp4")) == (1, True), err
+    assert _xml(tmp_path / "gate.xml").find("testsuite").get("failures") == "1"
+    assert _gate(capsys, str(policy), "--verdicts", str(verdicts))[0] == 0
+    document = json.loads(verdicts.read_text())
+    for content in (
+        "",
+        "[]",
+        '{"verdicts": []}',
+        '{"verdicts": [{"verdict": "pass"}]}',
+        '{"verdicts": [{"schema": "parity.verdict/1", "verdict": "pass"}]}',
+    ):
+        verdicts.write_text(content)
+        assert _gate(capsys, "--verdicts", str(verdicts))[0] == 2, content
+    del document["verdicts"][0]["gap"]
+    verdicts.write_text(json.dumps(document))
+    assert _gate(capsys, "--verdicts", str(verdicts))[0] == 2
+    assert _gate(capsys)[0] == _gate(capsys, "--verdicts", str(verdicts), "--fresh")[0] == 2
 
 
 def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, asks, request_body, capsys, database):
