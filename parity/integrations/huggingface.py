@@ -54,20 +54,17 @@ class ParityCallback(TrainerCallback):  # type: ignore[misc]  # the package is n
         self._loop = Loop(self._run, **({"name": _name(args.output_dir)} | self._options))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-        """Record a step; logs without a loss are of an evaluation, or the summary at the end."""
+        """Record a step, on disk before its checkpoint is. Logs without a loss are of an evaluation, or the summary at the end."""
         if self._loop is not None and logs and "loss" in logs:
             values = {name: logs[name] for name in _VALUES if name in logs}
             self._loop.log(state.global_step, loss=logs["loss"], **values)
+            if control.should_save:  # next, a checkpoint that counts this step as done
+                self._loop.flush()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **more: Any) -> None:
         """Record the loss of an evaluation at the last step, apart from the training's."""
         if self._loop is not None and metrics and "eval_loss" in metrics:
             self._loop.log(state.global_step, validation_loss=metrics["eval_loss"])
-
-    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Put on disk what a restart from this checkpoint will not log again."""
-        if self._loop is not None:
-            self._loop.flush()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the run."""

@@ -43,14 +43,16 @@ def _state(step=0, logging_steps=1):
 
 def test_huggingface_records_steps_and_evaluations_apart(huggingface, spools):
     callback, arguments = huggingface.ParityCallback(), SimpleNamespace(**ARGUMENTS)
-    callback.on_log(arguments, _state(), None, logs={"loss": 9.0})  # of no training
+    control = SimpleNamespace(should_save=False)
+    callback.on_log(arguments, _state(), control, logs={"loss": 9.0})  # of no training
     callback.on_train_begin(arguments, _state(), None, model=None)
-    callback.on_log(arguments, _state(1), None, logs={"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1})
-    callback.on_log(arguments, _state(1), None, logs={"eval_loss": 2.5, "eval_runtime": 1.0})
+    callback.on_log(arguments, _state(1), control, logs={"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1})
+    callback.on_log(arguments, _state(1), control, logs={"eval_loss": 2.5, "eval_runtime": 1.0})
     callback.on_evaluate(arguments, _state(1), None, metrics={"eval_loss": 2.5, "eval_runtime": 1.0})
-    callback.on_log(arguments, _state(2), None, logs={"loss": math.nan})
-    callback.on_save(arguments, _state(2), None)
-    callback.on_log(arguments, _state(2), None, logs={"train_loss": 3.0})
+    control.should_save = True
+    callback.on_log(arguments, _state(2), control, logs={"loss": math.nan})
+    assert len(spools()[0]) == 3, "on disk before the checkpoint"
+    callback.on_log(arguments, _state(2), control, logs={"train_loss": 3.0})
     callback.on_train_end(arguments, _state(2), None)
     ((first, validated, last, end),) = spools()
     assert first == {"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "step": 1}
