@@ -1,7 +1,8 @@
 """Which of several processes of a training writes: rank 0, whatever launched them.
 
-A framework that has its process group decides. Before that the launchers' variables do, the innermost first: `srun torchrun` sets
-SLURM_PROCID to the node and RANK to the process.
+PARITY_RANK decides where it is set, such as for several independent trainings under one `srun`. Else a framework that has its process
+group decides, and before that the launchers' variables, the innermost first: `srun torchrun` sets SLURM_PROCID to the node and RANK to the
+process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+STATED = "PARITY_RANK"
 # torchrun and accelerate; Open MPI's mpirun; MPICH's and Intel's (Hydra); Slurm's srun.
 LAUNCHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 # What Lightning's own launcher sets in each process: the number of its node, and its number there. It sets no RANK.
@@ -22,6 +24,8 @@ class RankError(ValueError):
 
 def is_writer(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is rank 0, or the only one. Raises RankError if the launcher's variable is not a number."""
+    if environ.get(STATED):
+        return _number(STATED, environ[STATED]) == 0
     rank = _torch_rank()
     if rank is None:
         rank = _jax_rank()

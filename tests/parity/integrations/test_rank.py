@@ -31,6 +31,7 @@ def test_each_launchers_rank_0_writes(name):
         ({"NODE_RANK": "0", "LOCAL_RANK": "0"}, True),  # Lightning's own launcher
         ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
         ({"LOCAL_RANK": "1"}, False),
+        ({"PARITY_RANK": "0", "SLURM_PROCID": "3"}, True),  # a training of its own
     ],
 )
 def test_the_innermost_launcher_decides(environ, writes):
@@ -47,6 +48,7 @@ def test_pytorchs_process_group_comes_before_the_launcher(monkeypatch, rank, wri
     group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=group))
     assert is_writer({"RANK": str(1 - rank)}) is writes
+    assert is_writer({"PARITY_RANK": "0"})
 
 
 def test_without_a_process_group_pytorch_decides_nothing(monkeypatch):
