@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
     NOISE_RUN,
     ArmOptions,
@@ -19,6 +18,7 @@ from parity.cli.inputs import (
     read_layer_snrs,
     read_noise_runs,
     stated_columns,
+    stated_families,
     stated_recipes,
     stated_roundings,
 )
@@ -48,6 +48,7 @@ from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
 from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
 from parity.comparing.case import check_arm, comparison_case
+from parity.comparing.reruns import read_rerun_table
 from parity.comparing.stated import check_floors, check_plan
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.document_types import VerdictDocument
@@ -325,7 +326,7 @@ def compare(
         layer_policy=layer_policy,
         layer_snr_db=read_layer_snrs(layer_snr or [], names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
-        floors=read_table(floors) if families else None,
+        floors=read_rerun_table(floors) if families else None,
         families=families,
     )
     documents = case.documents()

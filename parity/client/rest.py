@@ -12,7 +12,8 @@ import httpx2
 import numpy as np
 from numpy.typing import NDArray
 
-DEFAULT_URL = "http://127.0.0.1:8321"
+from parity.client.address import DEFAULT_URL
+
 _TIMEOUT_SECONDS = 30.0
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _LOOPBACK = ("127.", "localhost", "[::1]")
