@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import FinishedRun, runs_of_table, send_run, why_incomplete
+from parity.cli.finished_runs import FinishedRun, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
@@ -29,6 +29,7 @@ from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
 from parity.client.address import DEFAULT_URL
 from parity.client.delivery import Delivery
+from parity.client.finished_runs import send_run
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError

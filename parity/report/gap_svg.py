@@ -16,7 +16,7 @@ from parity.report.headline import answer, baseline_name, candidate_name
 from parity.wording import interval_words, percent, signed
 
 WIDE, NARROW = 720, 360  # CSS pixels
-_HEIGHT, _LEFT, _TOP, _BOTTOM = 260, 62, 22, 40
+_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 290, 62, 50, 22, 76
 _PIXELS_A_TICK = 80
 _EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
@@ -48,7 +48,7 @@ def gap_svg(document: VerdictDocument, gap: BinnedGap, width: int = WIDE) -> str
         *_levels(frame, gap),
         *_curve(frame, gap),
         *_marks(frame, document, gap),
-        *_interval(frame, document, gap),
+        *_interval(frame, document, gap, width),
     ]
     if not len(gap.mean):
         inner.append(_text(width / 2, _HEIGHT / 2, "no step with a finite loss of both arms", "middle"))
@@ -61,7 +61,7 @@ class _Frame:
     """Scales of the chart: steps to x and nats to y."""
 
     def __init__(self, document: VerdictDocument, gap: BinnedGap, width: int) -> None:
-        self.right = width - (64 if width >= WIDE and gap.level else 14)
+        self.right = width - _RIGHT
         self.bottom = _HEIGHT - _BOTTOM
         ends = [gap.window[1], *(gap.last_step[-1:].tolist())]
         self.first, self.last = 0.0, float(max(1, *ends))
@@ -103,24 +103,21 @@ def _ticks(low: float, high: float, number: float) -> list[float]:
 
 def _axes(frame: _Frame) -> list[str]:
     parts = []
-    for nats in _ticks(frame.low, frame.high, 5):
+    for nats in _ticks(frame.low, frame.high, 7):
         y = frame.y(nats)
         parts += [_line("axis", _LEFT, y, frame.right, y), _text(_LEFT - 6, y + 4, signed(nats, 3) if nats else "0", "end")]
     for step in _ticks(frame.first, frame.last, (frame.right - _LEFT) / _PIXELS_A_TICK):
         parts.append(_text(frame.x(step), frame.bottom + 16, f"{step:,.0f}", "middle"))
     parts.append(_line("axis", _LEFT, frame.bottom, frame.right, frame.bottom))
-    return [*parts, _text((_LEFT + frame.right) / 2, _HEIGHT - 6, "step", "middle")]
+    return [*parts, _text((_LEFT + frame.right) / 2, frame.bottom + 32, "step", "middle")]
 
 
 def _levels(frame: _Frame, gap: BinnedGap) -> list[str]:
     parts = [_line("zero", _LEFT, frame.y(0.0), frame.right, frame.y(0.0))]
-    if gap.margin_nats is None:
-        return parts
-    share = f" ({percent(gap.margin_nats / gap.level)})" if gap.level else ""
-    for nats, words in ((gap.margin_nats, f"margin {signed(gap.margin_nats, 4)}{share}"), (-gap.margin_nats, "")):
+    for nats in () if gap.margin_nats is None else (gap.margin_nats, -gap.margin_nats):
         if frame.low < nats < frame.high:
             y = frame.y(nats)
-            parts += [_line("margin", _LEFT, y, frame.right, y), _text(_LEFT + 4, y - 4, words, "start")]
+            parts += [_line("margin", _LEFT, y, frame.right, y), _text(frame.right + 4, y + 4, "margin" if nats > 0 else "", "start")]
     return parts
 
 
@@ -159,17 +156,21 @@ def _marks(frame: _Frame, document: VerdictDocument, gap: BinnedGap) -> list[str
     return parts
 
 
-def _interval(frame: _Frame, document: VerdictDocument, gap: BinnedGap) -> list[str]:
+def _interval(frame: _Frame, document: VerdictDocument, gap: BinnedGap, width: int) -> list[str]:
+    """The judged gap with its interval in the window, and below the chart its numbers."""
     judged = document["gap"]
-    if not judged:
-        return []
-    x, mean = frame.x(sum(gap.window) / 2), frame.y(judged["mean"])
-    words = f"{signed(judged['mean'], 4)} ({percent(judged['confidence'])} CI {interval_words(judged['lo'], judged['hi'], 4)})"
-    return [
-        _line("interval", x, frame.y(judged["lo"]), x, frame.y(judged["hi"])),
-        f'<circle class="point" cx="{x:.1f}" cy="{mean:.1f}" r="4"/>',
-        _text(frame.right, frame.bottom - 6, f"window judged: {words}", "end"),
-    ]
+    parts, notes = [], []
+    if judged:
+        x, mean = frame.x(sum(gap.window) / 2), frame.y(judged["mean"])
+        parts.append(_line("interval", x, frame.y(judged["lo"]), x, frame.y(judged["hi"])))
+        parts.append(f'<circle class="point" cx="{x:.1f}" cy="{mean:.1f}" r="4"/>')
+        words = f"{percent(judged['confidence'])} CI {interval_words(judged['lo'], judged['hi'], 4)}"
+        shown = f" ({words if width >= WIDE else interval_words(judged['lo'], judged['hi'], 4)})"
+        notes.append(f"window judged (shaded): {signed(judged['mean'], 4)}{shown}")
+    if gap.margin_nats is not None:
+        notes.append(f"margin {signed(gap.margin_nats, 4)}{f' ({percent(gap.margin_nats / gap.level)})' if gap.level else ''}")
+    lines = ["; ".join(notes)] if width >= WIDE else notes
+    return parts + [_text(2, _HEIGHT - 22 + 16 * number, line, "start") for number, line in enumerate(lines)]
 
 
 def _points(x: Sequence[float], y: Sequence[float]) -> str:
