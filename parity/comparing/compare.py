@@ -97,9 +97,16 @@ def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False
     `allow_inconclusive` accepts an inconclusive verdict, too; a fail never is.
     """
     result = compare(base, candidate, **options)
-    if result.verdict == "pass" or (allow_inconclusive is True and result.verdict == "inconclusive"):
-        return result
-    raise AssertionError(f"\n{result.report()}")
+    refuse_worse(result, allow_inconclusive=allow_inconclusive)
+    return result
+
+
+def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
+    """Raise AssertionError with the report unless the verdict is pass, or inconclusive where that is allowed."""
+    if not isinstance(allow_inconclusive, bool):
+        raise TypeError(f"allow_inconclusive is {allow_inconclusive!r}; expected True or False")
+    if result.verdict != "pass" and not (allow_inconclusive and result.verdict == "inconclusive"):
+        raise AssertionError(f"\n{result.report()}")
 
 
 def _criteria(

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from parity.cli import main as cli
-from parity.client import finished_runs
-from parity.client.rest import UnreachableError
 from server.database import store
 from server.database.tables import Job
 
