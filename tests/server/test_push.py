@@ -1,11 +1,15 @@
 """`parity compare --push` against a real server: a job with every run, its page, and what happens when it breaks off."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from parity.cli import main as cli
+from parity.client import finished_runs
+from parity.client.rest import ClientError, UnreachableError
+from parity.comparing import push
 from server.database import store
 from server.database.tables import Job
 
@@ -61,3 +65,88 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
     # The same comparison again is the same job.
     assert _compare(capsys, *call)[1].splitlines()[-1] == f"page: {served}/jobs/{job}"
     assert _only_job(database) == job
+
+
+@pytest.mark.parametrize("error", [UnreachableError("no answer from the server"), KeyboardInterrupt()], ids=["unreachable", "interrupted"])
+def test_what_breaks_off_is_completed_by_the_same_command(error, served, database, files, capsys, monkeypatch):
+    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--rounding", "mxfp8=nearest", "--push", "--server", served)
+    whole = finished_runs.Client.append
+    calls = []
+
+    def breaks(self, *arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:  # the first batch of the second run
+            raise error
+        return whole(self, *arguments, **options)
+
+    monkeypatch.setattr(finished_runs.Client, "append", breaks)
+    code, out, err = _compare(capsys, *call)
+    job = _only_job(database)
+    assert code == 4
+    assert "page:" not in out
+    assert err.count("\n") == 1
+    if not isinstance(error, KeyboardInterrupt):
+        assert f"1 of 2 runs are in job {job}; run the same command again to send the rest" in err
+    with database.read() as session:
+        assert sorted(run.state for run in session.get_one(Job, job).runs) == ["finished", "running"]
+    code, out, _ = _compare(capsys, *call)
+    assert out.splitlines()[-1] == f"page: {served}/jobs/{job}"
+    assert _only_job(database) == job
+    with database.read() as session:
+        row = session.get_one(Job, job)
+        assert row.status == "concluded"
+        assert [run.epoch for run in row.runs] == [1, 2]
+        assert len(store.read(session, row.runs[1].id, "train")[0]) == STEPS
+
+
+def test_a_job_that_was_cancelled_is_not_taken_again(served, database, files, capsys, monkeypatch):
+    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--push", "--server", served)
+    monkeypatch.setattr(finished_runs.Client, "append", lambda *_, **__: (_ for _ in ()).throw(UnreachableError("away")))
+    assert _compare(capsys, *call)[0] == 4
+    first = _only_job(database)
+    monkeypatch.undo()
+    with finished_runs.Client(served) as client:
+        client.cancel(first)
+    _, out, _ = _compare(capsys, *call)
+    assert out.splitlines()[-1].startswith(f"page: {served}/jobs/")
+    assert first not in out
+
+
+def test_a_server_that_is_away_or_wrong_is_one_line(files, capsys, monkeypatch):
+    call = (files["fp8"], files["my nvfp4"], "--planned-steps", "1500", "--push")
+    for server, words in (("http://127.0.0.1:1", "connection refused"), ("nonsense", "not a URL")):
+        code, out, err = _compare(capsys, *call, "--server", server)
+        assert (code, err.count("\n")) == (4, 1)
+        assert words in err
+        assert "FAIL" in out  # the verdict that was made here is not lost
+    refused = ClientError(401, "the token is not valid")
+    monkeypatch.setattr(finished_runs.Client, "submit", lambda *_, **__: (_ for _ in ()).throw(refused))
+    code, _, err = _compare(capsys, *call, "--server", "http://127.0.0.1:1")
+    assert (code, err) == (2, "parity: the token is not valid\n")
+
+
+REFUSED = [
+    ((), "--planned-steps"),
+    (("--planned-steps", "1500", "--control", "{mxfp8}"), "--control cannot be sent"),
+    (("--planned-steps", "1500", "--baseline-run", "{mxfp8}", "--candidate-run", "x={my nvfp4}", "--seeds", "1,2"), "share one"),
+    (("--planned-steps", "1500", "--family", "fp8=any-decoder"), "--family differs"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), REFUSED)
+def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(words, reason, files, capsys, tmp_path):
+    again = tmp_path / "again.csv"
+    again.write_bytes(Path(files["my nvfp4"]).read_bytes())
+    own = [word.format(**files) for word in words]
+    code, out, err = _compare(capsys, files["fp8"], f"x={again}", *own, "--push", "--server", "http://127.0.0.1:1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert reason in err
+
+
+def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
+    monkeypatch.setattr(push, "_rounding", lambda _: None)
+    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
+    code, out, err = _compare(capsys, *call, "--push", "--server", served)
+    assert out.startswith("● PASS")
+    assert "the server's verdict on mxfp8 is inconclusive" in err
+    assert code == 3
