@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 import parity
 from parity.report.interactive.page import comparison_page
@@ -43,10 +44,10 @@ def test_charts_are_drawn_and_zoomed_without_a_network(opened):
     assert not opened.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert opened.evaluate("getComputedStyle(document.body).backgroundColor") in ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
     opened.get_by_role("button", name="The verdict's window").click()
-    opened.wait_for_function("document.querySelectorAll('.note[role=status]')[0].textContent.includes('of 2,4')")
+    expect(notes.nth(0)).to_contain_text("of 2,400 common steps")
     assert "charts show steps 9,600 to" in opened.locator("#exploratory").inner_text()
     opened.get_by_label("log x").check()
     opened.locator("[data-candidate] summary").click()
-    opened.wait_for_function("document.querySelectorAll('[data-candidate] table.numbers tbody tr').length > 20")
+    expect(opened.locator("[data-candidate] table.numbers tbody tr").nth(20)).to_be_visible()
     opened.get_by_role("button", name="Reset").click()
-    opened.wait_for_function("document.querySelectorAll('.note[role=status]')[0].textContent.includes('11,998')")
+    expect(notes.nth(0)).to_contain_text("of 11,998 common steps")
