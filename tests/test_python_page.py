@@ -49,4 +49,5 @@ def test_the_outputs_of_a_notebook_are_those_of_its_cells(path):
     today = notebook.executed(written, path.parent)
     remedy = f"run `python -m tools.notebook {path.relative_to(CHECKOUT)}`"
     assert NUMBER.sub("0", today) == NUMBER.sub("0", written), remedy
-    assert np.allclose(*([float(number) for number in NUMBER.findall(text)] for text in (today, written)), atol=0.11, rtol=1e-3), remedy
+    new, old = ([float(number) for number in NUMBER.findall(text)] for text in (today, written))
+    assert np.allclose(new, old, atol=0.11, rtol=1e-3), remedy

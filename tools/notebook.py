@@ -1,8 +1,7 @@
 """Runs the cells of a notebook and writes their outputs into it: `python -m tools.notebook examples/notebook.ipynb`.
 
 Enough of Jupyter for our examples: one process, what is printed, and the last expression of a cell as its text and HTML. Cells run in the
-notebook's folder. A test runs them
-again and compares what they give with the file.
+notebook's folder. A test runs them again and compares what they give with the file.
 """
 
 import argparse
@@ -28,7 +27,10 @@ def executed(text: str, folder: Path) -> str:
 def _outputs(source: str, names: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """Runs a cell; what it printed, then the value of its last expression."""
     tree = ast.parse(source)
-    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = None
+    if tree.body and isinstance(end := tree.body[-1], ast.Expr):
+        last = ast.Expression(end.value)
+        tree.body.pop()
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
         exec(compile(tree, f"cell {number}", "exec"), names)  # noqa: S102 (the cells are this repository's)
         value = eval(compile(last, f"cell {number}", "eval"), names) if last is not None else None  # noqa: S307

@@ -213,12 +213,14 @@ class Arm:
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", tuple(self.overrides))
         if not rules.is_other(self.recipe):
-            rules.check_recipe("recipe", self.recipe)
+            rules.check_recipe("arm.recipe", self.recipe)
             features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            own = arm_label(self.recipe, self.switches, ()).removeprefix(rules.OTHER).replace("+", ".").replace("=", "-")
+            own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            if rules.is_other(self.recipe):
+                own = "".join(c if c.isalnum() or c in "_.-" else "_" for c in self.recipe.removeprefix(rules.OTHER)) or "other"
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")

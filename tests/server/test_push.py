@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from parity.cli import main as cli
-from parity.client import finished_runs
-from parity.client.rest import ClientError, UnreachableError
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.comparing import push
 from server.database import store
 from server.database.tables import Job
@@ -70,7 +69,7 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
 @pytest.mark.parametrize("error", [UnreachableError("no answer from the server"), KeyboardInterrupt()], ids=["unreachable", "interrupted"])
 def test_what_breaks_off_is_completed_by_the_same_command(error, served, database, files, capsys, monkeypatch):
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--rounding", "mxfp8=nearest", "--push", "--server", served)
-    whole = finished_runs.Client.append
+    whole = Client.append
     calls = []
 
     def breaks(self, *arguments, **options):
@@ -79,7 +78,7 @@ def test_what_breaks_off_is_completed_by_the_same_command(error, served, databas
             raise error
         return whole(self, *arguments, **options)
 
-    monkeypatch.setattr(finished_runs.Client, "append", breaks)
+    monkeypatch.setattr(Client, "append", breaks)
     code, out, err = _compare(capsys, *call)
     job = _only_job(database)
     assert code == 4
@@ -101,11 +100,11 @@ def test_what_breaks_off_is_completed_by_the_same_command(error, served, databas
 
 def test_a_job_that_was_cancelled_is_not_taken_again(served, database, files, capsys, monkeypatch):
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--push", "--server", served)
-    monkeypatch.setattr(finished_runs.Client, "append", lambda *_, **__: (_ for _ in ()).throw(UnreachableError("away")))
+    monkeypatch.setattr(Client, "append", lambda *_, **__: (_ for _ in ()).throw(UnreachableError("away")))
     assert _compare(capsys, *call)[0] == 4
     first = _only_job(database)
     monkeypatch.undo()
-    with finished_runs.Client(served) as client:
+    with Client(served) as client:
         client.cancel(first)
     _, out, _ = _compare(capsys, *call)
     assert out.splitlines()[-1].startswith(f"page: {served}/jobs/")
@@ -120,7 +119,7 @@ def test_a_server_that_is_away_or_wrong_is_one_line(files, capsys, monkeypatch):
         assert words in err
         assert "FAIL" in out  # the verdict that was made here is not lost
     refused = ClientError(401, "the token is not valid")
-    monkeypatch.setattr(finished_runs.Client, "submit", lambda *_, **__: (_ for _ in ()).throw(refused))
+    monkeypatch.setattr(Client, "submit", lambda *_, **__: (_ for _ in ()).throw(refused))
     code, _, err = _compare(capsys, *call, "--server", "http://127.0.0.1:1")
     assert (code, err) == (2, "parity: the token is not valid\n")
 

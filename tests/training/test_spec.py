@@ -184,7 +184,7 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
         (Arm(recipe="other:" + "x" * 65, name="a"), {}),
         (Arm(recipe="other:a\nb", name="a"), {}),
     ):
-        with pytest.raises(SpecError, match="arm.recipe"):
+        with pytest.raises(SpecError, match=r"arm\.recipe"):
             JobSpec(**external | change, candidates=(arm,))
 
 
