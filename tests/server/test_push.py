@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -61,6 +62,7 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
         assert theirs[name]["verdict"] == own["verdict"]
         assert theirs[name]["gap"] == own["gap"]
         assert theirs[name]["codes"] == own["codes"]
+    assert "other:mine" in httpx2.get(f"{served}/jobs/{job}").text
     # The same comparison again is the same job.
     assert _compare(capsys, *call)[1].splitlines()[-1] == f"page: {served}/jobs/{job}"
     assert _only_job(database) == job
