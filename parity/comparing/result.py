@@ -1,5 +1,6 @@
 """What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a notebook."""
 
+import copy
 import io
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +68,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
-        return dict(self.document)
+        return copy.deepcopy(dict(self.document))
 
     def report(self) -> str:
         """The report that `parity compare` prints, as text of 80 columns."""

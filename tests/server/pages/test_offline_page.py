@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 import parity
 from parity.report.interactive.page import comparison_page
 
+LOOKS = ["dark", "narrow"]
+
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
