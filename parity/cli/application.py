@@ -63,6 +63,7 @@ ERROR_CODES = {
     "parity.cli.terminal.output.UsageError": "usage",
     "parity.comparing.stated.InputError": "usage",
     "parity.recipes.RecipeError": "usage",
+    "parity.readers.source.UnreachableSourceError": "infrastructure",
     "parity.readers.source.ReadError": "usage",
     "parity.judging.secondary.evaluations.EvaluationError": "usage",
     "parity.judging.evidence.EvidenceError": "usage",

@@ -63,3 +63,21 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     if last + stride < planned_steps:
         return f"it ends at step {last}, but this run takes {planned_steps} steps"
     return None
+
+
+def refuse_other_run(finished: FinishedRun, awaited: Mapping[str, Any], recipe: str | None, seeds: dict[int, int]) -> None:
+    """Raise UsageError where a run's config contradicts the run of the job that it is imported as.
+
+    `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the job's.
+    """
+    own, seed = recipe or finished.curve.recipe, finished.curve.seed
+    if own not in (None, awaited["recipe"]):
+        raise UsageError(
+            f"{finished.file}: its recipe is {own}, but run {finished.run} is to train {awaited['recipe']}; nothing was imported: name "
+            "another run, or state the recipe with --recipe"
+        )
+    if seed and seeds.setdefault(awaited["seed"], seed) != seed:
+        raise UsageError(
+            f"{finished.file}: its config states seed {seed}, and that of a run before it {seeds[awaited['seed']]}, but both have seed "
+            f"{awaited['seed']} in the job, so they should have read the same data; nothing was imported"
+        )

@@ -22,6 +22,7 @@ from parity.judging.evaluations.times import RunTimes
 from parity.judging.evidence import bundle_bytes
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
+from parity.readers.trackers import is_source
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.evaluations import render_markdown, render_text
 from parity.report.junit import render_junit
@@ -161,6 +162,10 @@ def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Cu
     layout = options.layout()
     if len(files) != 1:
         raise UsageError(f"{count(len(files), 'file')} with --arm-by; expected one table that holds all arms")
+    if is_source(files[0]):
+        raise UsageError(
+            f"{files[0]} is one run of a tracker, but --arm-by reads a table of many runs; give the runs as arms, without --arm-by"
+        )
     if files[0] == options.times == STDIN:
         raise UsageError('"-" was given for the table and for --times; stdin can be read only once')
     return read_run_table(files[0], layout)

@@ -44,7 +44,7 @@ def read_arm(
     curves: list[Curve] = []
     for number, run in enumerate(runs):
         called = name if len(runs) == 1 else f"{name}, run {number + 1}"
-        curve = _with_facts(read_one(run, called, columns(run)), called, stated)
+        curve = with_facts(read_one(run, called, columns(run)), called, stated)
         seed = seeds[number] if seeds is not None else curve.seed
         replicate = sum(earlier.seed == seed for earlier in curves)
         curves.append(dataclasses.replace(curve, seed=seed, replicate=replicate))
@@ -62,7 +62,8 @@ def read_one(run: Any, name: str, columns: Mapping[str, str]) -> Curve:
     return curve_in_memory(run, name, columns)
 
 
-def _with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
+def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
+    """The curve with what is stated of it, which counts more than what its source has. Raises RecipeError, InputError."""
     recipe = stated.recipe or curve.recipe
     check_recipe(recipe, f"recipe of {name}")
     if stated.rounding == "nearest" and curve.rounding == "stochastic" and stated.recipe is None:
@@ -73,7 +74,7 @@ def _with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
 
 def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
     """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's seed."""
-    curve = _with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
+    curve = with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
     return dataclasses.replace(curve, seed=arm[1][0].seed)
 
 

@@ -11,6 +11,7 @@ from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.public import public_floors
 from parity.judging.secondary.downstream import Evaluations
+from parity.readers.trackers import FAMILY
 from parity.wording import did_you_mean
 
 
@@ -39,8 +40,9 @@ def comparison_case(
     refuse_mixed_units([*arms, *early.items()], controls, step_option)
     for name, runs in early.items():
         check_noise_runs(len(runs), name, noise_option)
+    refuse_mixed_recipes(arms)
     baseline_name, baseline = arms[0]
-    named = dict(families or {})
+    named = families_of_configs(arms, floors) | dict(families or {})
     return Case(
         baseline=baseline,
         candidates=dict(arms[1:]),
@@ -56,6 +58,24 @@ def comparison_case(
         families=named,
         noise_runs=early,
     )
+
+
+def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
+    """Raise InputError where the configs of an arm's runs state different recipes, so that they are no reruns of each other."""
+    for name, runs in arms:
+        recipes = sorted({run.recipe for run in runs if run.recipe is not None})
+        if len(recipes) > 1:
+            raise InputError(
+                f"{name}: its runs have different recipes, {' and '.join(recipes)}; expected one; state it for the arm, or remove runs"
+            )
+
+
+def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str, str]:
+    """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
+    stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
+    alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
+    known = (floors if floors is not None else public_floors()).families if alone else {}
+    return {name: family for name, family in alone.items() if family in known}
 
 
 def check_arm(name: str, names: Sequence[str], option: str) -> None:
