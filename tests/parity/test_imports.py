@@ -13,7 +13,7 @@ IMPORTS = {
     "import parity; parity.Criteria(margin='1%'); import parity.pytest_plugin": (),
     "import parity; parity.Run": ("numpy", "httpx2"),
     "from parity.cli.application import run; run(['--help'])": ("typer",),
-    "import parity.cli.compare; import parity; parity.compare": ("numpy", "scipy", "rich", "typer", "yaml"),
+    "import parity.cli.compare; import parity; parity.compare": ("numpy", "rich", "typer", "yaml"),
 }
 
 
