@@ -17,7 +17,8 @@ Format of a file (NumPy .npz; <case> is any name):
 What may differ, and is counted apart as granted: the sign of an FP4 zero; an NVFP4 block scale on a rounding tie, where
 (b / 6) S and b (S / 6) round apart, with the sixteen codes under it; for an input that is no bfloat16, codes after the Hadamard
 rotation by one step (the order of float32 sums shows); a dense result by one bfloat16 ulp of the largest magnitude, or
-two for FP8 with per-tensor scales, whose reference rounds once before and once after the scale.
+two for FP8 with per-tensor scales, whose reference rounds once before and once after the scale. A dense result is compared twice,
+with products of float32 and of bfloat16 matrices; a processor without bfloat16 products computes the second by emulation.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def compare(arrays: Arrays) -> Iterator[Comparison]:
         elif name in QUANTIZERS and part == "codes":
             yield _compare_tensor(arrays, case, name)
         elif rest == "y" and {"x", "w", "g"} <= arrays.keys():
-            yield _compare_dense(arrays, case)
+            yield from (_compare_dense(arrays, case, through_bfloat16) for through_bfloat16 in (False, True))
 
 
 def _input(x: npt.NDArray[Any]) -> jax.Array:
@@ -212,22 +213,25 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
     )
 
 
-def _dense_recipe(name: str) -> tuple[LinearRecipe, float]:
-    """Our recipe for a name such as nvfp4_rht_2d or fp8_cs, without stochastic rounding (a file holds no chance), and the ulp allowed."""
+def _dense_recipe(name: str, through_bfloat16: bool) -> tuple[LinearRecipe, float]:
+    """Our recipe for a name such as nvfp4_rht_2d or fp8_cs, without stochastic rounding (a file holds no chance), and the ulp allowed.
+
+    through_bfloat16: its products are of bfloat16 matrices, as on a processor that has such products; else of float32 ones.
+    """
     words = name.split("_")
     if words[0] == "nvfp4":
         rotated = "rht" in words and "no" not in words[: words.index("rht")]
         switches = Switches(stochastic_rounding=False, rht=rotated, weight_scaling="1d" if "1d" in words else "2d")
-        return linear_recipe("nvfp4", switches, fast_bf16=False), 1.0
+        return linear_recipe("nvfp4", switches, fast_bf16=through_bfloat16), 1.0
     if name in ("mxfp8", "bf16"):
-        return linear_recipe("mxfp8" if name == "mxfp8" else "bf16", fast_bf16=False), 1.0
+        return linear_recipe("mxfp8" if name == "mxfp8" else "bf16", fast_bf16=through_bfloat16), 1.0
     if name in ("fp8_cs", "fp8_current"):
-        return linear_recipe("fp8_current", fast_bf16=False), 2.0
+        return linear_recipe("fp8_current", fast_bf16=through_bfloat16), 2.0
     raise VectorFileError(f"{name}/y is of recipe {name}, expected nvfp4 with _rht, _no_rht, _1d or _2d behind it, mxfp8, fp8_cs or bf16")
 
 
-def _compare_dense(arrays: Arrays, name: str) -> Comparison:
-    recipe, allowed = _dense_recipe(name)
+def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Comparison:
+    recipe, allowed = _dense_recipe(name, through_bfloat16)
     x, w, g = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
 
     @jax.jit
@@ -238,7 +242,7 @@ def _compare_dense(arrays: Arrays, name: str) -> Comparison:
     worst = 0.0
     for ours, part in zip(layer(x, w, g), _DENSE, strict=True):
         worst = max(worst, _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)))
-    return Comparison(name=f"dense/{name}", worst_ulp=worst, allowed_ulp=allowed)
+    return Comparison(name=f"dense/{name}/{recipe.products}", worst_ulp=worst, allowed_ulp=allowed)
 
 
 def _worst_ulp(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
     NOISE_RUN,
     ArmOptions,
@@ -19,9 +18,11 @@ from parity.cli.inputs import (
     read_layer_snrs,
     read_noise_runs,
     stated_columns,
+    stated_families,
     stated_recipes,
     stated_roundings,
 )
+from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NO_COLUMN,
     ArmBy,
@@ -45,9 +46,12 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
+from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS, SERVER
+from parity.cli.terminal.options import Server, Token
 from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
+from parity.client.address import DEFAULT_URL
 from parity.comparing.case import check_arm, comparison_case
+from parity.comparing.reruns import read_rerun_table
 from parity.comparing.stated import check_floors, check_plan
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.document_types import VerdictDocument
@@ -239,6 +243,25 @@ def compare(
         str | None,
         typer.Option(metavar="out.zip", rich_help_panel=OUTPUT, help="Also write an evidence bundle, which `parity verify` recomputes."),
     ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="out.html", rich_help_panel=OUTPUT, help="Also write a page with interactive charts, one file that needs no network."
+        ),
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", rich_help_panel=OUTPUT, help="Write that page, to a temporary file without --html, and open it.")
+    ] = False,
+    push: Annotated[
+        bool,
+        typer.Option(
+            "--push",
+            rich_help_panel=SERVER,
+            help="Also record runs and verdict on the server and print the address of the page. If it breaks off, run it again.",
+        ),
+    ] = False,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
 ) -> int:
     """Judge candidates against a baseline from files, with no server.
 
@@ -300,6 +323,9 @@ def compare(
                     "--floors": floors,
                     "--full-run-hours": full_run_hours,
                     "--hour-price": hour_price,
+                    "--html": html,
+                    "--open": open_page,
+                    "--push": push,
                 },
                 f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
             )
@@ -325,15 +351,20 @@ def compare(
         layer_policy=layer_policy,
         layer_snr_db=read_layer_snrs(layer_snr or [], names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
-        floors=read_table(floors) if families else None,
+        floors=read_rerun_table(floors) if families else None,
         families=families,
     )
+    if push:
+        check_push(case)
     documents = case.documents()
     _write_reports(files, case, documents)
+    if html is not None or open_page:
+        write_page(case, documents, html, show=open_page)
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    return exit_code(documents)
+    recorded = push_case(case, documents, server, token, on_stdout=not (as_json or markdown)) if push else []
+    return exit_code([*documents, *recorded])
 
 
 def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDocument]) -> None:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.floors import known_family, stated_lenders
-from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns
+from parity.cli.inputs import PolicyOptions, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,

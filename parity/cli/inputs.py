@@ -11,10 +11,13 @@ from parity.cli.terminal.wrong_calls import wrong_value
 from parity.comparing.arms import Arm, Stated, arm_names, check_noise_runs, read_arm, read_noise_run, refuse_same_file
 from parity.comparing.case import check_arm
 from parity.comparing.policy import policy, read_policy
-from parity.comparing.stated import stated_rounding
+from parity.comparing.reruns import read_rerun_table
+from parity.comparing.stated import check_floors, stated_rounding
 from parity.judging.advice import LayerSnr
 from parity.judging.criteria import GATES, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
+from parity.judging.floors.groups import ANY_DECODER, Floors
+from parity.judging.floors.lending import Lenders
 from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
 from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
@@ -24,6 +27,7 @@ from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 
 NOISE_RUN = "--noise-run"
+_FEW = 4  # families that a refusal lists by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,3 +299,47 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
             )
         by_candidate[arm] = read_layer_snr(file)
     return by_candidate
+
+
+def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown arm, or an arm that gets two."""
+    families: dict[str, str] = {}
+    for item in items:
+        arm, mark, family = item.partition("=")
+        if not mark:
+            arms, family = tuple(names), item
+        elif arm in names:
+            arms = (arm,)
+        else:
+            raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        if not family:
+            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
+        for one in arms:
+            if families.setdefault(one, family) != family:
+                raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
+    return families
+
+
+def known_family(name: str | None) -> list[str]:
+    """A family that a run's config states, as --family would be given, if the public table has it."""
+    return [name] if name is not None and name in read_rerun_table(None).families else []
+
+
+def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
+    check_floors(file, "--floors", items, "--family")
+    families = stated_families(items, names)
+    table = read_rerun_table(file) if families else None
+    for name in families.values():
+        if table is not None and name not in (*table.families, ANY_DECODER):
+            raise UsageError(f"--family is {name!r}, which the table does not have; {expected_family(name, table, file)}")
+    return Lenders(table, families)
+
+
+def expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+    """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
+    known = (*floors.families, *([ANY_DECODER] if general else []))
+    if len(known) <= _FEW:
+        return f"expected {' or '.join(known)}"
+    listed = " ".join(["parity floors list", *([file] if file else [])])
+    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"

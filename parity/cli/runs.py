@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, send_run, why_incomplete
+from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
-from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -25,10 +24,13 @@ from parity.cli.run_tables import (
 )
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import SERVER, TABLE
+from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
+from parity.client.address import DEFAULT_URL
 from parity.client.delivery import Delivery
-from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.finished_runs import send_run
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
 from parity.readers import read_run
@@ -148,7 +150,7 @@ def import_runs(
             refuse_other_run(each, awaited, recipe, seeds)
         for each in finished:
             file, run, curve = each.file, each.run, each.curve
-            if different := send_run(client, run, curve, each.context, recipe or curve.recipe):
+            if different := send_run(client, run, curve, each.context, recipe or curve.recipe, curve.rounding):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             completeness = curve.completeness
             imported.append(

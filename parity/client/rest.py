@@ -12,7 +12,8 @@ import httpx2
 import numpy as np
 from numpy.typing import NDArray
 
-DEFAULT_URL = "http://127.0.0.1:8321"
+from parity.client.address import DEFAULT_URL
+
 _TIMEOUT_SECONDS = 30.0
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -178,7 +179,13 @@ class Client:
         return document
 
     def attach(
-        self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None, key: str | None = None
+        self,
+        run_id: str,
+        manifest: Mapping[str, str],
+        recipe: str | None = None,
+        after: int | None = None,
+        key: str | None = None,
+        rounding: str | None = None,
     ) -> dict[str, Any]:
         """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent.
 
@@ -186,6 +193,7 @@ class Client:
         """
         headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
+        body |= {} if rounding is None else {"rounding": rounding}  # which an earlier server does not know
         document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
         return document
 

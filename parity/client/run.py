@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
+from parity.client.address import DEFAULT_URL
 from parity.client.delivery import LOSSES, VALIDATION
 from parity.client.recorder import Recorder
-from parity.client.rest import DEFAULT_URL
 from parity.recipes import RecipeError, check_recipe
 
 _log = logging.getLogger("parity")

@@ -64,7 +64,7 @@ def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]
     """The names of a table's columns and what gives the column of a name; None for names where the data is an array."""
     if isinstance(data, Mapping):
         return [str(key) for key in data], {str(key): value for key, value in data.items()}.__getitem__
-    if hasattr(data, "collect") and hasattr(data, "columns"):
+    if hasattr(data, "collect") and hasattr(type(data), "columns"):  # of the type, because a lazy frame would resolve its own
         raise TypeError(f"{name} is a lazy frame; expected a data frame: call .collect() first")
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
         return [str(each) for each in data.columns], lambda wanted: data[next(each for each in data.columns if str(each) == wanted)]
@@ -147,6 +147,7 @@ def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, n
     unclear = np.isnan(values[LOSS]) & ~missing & ~np.isnan(values[VALIDATION])
     if unclear.any():
         raise InputError(
-            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss (first: row {int(np.argmax(unclear))}), "
-            "so an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
+            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss "
+            f"(first: row {int(np.argmax(unclear))}); "
+            "an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
         )

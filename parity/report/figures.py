@@ -44,7 +44,7 @@ def verdict_figure(
     planned_steps: int | None = None,
 ) -> Any:
     """The same figure as a matplotlib Figure. Raises FigureError where matplotlib is missing."""
-    with new_figure(PAGE_INCHES, "a figure") as figure:
+    with new_figure(PAGE_INCHES, "figure()") as figure:
         _draw(figure, document, baseline, candidate, verdict_gap(document, baseline, candidate, criteria, planned_steps))
     return figure
 

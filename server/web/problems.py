@@ -142,13 +142,19 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
     return respond(request, InvalidError(detail + more, problems))
 
 
+def _is_arm(place: list[str]) -> bool:
+    """Whether an object is an arm of a job, whose errors name their field as `arm.recipe`."""
+    return place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
+
+
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
     cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
         # The error names its own field, below the object that pydantic was building.
-        place += [part for part in cause.field.split(".") if part not in place] if " " not in cause.field else []
+        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        place += [part for part in own if part not in place]
         return FieldProblem(pointer=_pointer(place), detail=str(cause))
     if finding["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return FieldProblem(

@@ -32,6 +32,7 @@ multiplications in the block scale is that of its CUDA kernels since 2.14.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -320,26 +321,47 @@ def _nvfp4_scales(largest: jax.Array, quantizer: Quantizer, view: jax.Array, axi
     both = quantizer.scale_bound * quantizer.format.largest
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)
+    factor = formats.materialized(amax * np.float32(1 / both))[0]
+    if quantizer.four_over_six:
+        tensor = four_over_six.Tensor(amax, encode, both)
+        of_scale = _encode_scale(encode)
+        scale = four_over_six.block_scale(view, axis, largest, tensor, of_scale, quantizer.four_over_six)
+        return _Scales(of_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
+    encode_scale, scale = _nvfp4_block_scales(largest, encode)
+    return _Scales(encode_scale, scale, formats.encode(scale, E4M3), factor, amax)
+
+
+def _nvfp4_block_scales(largest: jax.Array, encode: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the factor by which every block is multiplied before it is rounded, and its scale, both in the shape of `largest`.
+
+    On a CPU a branch keeps what only tiny tensors need out of the others' way. XLA fuses nothing into it either, and so computes both
+    numbers once a block; fused into the loop that rounds, the scale would be computed again for every element.
+    """
+
+    def plain(largest: jax.Array, encode: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sixth, decode = formats.materialized(encode * _SIXTH, formats.quotient(jnp.float32(1), encode))
+        scale = formats.nearest(largest * sixth, E4M3)
+        return jnp.minimum(formats.quotient(jnp.float32(1), scale * decode), _FLOAT32_MAX), scale
+
+    def on_the_grid(largest: jax.Array, encode: jax.Array) -> tuple[jax.Array, jax.Array]:
+        scale = formats.nearest(largest * formats.materialized(encode * _SIXTH)[0], E4M3)
+        return _encode_scale(encode)(scale), scale
+
+    if encode.ndim or not formats.on_cpu():
+        return on_the_grid(largest, encode)
+    encode_scale, scale = jax.lax.cond(encode > _LIFTED, on_the_grid, plain, largest.reshape(-1), encode)  # a short last axis is slow
+    return encode_scale.reshape(largest.shape), scale.reshape(largest.shape)
+
+
+def _encode_scale(encode: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """Returns the function from a block's scale to the factor by which the block is multiplied, for tensors of any size."""
     lift = jnp.where(encode > _LIFTED, jnp.float32(_LIFT), jnp.float32(1))
-    decode, sixth, factor = formats.materialized(_tensor_decode_scale(encode, lift), encode * _SIXTH, amax * np.float32(1 / both))
+    decode = formats.materialized(_decode_scale(encode, lift))[0]
 
     def encode_scale(scale: jax.Array) -> jax.Array:
         return jnp.minimum(formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX)
 
-    if quantizer.four_over_six:
-        tensor = four_over_six.Tensor(amax, encode, both)
-        scale = four_over_six.block_scale(view, axis, largest, tensor, encode_scale, quantizer.four_over_six)
-    else:
-        scale = formats.nearest(largest * sixth, E4M3)
-    return _Scales(encode_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
-
-
-def _tensor_decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
-    """`_decode_scale`, on a CPU behind a branch: XLA would compute its many operations again for every element of the tensor."""
-    if encode.ndim or not formats.on_cpu():
-        return _decode_scale(encode, lift)
-    decode: jax.Array = jax.lax.cond(encode > _LIFTED, _decode_scale, lambda encode, lift: formats.quotient(lift, encode), encode, lift)
-    return decode
+    return encode_scale
 
 
 def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:

@@ -28,13 +28,15 @@ from parity.cli import watching
 from parity.cli.gating import report
 from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gating.report import Outcome, Result
-from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
+from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, baseline_of, job_file
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
+from parity.cli.terminal.options import Server, Token
 from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import wrong_value
-from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
 

@@ -37,7 +37,7 @@ def what_is_wrong(error: Any) -> str:
         return f"unknown option {error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
     if message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""
-        return f"unknown command {word!r}{(did_you_mean(word, context.command.commands) if context else '') or f'; {see}'}"
+        return f"unknown command {word!r}{(did_you_mean(word, context.command.list_commands(context)) if context else '') or f'; {see}'}"
     if kind == "NoArgsIsHelpError" or message.startswith("Missing command"):
         return f"`parity {command}` needs a command; {see}"
     if kind == "MissingParameter":

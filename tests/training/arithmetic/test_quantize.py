@@ -190,6 +190,19 @@ def test_a_subnormal_decode_scale_is_rounded_once(amax):
         np.testing.assert_array_equal(np.asarray(ours.codes), codes)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("amax", [1e-34, 1e-33, 5e-33])
+def test_a_block_far_below_a_tiny_tensors_amax_equals_the_slow_twin(amax, axis):
+    """Its decode scale, which is subnormal, must not be flushed to zero: its codes would all be the largest."""
+    x = np.random.default_rng(0).uniform(1.2e-38, 4.7e-38, (32, 64)).astype(ml_dtypes.bfloat16).astype(F32)
+    x[0, 0] = F32(amax)
+    codes, scales, _ = twin(x, axis, NVFP4)
+    ours = everything(jnp.asarray(x), axis, NVFP4)[0]
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes), codes)
+    assert len(np.unique(codes[16:, 16:])) > 3
+
+
 @pytest.mark.parametrize("quantizer", ALL, ids=IDS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_edges_equal_the_slow_twin(quantizer, axis):
