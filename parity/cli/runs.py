@@ -49,12 +49,18 @@ def resend(
         ),
     ] = None,
     token: Token = None,
+    as_run: Annotated[
+        str | None, typer.Option("--as-run", metavar="RUN", help="Id of the run that steps logged without a run belong to.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped."""
     sent = []
-    tried = refused = 0
-    for path in _spools(paths):
+    tried = refused = unnamed = 0
+    spools = list(_spools(paths))
+    if as_run is not None:
+        _refuse_other_runs(spools, as_run)
+    for path in spools:
         tried += 1
         try:
             with spool.lock(path) as is_left:
@@ -62,8 +68,14 @@ def resend(
                     print(f"parity: {path}: skipped: in use by a running process, or owned by another user", file=sys.stderr)
                     continue
                 header = spool.read_header(path)
+                run = header["run"] or as_run
+                if run is None:
+                    unnamed += 1
+                    again = f"`parity resend {path.parent} --as-run RUN`"
+                    print(f"parity: {path}: not sent: it was recorded without a run; name its run with {again}", file=sys.stderr)
+                    continue
                 with Client(server or header["server"], token) as client:
-                    delivery = Delivery(path, client)
+                    delivery = Delivery(path, client, run=run)
                     delivery.send_rest()
         except SpoolError as error:
             raise UsageError(str(error)) from None
@@ -74,15 +86,17 @@ def resend(
             )
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
-            sent.append({"run": header["run"], "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
+            sent.append({"run": run, "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
             if not as_json:
                 lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
-                print(f"{header['run']} {path} sent as attempt {delivery.epoch}{lost}")
+                print(f"{run} {path} sent as attempt {delivery.epoch}{lost}")
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if as_json:
         print_json(sent)
-    return EXIT_CODES["infrastructure"] if refused else EXIT_CODES["pass"]
+    if refused:
+        return EXIT_CODES["infrastructure"]
+    return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
 @app.command(name="import", epilog="parity import baseline.csv nvfp4.csv --as-run RUN1 --as-run RUN2")
@@ -208,6 +222,17 @@ def _spools(paths: list[str]) -> Iterator[Path]:
             yield path.rename(path.with_suffix(spool.SUFFIX))
         else:
             yield path
+
+
+def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
+    """Raise UsageError unless all spools were recorded without a run, in one folder, with one recipe: they become one run."""
+    headers = {path: spool.read_header(path) for path in spools}
+    for path, header in headers.items():
+        if header["run"]:
+            raise UsageError(f"{path}: was recorded for run {header['run']}; expected steps without a run, because of --as-run {as_run}")
+    for what, values in (("folders", {str(path.parent) for path in spools}), ("recipes", {str(h["recipe"]) for h in headers.values()})):
+        if len(values) > 1:
+            raise UsageError(f"the spools are of {len(values)} {what} ({', '.join(sorted(values))}); expected those of one run")
 
 
 def _nothing_to_send(folders: list[str]) -> str:

@@ -85,13 +85,19 @@ class Client:
         fresh: bool,
         key: str,
         baseline: Mapping[str, Any] | None = None,
+        lookup: bool = False,
+        group: str = "",
     ) -> dict[str, Any]:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
+
+        A `lookup` queues nothing: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as a pull
+        request: the open jobs of its earlier questions are cancelled.
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
         question = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
         question |= {"baseline": baseline} if baseline else {}
+        question |= ({"lookup": True} if lookup else {}) | ({"group": group} if group else {})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
         return document

@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 
-EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "usage": 2, "inconclusive": 3, "infrastructure": 4, "timeout": 5, "other judge": 6}
+EXIT_CODES: Mapping[str, int] = {
+    "pass": 0,
+    "fail": 1,
+    "usage": 2,
+    "inconclusive": 3,
+    "infrastructure": 4,
+    "timeout": 5,
+    "other judge": 6,
+    "unrecorded": 7,
+}
 
 
 def exit_code(documents: Iterable[Mapping[str, object]]) -> int:
