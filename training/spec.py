@@ -7,6 +7,7 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
@@ -22,6 +23,7 @@ from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, fea
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
+MOST_CANDIDATES = 64
 
 
 def _of_the_preset(what: str) -> Any:
@@ -347,10 +349,11 @@ class JobSpec:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
             )
-        names = [arm.name for arm in self.arms]
-        for name in names:
-            if names.count(name) > 1:
-                raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
+        if len(self.candidates) > MOST_CANDIDATES:
+            raise SpecError("candidates", len(self.candidates), f"at most {MOST_CANDIDATES} candidates", "submit several jobs")
+        name, count = Counter(arm.name for arm in self.arms).most_common(1)[0]
+        if count > 1:
+            raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)

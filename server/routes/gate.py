@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
 from server.errors import InvalidError
+from server.jobs.limits import check_queue, check_size
 from server.jobs.reuse import Answer, Question, answer, look_up
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, Submitter, order_of, ring
@@ -67,6 +68,7 @@ def gate(
     if request.lookup and request.fresh:
         raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
     criteria, lease_seconds = criteria_of(request.criteria), context.settings.lease_seconds
+    check_size(context.settings, request.job)
     order = order_of(request, submitter)
     order = replace(order, reuse=order.reuse and not request.fresh)
     question = Question(
@@ -87,6 +89,8 @@ def gate(
             return _document(session, recorded, request, response, lease_seconds)
     with context.database.write() as session:
         reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
+        if reply.found == "new":
+            check_queue(session, context.settings, submitter.id)
         document = _document(session, reply, request, response, lease_seconds)
     if reply.found == "new":
         ring(context, reply.job)

@@ -197,7 +197,7 @@ def _redis_command(settings: Settings) -> list[str]:
 
 def _api_command(settings: Settings) -> list[str]:
     return [
-        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment"),
+        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.connection:Connection"),
         *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
     ]
 
