@@ -18,6 +18,7 @@ from parity.judging.criteria import GATES, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
 from parity.judging.floors.groups import ANY_DECODER, Floors
 from parity.judging.floors.lending import Lenders
+from parity.judging.floors.public import public_floors
 from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
 from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
@@ -322,7 +323,7 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 def known_family(name: str | None) -> list[str]:
     """A family that a run's config states, as --family would be given, if the public table has it."""
-    return [name] if name is not None and name in read_rerun_table(None).families else []
+    return [name] if name is not None and name in public_floors().families else []
 
 
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:

@@ -1,9 +1,11 @@
 """`parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from parity.comparing.arms import Stated, arm_names, read_arm, read_noise_run, read_one, refuse_same_file
 from parity.comparing.case import check_arm, comparison_case
@@ -29,7 +31,7 @@ def compare(
     profile: str | None = None,
     criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     gates: Sequence[str] = (),
-    planned_steps: int | None = None,
+    planned_steps: int | np.integer[Any] | None = None,
     assume_complete: bool = False,
     recipe: str | Mapping[str, str] | None = None,
     rounding: str | Mapping[str, str] | None = None,
@@ -54,6 +56,8 @@ def compare(
 
     Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
     """
+    planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
+    own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
     case_criteria = _criteria(criteria, margin, profile, gates)
     given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
@@ -68,7 +72,7 @@ def compare(
         stated[name] = Stated(recipe=recipes.get(name), rounding=word, context=contexts.get(name, {}))
     arms: dict[str, list[Curve]] = {}
     for name, runs in zip(called, given.values(), strict=True):
-        arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), seeds)
+        arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds)
     early: dict[str, list[Curve]] = {}
     for name, reruns in _by_arm(noise_runs, "noise_runs", called).items():
         for run in _runs(reruns, f"noise_runs of {name}"):
@@ -130,6 +134,15 @@ def _criteria(
         return policy(base, margin=amount, profile=profile, gates=gates)
     except CriteriaError as error:
         raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
+
+
+def _whole_numbers(seeds: object) -> list[int] | None:
+    if seeds is None:
+        return None
+    given = [] if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable) else list(seeds)
+    if not given or not all(isinstance(seed, (int, np.integer)) for seed in given):
+        raise TypeError(f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm")
+    return [int(seed) for seed in given]
 
 
 def _same_columns(columns: Mapping[str, str], _run: Any) -> Mapping[str, str]:

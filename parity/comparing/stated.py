@@ -16,6 +16,8 @@ class InputError(ValueError):
 
 def check_plan(planned_steps: int | None, name: str, assume_complete: bool, other: str) -> None:
     """Raise InputError where the planned length is no number of steps, or is stated together with its assumption."""
+    if not isinstance(assume_complete, bool):
+        raise InputError(f"{other} is {assume_complete!r}; expected True or False")
     if planned_steps is None:
         return
     if isinstance(planned_steps, bool) or not isinstance(planned_steps, int) or planned_steps < 1:

@@ -54,6 +54,11 @@ def test_without_a_plan_nothing_passes(frames):
     assert parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest", assume_complete=True).verdict == "pass"
 
 
+def test_numbers_of_numpy_are_whole_numbers_too(frames):
+    steps = frames["fp8"]["step"].max() + 1
+    assert parity.compare(frames["fp8"], frames["mxfp8"], **{**POLICY, "planned_steps": steps, "seeds": np.array([3])}).verdict == "pass"
+
+
 def test_a_policy_may_be_an_object_keys_or_a_file(frames, tmp_path):
     (tmp_path / "parity.yaml").write_text("criteria: {margin: 2 %, min_points: 250}\n")
     arms = frames["fp8"], frames["mxfp8"]
@@ -90,6 +95,9 @@ REFUSED = [
     ({"planned_steps": True}, ValueError, "planned_steps"),
     ({"planned_steps": 1500.0}, ValueError, "planned_steps"),
     ({"assume_complete": True}, ValueError, "exclude each other"),
+    ({"planned_steps": None, "assume_complete": "no"}, ValueError, "True or False"),
+    ({"seeds": "0"}, TypeError, "list of whole numbers"),
+    ({"seeds": [0.5]}, TypeError, "list of whole numbers"),
     ({"margin": "2 percent"}, CriteriaError, "positive amount"),
     ({"margin": None, "profile": "nvpf4"}, CriteriaError, "one of"),
     ({"criteria": 3}, TypeError, "criteria"),
