@@ -1,6 +1,6 @@
 """What does the record cost, and how does it compare? Append, read, live pages and the queue, beside MLflow and trackio in one run.
 
-Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/bench-record.lock
+Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/trackers.lock
 (`make bench-record` makes one); without it the peers are left out.
 """
 

@@ -21,6 +21,9 @@ class Settings(BaseSettings):
 
     state_dir: Path = Field(default=CHECKOUT / ".state", description="folder for the database, the broker's socket, logs and caches")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")
+    database_connections: int = Field(
+        default=15, ge=2, description="database connections that a process opens at most; every API process and every worker has its own"
+    )
     redis_url: str = Field(default="", description="broker URL; default: the unix socket of the standalone stack")
     host: str = Field(default="127.0.0.1", description="address on which the server listens")
     port: int = Field(default=8321, ge=1, le=65535, description="port on which the server listens")

@@ -40,7 +40,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._database = Database(settings.database)
+        self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
         self._next_retention = 0.0
         self._bell = threading.Condition()

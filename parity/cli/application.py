@@ -18,10 +18,12 @@ from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.cli.watching import WatchTimeoutError
 from parity.client.rest import ClientError, UnreachableError
+from parity.comparing.stated import InputError
 from parity.judging.criteria import CriteriaError
 from parity.judging.evidence import EvidenceError
 from parity.judging.secondary.evaluations import EvaluationError
 from parity.readers import ReadError
+from parity.readers.source import UnreachableSourceError
 from parity.report.figure_file import FigureError
 from parity.version import VERSION
 
@@ -54,7 +56,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CriteriaError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
+    except UnreachableSourceError as error:
+        _complain(str(error))
+        code = EXIT_CODES["infrastructure"]
+    except (UsageError, InputError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
         _complain(str(error))
         code = EXIT_CODES["usage"]
     except ClientError as error:

@@ -8,6 +8,7 @@ import typer
 from parity.canonical_json import json_value
 from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
+    NOISE_RUN,
     ArmOptions,
     PolicyOptions,
     contexts_by_arm,
@@ -17,7 +18,6 @@ from parity.cli.inputs import (
     read_control,
     read_layer_snrs,
     read_noise_runs,
-    refuse_mixed_units,
     stated_columns,
     stated_recipes,
     stated_roundings,
@@ -47,9 +47,9 @@ from parity.cli.run_tables import (
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
 from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.comparing.case import check_arm, comparison_case
+from parity.comparing.stated import check_floors, check_plan
 from parity.judging.criteria import GATES, NVFP4
-from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
 from parity.judging.evidence import Case, bundle_bytes
@@ -244,10 +244,7 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    if planned_steps is not None and planned_steps > MAX_STEP:
-        raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
-    if planned_steps is not None and assume_complete:
-        raise UsageError("--planned-steps and --assume-complete exclude each other; give only one of them")
+    check_plan(planned_steps, "--planned-steps", assume_complete, "--assume-complete")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
@@ -310,26 +307,26 @@ def compare(
             return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
         refuse_evaluation_options(arms, table)
     controls = [read_control(file, columns) for file in control or []]
-    refuse_mixed_units([*arms, *noise_runs.items()], controls)
-    _refuse_unknown_arms(evaluation, [name for name, _ in arms])
-    (name, baseline_curves), candidates = arms[0], dict(arms[1:])
-    if floors is not None and not family:
-        raise UsageError(f"--floors is {floors!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
-    families = stated_families(family or [], [name, *candidates])
-    case = Case(
-        baseline=baseline_curves,
-        candidates=candidates,
-        criteria=case_criteria,
+    names = [name for name, _ in arms]
+    evaluation_files = pairs(evaluation, "--evaluation", "NAME=FILE")
+    for arm in evaluation_files:
+        check_arm(arm, names, "--evaluation")
+    check_floors(floors, "--floors", family, "--family")
+    families = stated_families(family or [], names)
+    case = comparison_case(
+        arms,
+        case_criteria,
+        step_option="--column step=NAME",
+        noise_option=NOISE_RUN,
         controls=controls,
+        noise_runs=noise_runs,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
-        baseline_name=name,
-        layer_snr_db=read_layer_snrs(layer_snr or [], tuple(candidates)),
-        evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation", "NAME=FILE").items()},
+        layer_snr_db=read_layer_snrs(layer_snr or [], names[1:]),
+        evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         floors=read_table(floors) if families else None,
         families=families,
-        noise_runs=noise_runs,
     )
     documents = case.documents()
     _write_reports(files, case, documents)
@@ -337,12 +334,6 @@ def compare(
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
     return exit_code(documents)
-
-
-def _refuse_unknown_arms(evaluation: Sequence[str] | None, names: Sequence[str]) -> None:
-    for arm in pairs(evaluation, "--evaluation", "NAME=FILE"):
-        if arm not in names:
-            raise UsageError(f"--evaluation: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
 
 
 def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDocument]) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import Client
 from parity.judging.curve import Completeness, Curve
-from parity.wording import count
+from parity.wording import count, did_you_mean
 
 _STEPS_AT_ONCE = 20_000
 _VALIDATION = "validation_loss"
@@ -70,6 +69,24 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     if last + stride < planned_steps:
         return f"it ends at step {last}, but this run takes {planned_steps} steps"
     return None
+
+
+def refuse_other_run(finished: FinishedRun, awaited: Mapping[str, Any], recipe: str | None, seeds: dict[int, int]) -> None:
+    """Raise UsageError where a run's config contradicts the run of the job that it is imported as.
+
+    `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the job's.
+    """
+    own, seed = recipe or finished.curve.recipe, finished.curve.seed
+    if own not in (None, awaited["recipe"]):
+        raise UsageError(
+            f"{finished.file}: its recipe is {own}, but run {finished.run} is to train {awaited['recipe']}; nothing was imported: name "
+            "another run, or state the recipe with --recipe"
+        )
+    if seed and seeds.setdefault(awaited["seed"], seed) != seed:
+        raise UsageError(
+            f"{finished.file}: its config states seed {seed}, and that of a run before it {seeds[awaited['seed']]}, but both have seed "
+            f"{awaited['seed']} in the job, so they should have read the same data; nothing was imported"
+        )
 
 
 def send_run(client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None) -> str | None:

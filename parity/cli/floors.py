@@ -11,8 +11,8 @@ from parity.canonical_json import json_value
 from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.help import Command, Group
 from parity.cli.terminal.output import UsageError, print_json, print_rows
-from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
+from parity.comparing.stated import check_floors
 from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
 from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
@@ -20,7 +20,7 @@ from parity.judging.floors.lending import Lender, Lenders, find_lender
 from parity.judging.floors.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.floors.public import public_floors
 from parity.readers.source import os_words
-from parity.wording import count, percent
+from parity.wording import count, did_you_mean, percent
 
 app = typer.Typer(
     name="floors",
@@ -174,10 +174,14 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
     return families
 
 
+def known_family(name: str | None) -> list[str]:
+    """A family that a run's config states, as --family would be given, if the public table has it."""
+    return [name] if name is not None and name in public_floors().families else []
+
+
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
     """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
-    if file is not None and not items:
-        raise UsageError(f"--floors is {file!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
+    check_floors(file, "--floors", items, "--family")
     families = stated_families(items, names)
     table = read_table(file) if families else None
     for name in families.values():

@@ -11,16 +11,15 @@ import typer
 from rich.console import Console
 
 from parity.cli import watching
-from parity.cli.inputs import read_yaml
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
 from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE, SERVER
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows, show, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
 from parity.client.rest import DEFAULT_URL, Client
+from parity.comparing.policy import read_yaml
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.report.html import ConcludedJob, render_page
-from parity.wording import age_in_words, count
+from parity.wording import age_in_words, count, did_you_mean
 
 app = typer.Typer()
 

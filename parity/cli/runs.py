@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import FinishedRun, runs_of_table, send_run, why_incomplete
+from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, send_run, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
 from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.run_tables import (
@@ -101,7 +101,9 @@ def resend(
 def import_runs(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet or TensorBoard (file or folder)."),
+        typer.Argument(
+            metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."
+        ),
     ],
     as_run: Annotated[
         list[str] | None,
@@ -140,7 +142,7 @@ def import_runs(
     if arm_by is None:
         table.refuse_alone()
         refuse_given({"--job": job}, NEEDS_ARM_BY)
-        finished, arms = _runs_of_files(files, as_run, column, facts), {}
+        finished, arms = _runs_of_files(files, as_run, column, facts, recipe), {}
     else:
         refuse_given({"--as-run": as_run}, "is not used with --arm-by; name the job with --job")
         refuse_given({"--column": column}, NO_COLUMN)
@@ -148,16 +150,19 @@ def import_runs(
         if job is None:
             raise UsageError("--job is missing; expected the id of the job whose arms the table holds")
         finished, arms = [], read_table(files, table)
+    seeds: dict[int, int] = {}
     with Client(server, token) as client:
         if job is not None:
             finished = runs_of_table(files[0], arms, client.job(job), facts)
         for each in finished:
-            missing = why_incomplete(each.curve.completeness, client.run(each.run)["planned_steps"])
+            awaited = client.run(each.run)
+            missing = why_incomplete(each.curve.completeness, awaited["planned_steps"])
             if missing and not allow_incomplete:
                 raise UsageError(f"{each.file}: {missing}; import the whole run, or use --allow-incomplete (then it cannot pass)")
+            refuse_other_run(each, awaited, recipe, seeds)
         for each in finished:
             file, run, curve = each.file, each.run, each.curve
-            if different := send_run(client, run, curve, each.context, recipe):
+            if different := send_run(client, run, curve, each.context, recipe or curve.recipe):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             completeness = curve.completeness
             imported.append(
@@ -170,6 +175,7 @@ def import_runs(
                     "stride": completeness.stride,
                     "gaps": completeness.gaps,
                     "duplicates": completeness.duplicates,
+                    "notes": list(curve.notes),
                 }
             )
             if as_json:
@@ -178,12 +184,16 @@ def import_runs(
                 f"{run} {file}: {completeness.count} steps, {completeness.first} to {completeness.last}, stride {completeness.stride}, "
                 f"{completeness.gaps} gaps, {completeness.duplicates} steps logged again"
             )
+            for note in curve.notes:
+                print(f"  {note}", file=sys.stderr)
     if as_json:
         print_json(imported)
     return EXIT_CODES["pass"]
 
 
-def _runs_of_files(files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str]) -> list[FinishedRun]:
+def _runs_of_files(
+    files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str], recipe: str | None
+) -> list[FinishedRun]:
     """The runs that files hold, one each; raises UsageError where --as-run does not name as many runs."""
     if not as_run:
         raise UsageError("--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs")
@@ -192,8 +202,9 @@ def _runs_of_files(files: list[str], as_run: list[str] | None, column: list[str]
     columns = stated_columns(column)
     columns.refuse_unknown(files)
     return [
-        FinishedRun(run=run, file=file, curve=read_run(file, columns=columns.of(file)), context=facts)
+        FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})
         for run, file in zip(as_run, files, strict=True)
+        for curve in [read_run(file, columns=columns.of(file), recipe=recipe)]
     ]
 
 

@@ -320,6 +320,22 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
+READINESS = "readiness"
+
+
+class Duty(Base):
+    """What one process at a time does for all: who does it, until when (unix seconds).
+
+    The row `readiness` is nobody's: readiness checks write it to see whether the database can be written.
+    """
+
+    __tablename__ = "duties"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    holder: Mapped[str] = mapped_column(default="")
+    expires_at: Mapped[float] = mapped_column(default=0.0)
+
+
 class Event(Base):
     """An event of a job, numbered without gaps under the job row's lock; the number is the SSE id."""
 

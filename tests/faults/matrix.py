@@ -237,7 +237,7 @@ class Matrix:
 
     def wipe_redis(self) -> None:
         with contextlib.suppress(Exception):
-            redis_client(self.stack.settings.redis).flushall()
+            redis_client(self.stack.settings.redis, seconds=20).flushall()
 
     def ring_often(self) -> None:
         from server.queue import Doorbell, broker

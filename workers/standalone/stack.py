@@ -181,7 +181,7 @@ def _settings_problem(error: ValidationError) -> str:
 
 def _answers(settings: Settings) -> bool:
     try:
-        return bool(redis_client(settings.redis).ping())
+        return bool(redis_client(settings.redis, seconds=3.0).ping())
     except RedisError:
         return False
 

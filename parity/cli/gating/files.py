@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.cli.gating.report import FILES, Outcome, result_of
-from parity.cli.inputs import read_yaml
 from parity.cli.terminal.output import UsageError
+from parity.comparing.policy import read_yaml
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.report.headline import headline
