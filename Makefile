@@ -56,6 +56,9 @@ test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the C
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
+test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
+	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers
+
 test-integrations: .venv/.installed-dev .venv/integrations/.installed ## real trainers that log with parity.integrations, killed and resumed; they get their own environment
 	@$(BIN)/python -m tools.integrations_check .venv/integrations/bin/python
 
@@ -63,9 +66,6 @@ test-integrations: .venv/.installed-dev .venv/integrations/.installed ## real tr
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/integrations
 	@$(UV) pip install --quiet --python .venv/integrations/bin/python --require-hashes -r locks/integrations.lock
 	@touch $@
-
-test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
-	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers
 
 bench-record: .venv/trackers/.installed ## compare recording with MLflow and trackio, which get their own environment
 	@$(BIN)/python benchmarks/record.py --peers .venv/trackers/bin/python --postgresql
@@ -78,8 +78,8 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group judge pyproject.toml -c locks/standalone.lock -o locks/judge.lock
 	@$(COMPILE) --group gate -c locks/standalone.lock -o locks/gate.lock
 	@$(COMPILE) --group npm -o locks/npm.lock
-	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock
 	@$(COMPILE) --group trackers pyproject.toml -o locks/trackers.lock
+	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock
 	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o locks/maxtext.lock
 	@$(COMPILE) --group audit -c locks/dev.lock -o locks/audit.lock
 	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock

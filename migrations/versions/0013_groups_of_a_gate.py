@@ -1,14 +1,14 @@
 """the groups of gates that a job was queued for.
 
-Revision ID: 0014
-Revises: 0013
+Revision ID: 0013
+Revises: 0012
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
-down_revision = "0013"
+revision = "0013"
+down_revision = "0012"
 branch_labels = None
 depends_on = None
 
