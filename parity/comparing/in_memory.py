@@ -147,6 +147,7 @@ def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, n
     unclear = np.isnan(values[LOSS]) & ~missing & ~np.isnan(values[VALIDATION])
     if unclear.any():
         raise InputError(
-            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss (first: row {int(np.argmax(unclear))}), "
+            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss "
+            f"(first: row {int(np.argmax(unclear))}), "
             "so an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
         )
