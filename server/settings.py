@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     launcher_python: str = Field(default="", description="Python that the launcher starts; default: the worker's own")
     data_roots: tuple[str, ...] = Field(
         default=(),
-        description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: all that its user may read',
+        description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: state folder and examples',
     )
     lease_seconds: float = Field(default=30.0, gt=0, description="seconds after which a run of a silent worker is given to another worker")
     heartbeat_seconds: float = Field(default=5.0, gt=0, description="seconds between two renewals of a worker's leases")

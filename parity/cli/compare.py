@@ -73,8 +73,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive. "
-            "With --arm-by, one table of many runs.",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
+            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs.",
         ),
     ],
     baseline_run: Annotated[

@@ -164,7 +164,7 @@ def import_runs(
             refuse_other_run(each, awaited, recipe, seeds)
         for each in finished:
             file, run, curve = each.file, each.run, each.curve
-            if different := send_run(client, run, curve, each.context, recipe or curve.recipe):
+            if different := send_run(client, run, curve, each.context, recipe or curve.recipe, curve.rounding):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             completeness = curve.completeness
             imported.append(

@@ -47,7 +47,7 @@ def read(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
             if not latest:
                 raise ReadError(f"{source}: the run has no metric; expected a training loss, logged with its step")
             columns = from_series(series, {key: name for key, name in wanted.items() if key != STEP}, source)
-            if dict(client.get_run(run_id).data.metrics).keys() != latest.keys():
+            if _state(client.get_run(run_id)) != _state(run):
                 raise ReadError(f"{source}: the run changed while it was read; read it again once it has ended")
         except ReadError:
             raise
@@ -98,6 +98,11 @@ def _refuse_unusable(source: str, run: Any) -> None:
             f"{source}: the run is {run.info.status}; a run is judged once it has ended: wait, or, if its process is gone, end it with "
             f"MlflowClient().set_terminated({run.info.run_id!r}, 'KILLED')"
         )
+
+
+def _state(run: Any) -> str:
+    """The run's status and latest values as text, in which NaN equals NaN."""
+    return f"{run.info.status} {sorted(run.data.metrics.items())}"
 
 
 def _history(source: str, client: Any, run_id: str, name: str, latest: float) -> Series:

@@ -1,6 +1,7 @@
 """Runs in trackers, with stand-ins for their packages: whole, or refused in one line. `make test-trackers` tries the real packages."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -89,6 +90,20 @@ def test_mlflow_refuses_what_is_no_whole_run(mlflow, change, words):
     for key, value in change.items():
         mlflow[key] = {**mlflow[key], **value} if value and key == "info" else value
     with pytest.raises(ReadError, match=words):
+        read_run(source("mlflow", mlflow))
+
+
+def test_mlflow_refuses_a_run_that_changes_while_it_is_read(mlflow, monkeypatch):
+    client = sys.modules["mlflow"].MlflowClient
+    history = client.get_metric_history
+
+    def read(self, run_id, name):
+        values = history(self, run_id, name)
+        mlflow["metrics"] = {name: 3.0}
+        return values
+
+    monkeypatch.setattr(client, "get_metric_history", read)
+    with pytest.raises(ReadError, match="changed while it was read"):
         read_run(source("mlflow", mlflow))
 
 
