@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select
 
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED
+from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import Job, Run
 from server.jobs import futility
 from server.jobs.conclude import conclude
@@ -42,21 +42,47 @@ def _expired(now: float) -> Select[Run]:
 def conclude_ended(database: Database) -> None:
     """Conclude every job whose last run has ended."""
     with database.read() as session:
-        open_jobs: Sequence[str] = session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))).all()
-    for job_id in open_jobs:
+        ended: Sequence[str] = session.scalars(_all_runs_ended()).all()
+    for job_id in ended:
         try:
             conclude(database, job_id)
         except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
             _log.exception("job %s could not be concluded and will be tried again", job_id)
 
 
-def watch_running(database: Database) -> None:
-    """Look for futile pairs in every running job."""
-    with database.read() as session:
-        running = session.scalars(select(Job.id).where(Job.status == "running")).all()
-    for job_id in running:
-        try:
-            with database.write() as session:
-                futility.watch(session, job_id)
-        except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
-            _log.exception("job %s could not be watched for early stop", job_id)
+def _all_runs_ended() -> Select[tuple[str]]:
+    """The open jobs without an open run: one query, however many jobs are open."""
+    with_open_runs = select(Run.job_id).where(Run.state.in_(RUN_OPEN))
+    return select(Job.id).where(Job.status.in_(JOB_OPEN), Job.id.not_in(with_open_runs))
+
+
+class FutilityWatch:
+    """Looks for futile pairs in the running jobs that have new steps since its last look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def look(self, database: Database) -> list[str]:
+        """Look once; returns the jobs that were looked at. A job that could not be is tried again."""
+        with database.read() as session:
+            progress = {job_id: (steps, attempts) for job_id, steps, attempts in session.execute(_progress())}
+        looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
+        for job_id in looked_at:
+            try:
+                with database.write() as session:
+                    futility.watch(session, job_id)
+            except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
+                _log.exception("job %s could not be watched for early stop", job_id)
+                del progress[job_id]
+        self._seen = progress
+        return looked_at
+
+
+def _progress() -> Select[tuple[str, int, int]]:
+    """How many steps and attempts the runs of each running job have, all together: either changes with every recorded step."""
+    return (
+        select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.epoch))
+        .join(Job, Job.id == Run.job_id)
+        .where(Job.status == "running")
+        .group_by(Run.job_id)
+    )

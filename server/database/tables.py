@@ -52,7 +52,7 @@ class Job(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32))
+    status: Mapped[JobStatus] = mapped_column(String(32), index=True)
     code: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     engine: Mapped[str]
