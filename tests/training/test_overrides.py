@@ -178,6 +178,16 @@ def rule(**values):
             "at most 7",
         ),
         (rule(gemms=("dgrad",), switches=Switches(row_scaled_activation=True)), "arm.overrides.0", "a rule that changes something"),
+        (rule(gemms=("wgrad",), switches=Switches(nvfp4_4over6="weights")), "arm.overrides.0", "a rule that changes something"),
+        (rule(gemms=("dgrad",), switches=Switches(nvfp4_4over6="activations")), "arm.overrides.0", "a rule that changes something"),
+        (
+            lambda: run(
+                Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6="all", nvfp4_4over6_e4m3_use_256="weights")),
+                Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6_e4m3_use_256="all")),
+            ),
+            "arm.overrides.1",
+            "a rule that changes something",
+        ),
         (
             lambda: run(*(Override(projections=("up", "gate")[at:], recipe="fp8_delayed", switches=Switches(margin=at)) for at in (0, 1))),
             "arm.overrides",
