@@ -200,7 +200,9 @@ def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
 
 def named_operands(operands: object) -> frozenset[str]:
     """The operands that a value of `nvfp4_4over6`, or of `nvfp4_4over6_e4m3_use_256`, names."""
-    return frozenset({"none": (), ALL_OPERANDS: ("weights", "activations")}.get(str(operands), (str(operands),)))
+    if operands == ALL_OPERANDS:
+        return frozenset({"weights", "activations"})
+    return frozenset({str(operands)} - {"none"})
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:

@@ -281,14 +281,16 @@ def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
     if not _rotates(recipe):
         return rotated
     groups = rotated.reshape(-1, hadamard.SIZE, rotated.shape[1])
-    return np.einsum("ij,gjk->gik", hadamard.matrix(), groups).reshape(rotated.shape).astype(np.float32)
+    before: Array = np.einsum("ij,gjk->gik", hadamard.matrix(), groups).reshape(rotated.shape).astype(np.float32)
+    return before
 
 
 def _blocks_of(between: tuple[float, ...]) -> Array:
     """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and these fourteen values, with one sign."""
     block = np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
     row, column = np.indices((TOKENS, OUTPUTS))
-    return block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
+    signed: Array = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
+    return signed
 
 
 def _matrices() -> tuple[Array, Array, Array]:
