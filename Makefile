@@ -12,7 +12,7 @@ export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve test test-faults test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -41,12 +41,12 @@ audit: .venv/.installed ## look up known vulnerabilities of the locked versions;
 fuzz: .venv/.installed-dev node_modules/.installed ## test the API against its OpenAPI description, for a quarter of an hour
 	@PARITY_FUZZ_SECONDS=$${PARITY_FUZZ_SECONDS:-450} $(BIN)/python -m pytest tests/server/test_fuzz.py -s
 
-bench-charts: .venv/peers/.installed node_modules/.installed ## a page view and zooms of 2 x 1,000,000 steps in Chromium, compared with MLflow's charts
-	@$(BIN)/python benchmarks/charts.py --peers .venv/peers/bin/python
+bench-charts: .venv/trackers/.installed node_modules/.installed ## a page view and zooms of 2 x 1,000,000 steps in Chromium, compared with MLflow's charts
+	@$(BIN)/python benchmarks/charts.py --peers .venv/trackers/bin/python
 
-.venv/peers/.installed: locks/bench-record.lock .venv/.installed-dev
-	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/peers
-	@$(UV) pip install --quiet --python .venv/peers/bin/python --require-hashes -r locks/bench-record.lock
+.venv/trackers/.installed: locks/trackers.lock .venv/.installed-dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/trackers
+	@$(UV) pip install --quiet --python .venv/trackers/bin/python --require-hashes -r locks/trackers.lock
 	@touch $@
 
 test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service; MaxText gets its own environment
@@ -56,17 +56,30 @@ test-maxtext: .venv/.installed ## a real bf16-versus-fp8 job of MaxText on the C
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 
-bench-record: .venv/peers/.installed ## compare recording with MLflow and trackio, which get their own environment
-	@$(BIN)/python benchmarks/record.py --peers .venv/peers/bin/python --postgresql
+test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
+	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers
+
+test-integrations: .venv/.installed-dev .venv/integrations/.installed ## real trainers that log with parity.integrations, killed and resumed; they get their own environment
+	@$(BIN)/python -m tools.integrations_check .venv/integrations/bin/python
+
+.venv/integrations/.installed: locks/integrations.lock .venv/.installed
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/integrations
+	@$(UV) pip install --quiet --python .venv/integrations/bin/python --require-hashes -r locks/integrations.lock
+	@touch $@
+
+bench-record: .venv/trackers/.installed ## compare recording with MLflow and trackio, which get their own environment
+	@$(BIN)/python benchmarks/record.py --peers .venv/trackers/bin/python --postgresql
 
 lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group service --group training --group standalone pyproject.toml -o locks/standalone.lock
 	@$(COMPILE) --group service --group training pyproject.toml -c locks/standalone.lock -o locks/worker.lock
 	@$(COMPILE) --group service pyproject.toml -c locks/standalone.lock -o locks/server.lock
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c locks/standalone.lock -o locks/dev.lock
-	@$(COMPILE) --group gate pyproject.toml -c locks/standalone.lock -o locks/gate.lock
+	@$(COMPILE) --group judge pyproject.toml -c locks/standalone.lock -o locks/judge.lock
+	@$(COMPILE) --group gate -c locks/standalone.lock -o locks/gate.lock
 	@$(COMPILE) --group npm -o locks/npm.lock
-	@$(COMPILE) --group bench-record -o locks/bench-record.lock
+	@$(COMPILE) --group trackers pyproject.toml -o locks/trackers.lock
+	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock
 	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o locks/maxtext.lock
 	@$(COMPILE) --group audit -c locks/dev.lock -o locks/audit.lock
 	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock

@@ -1,6 +1,6 @@
 """What do charts of 2 x 1,000,000 steps cost? A view of the job page, its first chart, and zooms, beside MLflow's own read in one run.
 
-Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with locks/bench-record.lock (`make bench-charts` makes
+Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with locks/trackers.lock (`make bench-charts` makes
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).
 
 Limits: 300 kB over the wire for one view of the page, 300 ms from the first data to the first chart, 60 ms for a zoom's answers. MLflow's

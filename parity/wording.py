@@ -1,5 +1,8 @@
 """How numbers are written in sentences and tables, everywhere the same: nats with sign, shares in %, intervals as "a to b"."""
 
+import difflib
+from collections.abc import Iterable
+
 SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
 FINE_MARGIN = 0.005  # below it three decimals would hide the answer
 
@@ -40,3 +43,10 @@ def age_in_words(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
+    by_lower = {name.lower(): name for name in known}
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=0.6)]
+    return f"; did you mean {' or '.join(close)}?" if close else ""

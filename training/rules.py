@@ -33,6 +33,8 @@ Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tf
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
+OTHER = "other:"
+_LONGEST_NAME = 64  # of a recipe of the user's own
 
 _BLOCK_SCALED = frozenset({"mxfp8", "fp8_block", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
 # What only our emulation runs, and why; a job for a real engine is rejected.
@@ -79,10 +81,26 @@ def check_share(field: str, value: float) -> None:
         raise SpecError(field, value, "a share of at least 0 and below 1")
 
 
+def is_other(recipe: str) -> bool:
+    """Whether a recipe is one of the user's own, `other:NAME`; only an external trainer can have it."""
+    return recipe.startswith(OTHER)
+
+
 def check_recipe(field: str, recipe: str) -> None:
     """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
-        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}")
+        raise SpecError(field, recipe, f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine external")
+
+
+def check_other(engine: str, recipe: str, changes: object) -> None:
+    """Raises SpecError for a recipe of the user's own without a name, with changes that only our recipes have, or under another engine."""
+    name = recipe.removeprefix(OTHER)
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise SpecError("arm.recipe", recipe, f"{OTHER}NAME with 1 to {_LONGEST_NAME} printable characters as NAME")
+    if engine != "external":
+        raise SpecError("arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", f"{OTHER}NAME needs engine: external")
+    if changes:
+        raise SpecError("arm.recipe", recipe, "no switches, overrides or bf16_from_step with it", "put what it does into NAME")
 
 
 def check_seed(seed: int) -> None:

@@ -7,9 +7,10 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from training import rules, segments, shapes
 from training.environment.maxtext_options import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
@@ -22,6 +23,7 @@ from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, fea
 
 Scope = Literal["all", "forward"]
 Precision = Literal["quantized", "bf16"]
+MOST_CANDIDATES = 64
 
 
 def _of_the_preset(what: str) -> Any:
@@ -197,12 +199,12 @@ class Arm:
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
     step on (`training.overrides`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
-    the last 18 %; with `bf16_scope: forward`, only the forward product.
+    the last 18 %; with `bf16_scope: forward`, only the forward product. Under engine external the recipe may be `other:NAME`.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    recipe: Recipe
+    recipe: Recipe | str
     replicates: int = 1
     name: str = ""
     switches: Switches = NO_SWITCHES
@@ -212,12 +214,15 @@ class Arm:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", tuple(self.overrides))
-        rules.check_recipe("arm.recipe", self.recipe)
-        features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
+        if not rules.is_other(self.recipe):
+            rules.check_recipe("arm.recipe", self.recipe)
+            features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
             own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            if rules.is_other(self.recipe):
+                own = "".join(c if c.isalnum() or c in "_.-" else "_" for c in self.recipe.removeprefix(rules.OTHER)) or "other"
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")
@@ -252,7 +257,7 @@ class Noise:
 class RunSpec:
     """One training run: everything that determines its bits, except the machine and the code."""
 
-    recipe: Recipe
+    recipe: Recipe | str
     engine: Engine
     model: Model
     data: Data
@@ -273,7 +278,8 @@ class RunSpec:
     maxtext: MaxTextOptions = NO_OPTIONS
 
     def __post_init__(self) -> None:
-        rules.check_recipe("recipe", self.recipe)
+        if not rules.is_other(self.recipe):
+            rules.check_recipe("recipe", self.recipe)
         rules.check_at_least("run.replicate", self.replicate, 0)
         object.__setattr__(self, "overrides", tuple(self.overrides))
         _check_common(self)
@@ -343,10 +349,11 @@ class JobSpec:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
             )
-        names = [arm.name for arm in self.arms]
-        for name in names:
-            if names.count(name) > 1:
-                raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
+        if len(self.candidates) > MOST_CANDIDATES:
+            raise SpecError("candidates", len(self.candidates), f"at most {MOST_CANDIDATES} candidates", "submit several jobs")
+        name, count = Counter(arm.name for arm in self.arms).most_common(1)[0]
+        if count > 1:
+            raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
@@ -422,6 +429,10 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
 
 
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
+    if rules.is_other(arm.recipe):
+        changes = arm.switches.given() or arm.overrides or arm.bf16_from_step is not None or arm.bf16_scope != "all"
+        rules.check_other(spec.engine, arm.recipe, changes)
+        return
     rules.check_runnable(spec.engine, arm.recipe, spec.layer_policy)
     check_engine(spec.engine, arm.recipe, arm.switches)
     if spec.engine == "maxtext":
@@ -435,7 +446,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
 
 def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
     return Plan(
-        recipe=arm.recipe,
+        recipe=cast(Recipe, arm.recipe),
         switches=arm.switches,
         overrides=arm.overrides,
         bf16_from_step=arm.bf16_from_step,

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args
 
-from training.rules import NOT_TE_PARITY, SpecError, check_recipe
+from training.rules import NOT_TE_PARITY, SpecError, check_recipe, is_other
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
@@ -276,6 +276,8 @@ def kernel_refusal(switches: Switches) -> str | None:
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
     """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32"."""
+    if is_other(recipe):
+        return recipe
     resolved = features(recipe, switches)
     if resolved is None or not switches.given():
         return recipe

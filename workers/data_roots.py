@@ -1,6 +1,7 @@
 """Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
 
-If none is declared, a job may read everything that the worker's user may read. A name on a hub (`org/name`) is not a path.
+If none is declared, those are the state folder and the checkout's examples: a job must not read its worker's secrets, such as
+/proc/self/environ, by naming them as training data. A name on a hub (`org/name`) is not a path.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from server.settings import CHECKOUT, Settings
 from training.spec import RunSpec
 
 CODE = "PATH_NOT_ALLOWED"
@@ -16,13 +18,18 @@ CODE = "PATH_NOT_ALLOWED"
 _ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
+def in_force(settings: Settings) -> Sequence[str]:
+    """The folders and URL prefixes that jobs may read on this worker."""
+    return settings.data_roots or (str(settings.state_dir.resolve()), str(CHECKOUT / "examples"))
+
+
 def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
     """Why a run may not read the paths in its specification, or None. Links are followed; the target of a path counts."""
-    for field, path in _paths(spec) if roots else ():
+    for field, path in _paths(spec):
         if not any(_is_inside(path, root) for root in roots):
             return (
                 f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the folders that jobs may "
-                "read on this worker (PARITY_DATA_ROOTS); copy the data there"
+                "read on this worker; copy the data there, or add its folder to the worker's PARITY_DATA_ROOTS"
             )
     return None
 

@@ -40,7 +40,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._database = Database(settings.database)
+        self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
         self._next_retention = 0.0
         self._bell = threading.Condition()
@@ -112,7 +112,7 @@ class Runtime:
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
-            refusal = data_roots.refusal(self._settings.data_roots, held.spec)
+            refusal = data_roots.refusal(data_roots.in_force(self._settings), held.spec)
             if refusal is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)
             else:

@@ -7,6 +7,7 @@ case $status in
   1) echo "the candidate is worse: stop" ;;
   3) echo "undecided: the report says how many more runs would decide" ;;
   4) echo "no verdict: the server or a worker is in trouble" ;;
+  7) echo "no verdict is recorded, and --lookup trains none" ;;
   5) echo "not decided in time; the job goes on, and the next run of this script finds it" ;;
   *) echo "bad input" ;;
 esac

@@ -5,32 +5,79 @@ Data goes to stdout, progress and errors to stderr; a usage error is one line an
 
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import typer
 
-from parity.cli import baselines, compare, design, floors, jobs, preflight, runs, verify
-from parity.cli.gating import command as gate
 from parity.cli.terminal.exits import EXIT_CODES
-from parity.cli.terminal.help import HELP_NAMES, Command, Group
-from parity.cli.terminal.output import UsageError
+from parity.cli.terminal.help import HELP_NAMES
+from parity.cli.terminal.lazy import LazyGroup, Place
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
-from parity.cli.watching import WatchTimeoutError
-from parity.client.rest import ClientError, UnreachableError
 from parity.judging.criteria import CriteriaError
-from parity.judging.evidence import EvidenceError
-from parity.judging.secondary.evaluations import EvaluationError
-from parity.readers import ReadError
-from parity.report.figure_file import FigureError
 from parity.version import VERSION
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 FILES, JOBS, OWN_RUNS = "Files (no server needed)", "Jobs on a server", "Runs that you train yourself"
 
+
+class Commands(LazyGroup):
+    """Every command, in the order of the help."""
+
+    places: ClassVar[Mapping[str, Place]] = {
+        "compare": Place("parity.cli.compare", FILES, "Judge candidates against a baseline from files, with no server."),
+        "verify": Place("parity.cli.verify", FILES, "Recompute a verdict from its evidence bundle, offline."),
+        "calibrate": Place(
+            "parity.cli.design",
+            FILES,
+            "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
+        ),
+        "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
+        "floors": Place("parity.cli.floors", FILES, "Show tables of reruns: how much runs of one recipe differ, by family."),
+        "preflight": Place("parity.cli.preflight", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
+        "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
+        "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),
+        "status": Place(
+            "parity.cli.jobs", JOBS, "Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."
+        ),
+        "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
+        "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
+        "doctor": Place("parity.cli.jobs", JOBS, "List workers, what each can train, and why it cannot train the rest."),
+        "gate": Place("parity.cli.gating.command", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
+        "baseline": Place(
+            "parity.cli.baselines",
+            JOBS,
+            "Manage named baselines: train once, promote with a reason, and use by name in job files (`baseline: {name: fp8}`).",
+        ),
+        "resend": Place(
+            "parity.cli.runs",
+            OWN_RUNS,
+            "Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped.",
+        ),
+        "import": Place("parity.cli.runs", OWN_RUNS, "Record finished runs of a job with engine external."),
+    }
+
+
+_CLIENT_ERROR = "parity.client.rest.ClientError"
+ERROR_CODES = {
+    "parity.cli.terminal.output.UsageError": "usage",
+    "parity.comparing.stated.InputError": "usage",
+    "parity.recipes.RecipeError": "usage",
+    "parity.readers.source.UnreachableSourceError": "infrastructure",
+    "parity.readers.source.ReadError": "usage",
+    "parity.judging.secondary.evaluations.EvaluationError": "usage",
+    "parity.judging.evidence.EvidenceError": "usage",
+    "parity.report.figure_file.FigureError": "usage",
+    _CLIENT_ERROR: "usage",
+    "parity.client.rest.UnreachableError": "infrastructure",
+    "parity.cli.jobs.JobEndedError": "infrastructure",
+    "parity.cli.watching.WatchTimeoutError": "timeout",
+}
+"""Exit codes by class, as text: a class that was never imported was never raised, and most commands import few of these."""
+
 app = typer.Typer(
     name="parity",
-    cls=Group,
+    cls=Commands,
     help="Check whether a training recipe converges as well as its baseline on your model. Exit codes: "
     + ", ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
     + ".",
@@ -54,18 +101,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CriteriaError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
-    except (UsageError, ReadError, EvaluationError, EvidenceError, FigureError) as error:
-        _complain(str(error))
-        code = EXIT_CODES["usage"]
-    except ClientError as error:
-        _complain(str(error))
-        code = EXIT_CODES["usage"] if error.status < 500 else EXIT_CODES["infrastructure"]
-    except (UnreachableError, jobs.JobEndedError) as error:
-        _complain(str(error))
-        code = EXIT_CODES["infrastructure"]
-    except WatchTimeoutError as error:
-        _complain(str(error))
-        code = EXIT_CODES["timeout"]
     except (typer.Abort, KeyboardInterrupt):
         _complain("interrupted")
         code = EXIT_CODES["infrastructure"]
@@ -73,10 +108,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader of stdout has gone; nobody is left to tell
         code = EXIT_CODES["infrastructure"]
     except Exception as error:  # noqa: BLE001 (a bug of ours must not leave with Python's 1, which says "fail")
-        traceback.print_exc()
-        _complain(f"internal error, please report it: {error!r}")
-        code = EXIT_CODES["infrastructure"]
+        name = _exit_name(error)
+        if name is None:
+            traceback.print_exc()
+        _complain(str(error) if name else f"internal error, please report it: {error!r}")
+        code = EXIT_CODES[name or "infrastructure"]
     return code if isinstance(code, int) else 0
+
+
+def _exit_name(error: Exception) -> str | None:
+    """The name of the exit code of an error that is not a bug; None for any other."""
+    for base in type(error).__mro__:
+        name = f"{base.__module__}.{base.__qualname__}"
+        if name == _CLIENT_ERROR and getattr(error, "status", 0) >= 500:
+            return "infrastructure"
+        if name in ERROR_CODES:
+            return ERROR_CODES[name]
+    return None
 
 
 def _complain(message: str) -> None:
@@ -92,19 +140,3 @@ def root(context: typer.Context, version: Annotated[bool, typer.Option("--versio
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(EXIT_CODES["usage"])
-
-
-def _add(panel: str, *groups: typer.Typer) -> None:
-    """Add groups of commands, listed under one title in the help."""
-    for group in groups:
-        for command in group.registered_commands:
-            command.cls = Command
-            if group not in (baselines.app, floors.app):  # whose commands have a list of their own
-                command.rich_help_panel = panel
-        app.add_typer(group, rich_help_panel=panel)
-
-
-_add(FILES, compare.app, verify.app, design.app, floors.app, preflight.app)
-_add(JOBS, jobs.app, gate.app)
-_add(OWN_RUNS, runs.app)
-_add(JOBS, baselines.app)

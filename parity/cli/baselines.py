@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import Command, Group
+from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows
-from parity.client.rest import DEFAULT_URL, Client
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client
 from parity.wording import age_in_words, count, percent
 
 app = typer.Typer(

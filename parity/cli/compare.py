@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.floors import read_table, stated_families
 from parity.cli.inputs import (
+    NOISE_RUN,
     ArmOptions,
     PolicyOptions,
     contexts_by_arm,
@@ -17,11 +17,12 @@ from parity.cli.inputs import (
     read_control,
     read_layer_snrs,
     read_noise_runs,
-    refuse_mixed_units,
     stated_columns,
+    stated_families,
     stated_recipes,
     stated_roundings,
 )
+from parity.cli.publishing import check_push, push_case, write_page
 from parity.cli.run_tables import (
     NO_COLUMN,
     ArmBy,
@@ -45,11 +46,14 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal.exits import exit_code
-from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS
+from parity.cli.terminal.help import ALL_PROFILES, ARMS, EVIDENCE, OUTPUT, POLICY, RECIPE_WORDS, SERVER
+from parity.cli.terminal.options import Server, Token
 from parity.cli.terminal.output import UsageError, paths_by_name, show, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.client.address import DEFAULT_URL
+from parity.comparing.case import check_arm, comparison_case
+from parity.comparing.reruns import read_rerun_table
+from parity.comparing.stated import check_floors, check_plan
 from parity.judging.criteria import GATES, NVFP4
-from parity.judging.curve import MAX_STEP
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
 from parity.judging.evidence import Case, bundle_bytes
@@ -69,8 +73,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="BASE CAND [CAND...]",
-            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive. "
-            "With --arm-by, one table of many runs.",
+            help="Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
+            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs.",
         ),
     ],
     baseline_run: Annotated[
@@ -239,15 +243,31 @@ def compare(
         str | None,
         typer.Option(metavar="out.zip", rich_help_panel=OUTPUT, help="Also write an evidence bundle, which `parity verify` recomputes."),
     ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="out.html", rich_help_panel=OUTPUT, help="Also write a page with interactive charts, one file that needs no network."
+        ),
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", rich_help_panel=OUTPUT, help="Write that page, to a temporary file without --html, and open it.")
+    ] = False,
+    push: Annotated[
+        bool,
+        typer.Option(
+            "--push",
+            rich_help_panel=SERVER,
+            help="Also record runs and verdict on the server and print the address of the page. If it breaks off, run it again.",
+        ),
+    ] = False,
+    server: Server = DEFAULT_URL,
+    token: Token = None,
 ) -> int:
     """Judge candidates against a baseline from files, with no server.
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    if planned_steps is not None and planned_steps > MAX_STEP:
-        raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
-    if planned_steps is not None and assume_complete:
-        raise UsageError("--planned-steps and --assume-complete exclude each other; give only one of them")
+    check_plan(planned_steps, "--planned-steps", assume_complete, "--assume-complete")
     policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
@@ -303,6 +323,9 @@ def compare(
                     "--floors": floors,
                     "--full-run-hours": full_run_hours,
                     "--hour-price": hour_price,
+                    "--html": html,
+                    "--open": open_page,
+                    "--push": push,
                 },
                 f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
             )
@@ -310,39 +333,38 @@ def compare(
             return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
         refuse_evaluation_options(arms, table)
     controls = [read_control(file, columns) for file in control or []]
-    refuse_mixed_units([*arms, *noise_runs.items()], controls)
-    _refuse_unknown_arms(evaluation, [name for name, _ in arms])
-    (name, baseline_curves), candidates = arms[0], dict(arms[1:])
-    if floors is not None and not family:
-        raise UsageError(f"--floors is {floors!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
-    families = stated_families(family or [], [name, *candidates])
-    case = Case(
-        baseline=baseline_curves,
-        candidates=candidates,
-        criteria=case_criteria,
+    names = [name for name, _ in arms]
+    evaluation_files = pairs(evaluation, "--evaluation", "NAME=FILE")
+    for arm in evaluation_files:
+        check_arm(arm, names, "--evaluation")
+    check_floors(floors, "--floors", family, "--family")
+    families = stated_families(family or [], names)
+    case = comparison_case(
+        arms,
+        case_criteria,
+        step_option="--column step=NAME",
+        noise_option=NOISE_RUN,
         controls=controls,
+        noise_runs=noise_runs,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
-        baseline_name=name,
-        layer_snr_db=read_layer_snrs(layer_snr or [], tuple(candidates)),
-        evaluations={arm: read_accuracy(file) for arm, file in pairs(evaluation, "--evaluation", "NAME=FILE").items()},
-        floors=read_table(floors) if families else None,
+        layer_snr_db=read_layer_snrs(layer_snr or [], names[1:]),
+        evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
+        floors=read_rerun_table(floors) if families else None,
         families=families,
-        noise_runs=noise_runs,
     )
+    if push:
+        check_push(case)
     documents = case.documents()
     _write_reports(files, case, documents)
+    if html is not None or open_page:
+        write_page(case, documents, html, show=open_page)
     if full_run_hours is not None:
         documents = _with_worth(documents, full_run_hours, hour_price, devices)
     show(documents, as_json=as_json, markdown=markdown)
-    return exit_code(documents)
-
-
-def _refuse_unknown_arms(evaluation: Sequence[str] | None, names: Sequence[str]) -> None:
-    for arm in pairs(evaluation, "--evaluation", "NAME=FILE"):
-        if arm not in names:
-            raise UsageError(f"--evaluation: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+    recorded = push_case(case, documents, server, token, on_stdout=not (as_json or markdown)) if push else []
+    return exit_code([*documents, *recorded])
 
 
 def _write_reports(files: ReportFiles, case: Case, documents: Sequence[VerdictDocument]) -> None:

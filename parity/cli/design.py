@@ -1,6 +1,5 @@
 """The commands for the design of an experiment: `plan` before you spend GPU time, `calibrate` on reruns of one configuration."""
 
-import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.canonical_json import canonical_json, json_value
-from parity.cli.floors import stated_lenders
-from parity.cli.inputs import PolicyOptions, load_criteria, refuse_unknown_recipe, stated_columns, stated_rounding
+from parity.cli.inputs import PolicyOptions, known_family, load_criteria, refuse_unknown_recipe, stated_columns, stated_lenders
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -29,11 +27,15 @@ from parity.cli.run_tables import (
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE
 from parity.cli.terminal.output import UsageError
+from parity.comparing.arms import Stated, with_facts
+from parity.comparing.case import refuse_mixed_recipes
+from parity.comparing.stated import stated_rounding
 from parity.design import sentences
 from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.document import plan_document
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design
+from parity.design.like import likeness
 from parity.design.plan import NATS, Plan, plan
 from parity.judging.criteria import NVFP4, parse_margin
 from parity.judging.curve import MAX_STEP
@@ -54,7 +56,7 @@ def calibrate_runs(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN RUN...", help="Files of reruns of one configuration, one .npz archive of runs, or with --arm-by one table."
+            metavar="RUN RUN...", help="Reruns of one configuration: files, tracker runs, one .npz archive, or with --arm-by one table."
         ),
     ],
     planned_steps: Annotated[int | None, typer.Option(min=1, help="Set the planned length of a run. [default: the longest run]")] = None,
@@ -102,7 +104,9 @@ def calibrate_runs(
         refuse_given({"--column": column}, NO_COLUMN)
         by_arm = read_table(runs, table)
         reruns = by_arm[chosen_arm(by_arm, "--arm", arm)]
-    curves = [dataclasses.replace(curve, recipe=recipe, rounding=stated) for curve in reruns]
+    facts = Stated(recipe=recipe, rounding=stated)
+    curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
+    refuse_mixed_recipes([("reruns", curves)])
     policy = load_criteria(PolicyOptions(file=criteria)) if criteria else None
     try:
         calibration = calibrate(curves, planned_steps=planned_steps, margins=_margins(margin), criteria=policy)
@@ -216,6 +220,19 @@ def plan_design(
         typer.Option(metavar="SECONDS", rich_help_panel=EXPERIMENT, help="Duration of a step; with it the device hours are shown."),
     ] = None,
     devices: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Number of devices per run.")] = 1,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            rich_help_panel=EXPERIMENT,
+            help="Take the loss, and the baseline's recipe, rounding, family and time per step, from this run: a file, or a tracker's "
+            "(mlflow:RUN_ID). Options override it.",
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUANTITY=NAME", rich_help_panel=EXPERIMENT, help="Name a column of the run of --like; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Estimate what an experiment, or a budget, can decide before you spend GPU time.
@@ -229,6 +246,16 @@ def plan_design(
         refuse_given(chosen, "is what --budget chooses; give only one of them")
     if stop_at is not None and not noise_runs:
         raise UsageError(f"--stop-at is {stop_at:g} without --noise-runs; state how many reruns stop there")
+    if column and like is None:
+        raise UsageError(f"--column is {column[0]!r} without --like; name the run whose column it is")
+    earlier = None if like is None else likeness(like, stated_columns(column).of(like))
+    if earlier is not None:
+        level = earlier.level if level is None else level
+        if baseline_recipe is None and baseline_rounding is None:
+            baseline_recipe, baseline_rounding = earlier.recipe, earlier.rounding
+        step_seconds = earlier.step_seconds if step_seconds is None else step_seconds
+        family = family or known_family(earlier.family)
+        print(earlier.words, file=sys.stderr)
     lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
     try:
         criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))

@@ -1,4 +1,4 @@
-"""Finished runs from files, for the runs of a job that the user trained: read, proved complete, sent, and counted again by the server."""
+"""Finished runs from files, for the runs of a job that the user trained: read, and proved complete."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import did_you_mean
-from parity.client.rest import Client
 from parity.judging.curve import Completeness, Curve
-from parity.wording import count
-
-_STEPS_AT_ONCE = 20_000
-_VALIDATION = "validation_loss"
+from parity.wording import count, did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,29 +65,19 @@ def why_incomplete(curve: Completeness, planned_steps: int) -> str | None:
     return None
 
 
-def send_run(client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None) -> str | None:
-    """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
-    epoch = client.attach(run_id, context, recipe)["epoch"]
-    names, table = _table(curve)
-    covered = {}
-    for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-        covered = client.append(run_id, epoch, "train", names, table[:, start : start + _STEPS_AT_ONCE])["covered"]
-    validated = curve.columns.get(_VALIDATION)
-    if validated is not None:
-        there = ~np.isnan(validated)
-        for start in range(0, int(there.sum()), _STEPS_AT_ONCE):
-            part = slice(start, start + _STEPS_AT_ONCE)
-            client.append(run_id, epoch, "validation", ["step", "loss"], np.stack([curve.steps[there][part], validated[there][part]]))
-    expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
-    recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
-    if recorded != expected:
-        return f"the server has {recorded} of count, first and last step, the file {expected}"
-    client.finish(run_id, epoch, "finished")
-    return None
+def refuse_other_run(finished: FinishedRun, awaited: Mapping[str, Any], recipe: str | None, seeds: dict[int, int]) -> None:
+    """Raise UsageError where a run's config contradicts the run of the job that it is imported as.
 
-
-def _table(curve: Curve) -> tuple[list[str], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The names and rows of training that the record takes; a total loss is the record's `loss`, beside the judged `lm_loss`."""
-    rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
-    rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != _VALIDATION}
-    return list(rows), np.stack(list(rows.values()))
+    `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the job's.
+    """
+    own, seed = recipe or finished.curve.recipe, finished.curve.seed
+    if own not in (None, awaited["recipe"]):
+        raise UsageError(
+            f"{finished.file}: its recipe is {own}, but run {finished.run} is to train {awaited['recipe']}; nothing was imported: name "
+            "another run, or state the recipe with --recipe"
+        )
+    if seed and seeds.setdefault(awaited["seed"], seed) != seed:
+        raise UsageError(
+            f"{finished.file}: its config states seed {seed}, and that of a run before it {seeds[awaited['seed']]}, but both have seed "
+            f"{awaited['seed']} in the job, so they should have read the same data; nothing was imported"
+        )

@@ -2,24 +2,23 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.jobs import AsJson, Server, Token
+from parity.cli.inputs import expected_family
 from parity.cli.terminal.help import Command, Group
+from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json, print_rows
-from parity.cli.terminal.wrong_calls import did_you_mean
-from parity.client.rest import DEFAULT_URL, Client
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client
+from parity.comparing.reruns import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
 from parity.judging.floors.between import FamilyNoise, evidence_families
-from parity.judging.floors.groups import ANY_DECODER, Family, Floors, FloorsError, RerunGroup, read_floors
-from parity.judging.floors.lending import Lender, Lenders, find_lender
+from parity.judging.floors.groups import ANY_DECODER, Family, Floors, RerunGroup
+from parity.judging.floors.lending import Lender, find_lender
 from parity.judging.floors.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
-from parity.judging.floors.public import public_floors
-from parity.readers.source import os_words
 from parity.wording import count, percent
 
 app = typer.Typer(
@@ -32,7 +31,6 @@ app = typer.Typer(
 )
 
 _HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
-_FEW = 4  # families that a refusal lists by name
 _File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Table of reruns (CSV). [default: the public one of this package]")]
 _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family, as `parity floors list` prints it.")]
 
@@ -40,7 +38,7 @@ _Family = Annotated[str, typer.Argument(metavar="FAMILY", help="Name of a family
 @app.command("list", cls=Command, epilog="parity floors list")
 def index(file: _File = None, as_json: AsJson = False) -> int:
     """List the families of a table with their run noise, then any-decoder."""
-    floors = read_table(file)
+    floors = read_rerun_table(file)
     if as_json:
         documents = [_family_document(floors, family) for family in floors.families.values()]
         print_json([*documents, _general_document(floors)])
@@ -53,13 +51,13 @@ def index(file: _File = None, as_json: AsJson = False) -> int:
 @app.command(cls=Command, epilog="parity floors show modded-nanogpt-124M/track3")
 def show(name: _Family, file: _File = None, as_json: AsJson = False) -> int:
     """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
-    floors = read_table(file)
+    floors = read_rerun_table(file)
     if name == ANY_DECODER:
         _show_general(floors, as_json=as_json)
         return 0
     family = floors.families.get(name)
     if family is None:
-        raise UsageError(f"the table has no family {name!r}; {_expected_family(name, floors, file)}")
+        raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
     if as_json:
         print_json(_family_document(floors, family))
         return 0
@@ -86,7 +84,7 @@ def export(
     if len(text.splitlines()) < 2:
         print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
-    floors = read_table_text(text, f"the table of {server}")
+    floors = rerun_table(text, f"the table of {server}")
     print((anonymized(floors) if anonymous else floors).csv(), end="")
     return 0
 
@@ -103,9 +101,9 @@ def import_table(
 
     Imports all or nothing; groups that were imported before change nothing.
     """
-    table = read_table(file)
+    table = read_rerun_table(file)
     if family is not None and family not in table.families:
-        raise UsageError(f"--family is {family!r}, which the table does not have; {_expected_family(family, table, file, general=False)}")
+        raise UsageError(f"--family is {family!r}, which the table does not have; {expected_family(family, table, file, general=False)}")
     with Client(server, token) as client:
         done = client.import_floors(table.csv(), family)
     if as_json:
@@ -134,65 +132,6 @@ def _show_general(floors: Floors, *, as_json: bool) -> None:
         for family in evidence_families(floors)
     ]
     print_rows(("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
-
-
-def read_table(file: str | None) -> Floors:
-    """The table in a file, or the public one; UsageError for a file that cannot be read as a table."""
-    if file is None:
-        return public_floors()
-    try:
-        return read_table_text(Path(file).read_text(encoding="utf-8"), file)
-    except (OSError, UnicodeDecodeError) as error:
-        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise UsageError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
-
-
-def read_table_text(text: str, source: str) -> Floors:
-    """The table in a text that came from `source`. Raises UsageError if the text is not a table of reruns."""
-    try:
-        return read_floors(text)
-    except FloorsError as error:
-        raise UsageError(f"{source}: {error}") from None
-
-
-def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown arm, or an arm that gets two."""
-    families: dict[str, str] = {}
-    for item in items:
-        arm, mark, family = item.partition("=")
-        if not mark:
-            arms, family = tuple(names), item
-        elif arm in names:
-            arms = (arm,)
-        else:
-            raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
-        if not family:
-            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
-        for one in arms:
-            if families.setdefault(one, family) != family:
-                raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
-    return families
-
-
-def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
-    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
-    if file is not None and not items:
-        raise UsageError(f"--floors is {file!r} without --family; name the family whose run noise the arms borrow (`parity floors list`)")
-    families = stated_families(items, names)
-    table = read_table(file) if families else None
-    for name in families.values():
-        if table is not None and name not in (*table.families, ANY_DECODER):
-            raise UsageError(f"--family is {name!r}, which the table does not have; {_expected_family(name, table, file)}")
-    return Lenders(table, families)
-
-
-def _expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
-    """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
-    known = (*floors.families, *([ANY_DECODER] if general else []))
-    if len(known) <= _FEW:
-        return f"expected {' or '.join(known)}"
-    listed = " ".join(["parity floors list", *([file] if file else [])])
-    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 
 
 def _lenders(floors: Floors, family: Family) -> list[tuple[Rounding, Lender]]:

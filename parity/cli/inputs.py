@@ -1,33 +1,34 @@
 """Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
 
-import dataclasses
-import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
-
-import yaml
 
 from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import did_you_mean, wrong_value
+from parity.cli.terminal.wrong_calls import wrong_value
+from parity.comparing.arms import Arm, Stated, arm_names, check_noise_runs, read_arm, read_noise_run, refuse_same_file
+from parity.comparing.case import check_arm
+from parity.comparing.policy import policy, read_policy
+from parity.comparing.reruns import read_rerun_table
+from parity.comparing.stated import check_floors, stated_rounding
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import GATES, LOSS, NVFP4, Criteria, CriteriaError, criteria_from_mapping
+from parity.judging.criteria import GATES, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
-from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+from parity.judging.floors.groups import ANY_DECODER, Floors
+from parity.judging.floors.lending import Lenders
+from parity.judging.floors.public import public_floors
 from parity.readers import ReadError, SeveralRunsError, read_run, run_name, split_name
 from parity.readers.columns import QUANTITIES
 from parity.readers.layers import read_layer_snr
 from parity.readers.long_table import SHOWN
-from parity.readers.source import STDIN, os_words
-from parity.readers.units import other_unit
-from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RecipeError, check_recipe
-from parity.wording import count
+from parity.readers.source import STDIN
+from parity.recipes import RecipeError, check_recipe
+from parity.wording import count, did_you_mean
 
-Arm = tuple[str, list[Curve]]
 NOISE_RUN = "--noise-run"
+_FEW = 4  # families that a refusal lists by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,59 +86,21 @@ class ArmOptions:
 
 def load_criteria(options: PolicyOptions) -> Criteria:
     """The policy from a file's `criteria:` part, flags over it; the nvfp4 profile where nothing states a margin."""
-    mapping = dict(_read_policy(options.file)) if options.file else {}
-    if options.gates:
-        mapping["gates"] = list(dict.fromkeys([LOSS, *options.gates]))
-    if options.accuracy_margin is not None:
-        mapping["accuracy_margin_points"] = options.accuracy_margin
-    if options.margin is not None or options.profile is not None:
-        mapping["margin"], mapping["profile"] = options.margin, options.profile
-    if not mapping.get("margin") and not mapping.get("profile"):
-        mapping["profile"] = NVFP4
-    _refuse_bare_margin(options.margin)
+    stated = read_policy(options.file) if options.file else {}
+    if has_no_unit(text := options.margin):
+        raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
     for gate in options.gates:
         if gate not in GATES:
             raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
     flags = {"margin": options.margin, "profile": options.profile, "accuracy_margin_points": options.accuracy_margin}
     try:
-        return criteria_from_mapping(mapping)
+        return policy(stated, margin=options.margin, profile=options.profile, gates=options.gates, accuracy_margin=options.accuracy_margin)
     except CriteriaError as error:
         set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
         raise UsageError(wrong_value(error, set_by)) from None
 
 
 _OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin"}
-
-
-def _refuse_bare_margin(text: str | None) -> None:
-    """A number alone would be nats, and who types 1 means 1 %: a margin of 1 nat passes everything."""
-    try:
-        bare = text is not None and 0.0 < float(text) < math.inf
-    except ValueError:
-        bare = False
-    if bare:
-        raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
-
-
-def read_yaml(path: str) -> object:
-    """The content of a YAML file; UsageError names the file and what is wrong with it."""
-    try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise UsageError(f"{path}: cannot be read ({words}); expected a YAML file") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        raise UsageError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None
-
-
-def _read_policy(path: str) -> Mapping[str, Any]:
-    document = read_yaml(path)
-    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise UsageError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
-    criteria: dict[str, Any] = document["criteria"]
-    return criteria
 
 
 def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:
@@ -196,20 +159,6 @@ def stated_roundings(items: Sequence[str] | None, recipes: Mapping[str, str]) ->
     return roundings
 
 
-def stated_rounding(word: str | None, option: str, recipe: str | None = None) -> Rounding | None:
-    """What an option states of the rounding; UsageError for any other word, and where it contradicts the recipe."""
-    if word == "nearest" and recipe in ALWAYS_STOCHASTIC:
-        raise UsageError(
-            f"{option} is nearest, but recipe {recipe} rounds stochastically; expected another recipe, such as nvfp4_no_sr or {OTHER}NAME"
-        )
-    for known in get_args(Rounding):
-        if word == known:
-            return cast(Rounding, known)
-    if word is None:
-        return None
-    raise UsageError(f"{option} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(word, get_args(Rounding))}")
-
-
 def read_arms(options: ArmOptions) -> list[Arm]:
     """Arms in order, baseline first; raises UsageError or ReadError."""
     if len(options.runs) < 2:
@@ -217,7 +166,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     if sum(file == "-" for file in [*options.runs, *options.baseline_runs, *options.candidate_runs]) > 1:
         raise UsageError('"-" was given more than once; stdin can be read only once')
     files = _named(options.runs)
-    _refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
+    refuse_same_file([file for name, file in map(_optional_name, options.runs) if name is None])
     names = [name for name, _ in files]
     contexts = contexts_by_arm(options.contexts)
     for name in [*options.recipes, *options.roundings, *contexts, *(name for name, _ in map(_split_run, options.candidate_runs))]:
@@ -230,7 +179,7 @@ def read_arms(options: ArmOptions) -> list[Arm]:
     for name, file in map(_split_run, options.candidate_runs):
         grouped[name].append(file)
     for arm in grouped.values():
-        _refuse_same_file(arm)
+        refuse_same_file(arm)
     files_given = [*(file for arm in grouped.values() for file in arm), *options.controls]
     files_given += [_split_run(item, NOISE_RUN)[1] for item in options.noise_runs]
     options.columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
@@ -253,39 +202,13 @@ def _only_one_run(options: ArmOptions) -> str:
     return "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"
 
 
-def _refuse_same_file(files: Sequence[str]) -> None:
-    """Raise UsageError if a file is given twice. Only as two arms with names of their own a file may be compared with itself."""
-    seen: dict[Path, str] = {}
-    for file in files:
-        if file != STDIN and (earlier := seen.setdefault(Path(file).resolve(), file)) is not file:
-            twice = file if file == earlier else f"{earlier} and {file}"
-            raise UsageError(f"{twice}: the same file was given twice; expected another file for each run")
-
-
-def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: str = "--column step=NAME") -> None:
-    """Raise UsageError if a run counts in another unit than the first one, such as tokens or samples instead of steps.
-
-    `option` names the column of the step.
-    """
-    first = arms[0][1][0]
-    for name, runs in (*arms, ("control", controls)):
-        for run in runs:
-            if other_unit(first, run):
-                raise UsageError(
-                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,} and {name} ({run.label}) in "
-                    f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
-                    f"name the column that counts optimizer steps with {option}"
-                )
-
-
 def _read_arm(name: str, files: Sequence[str], options: ArmOptions, context: Mapping[str, str]) -> list[Curve]:
-    seeds = _seeds(options.seeds, len(files), name)
-    runs = []
-    for number, (file, seed) in enumerate(zip(files, seeds, strict=True)):
-        replicate = seeds[:number].count(seed)
-        run = read_run(file, columns=options.columns.of(name, *_places(file)), replicate=replicate, recipe=options.recipes.get(name))
-        runs.append(dataclasses.replace(run, seed=seed, context=context, rounding=options.roundings.get(name)))
-    return runs
+    seeds = None if options.seeds is None else _seeds(options.seeds, len(files), name)
+    return read_arm(name, files, _stated(name, options, context), lambda file: options.columns.of(name, *_places(file)), seeds)
+
+
+def _stated(name: str, options: ArmOptions, context: Mapping[str, str]) -> Stated:
+    return Stated(recipe=options.recipes.get(name), rounding=options.roundings.get(name), context=context)
 
 
 def _places(file: str) -> tuple[str, str]:
@@ -305,26 +228,20 @@ def read_noise_runs(options: ArmOptions, arms: Sequence[Arm]) -> dict[str, list[
     given = []
     for arm, file in (_split_run(item, NOISE_RUN) for item in options.noise_runs):
         name = names[0] if arm == "baseline" and arm not in names else arm
-        if name not in names:
-            raise UsageError(f"{NOISE_RUN}: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        check_arm(name, names, NOISE_RUN)
         given.append((name, file))
     for name, number in Counter(name for name, _ in given).items():
-        if number > MAX_NOISE_RUNS:
-            raise UsageError(f"{NOISE_RUN}: {name} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+        check_noise_runs(number, name, NOISE_RUN)
     by_arm: dict[str, list[Curve]] = {}
     for name, file in given:
-        run = read_run(file, columns=options.columns.of(name, *_places(file)), recipe=options.recipes.get(name))
-        seed = dict(arms)[name][0].seed
-        by_arm.setdefault(name, []).append(
-            dataclasses.replace(run, seed=seed, context=contexts.get(name, {}), rounding=options.roundings.get(name))
-        )
+        stated = _stated(name, options, contexts.get(name, {}))
+        run = read_noise_run(file, (name, dict(arms)[name]), stated, options.columns.of(name, *_places(file)))
+        by_arm.setdefault(name, []).append(run)
     return by_arm
 
 
-def _seeds(text: str | None, runs: int, name: str) -> list[int]:
+def _seeds(text: str, runs: int, name: str) -> list[int]:
     """The seed of each run of an arm."""
-    if text is None:
-        return [0] * runs
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -352,15 +269,8 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
     """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two stems are equal."""
     split = [_optional_name(run) for run in runs]
     stems = [name or run_name(file) for name, file in split]
-    named = []
-    for (name, file), stem in zip(split, stems, strict=True):
-        folder = Path(file).parent.name
-        unique = stem if name or stems.count(stem) == 1 or not folder else f"{folder}/{stem}"
-        named.append((unique, file))
-    names = [name for name, _ in named]
-    if len(set(names)) == len(names):
-        return named
-    return [(f"{name} ({number})" if names.count(name) > 1 else name, file) for number, (name, file) in enumerate(named, 1)]
+    files = [file for _, file in split]
+    return list(zip(arm_names(stems, files, [name is not None for name, _ in split]), files, strict=True))
 
 
 def _optional_name(run: str) -> tuple[str | None, str]:
@@ -390,3 +300,47 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
             )
         by_candidate[arm] = read_layer_snr(file)
     return by_candidate
+
+
+def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown arm, or an arm that gets two."""
+    families: dict[str, str] = {}
+    for item in items:
+        arm, mark, family = item.partition("=")
+        if not mark:
+            arms, family = tuple(names), item
+        elif arm in names:
+            arms = (arm,)
+        else:
+            raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
+        if not family:
+            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
+        for one in arms:
+            if families.setdefault(one, family) != family:
+                raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
+    return families
+
+
+def known_family(name: str | None) -> list[str]:
+    """A family that a run's config states, as --family would be given, if the public table has it."""
+    return [name] if name is not None and name in public_floors().families else []
+
+
+def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
+    check_floors(file, "--floors", items, "--family")
+    families = stated_families(items, names)
+    table = read_rerun_table(file) if families else None
+    for name in families.values():
+        if table is not None and name not in (*table.families, ANY_DECODER):
+            raise UsageError(f"--family is {name!r}, which the table does not have; {expected_family(name, table, file)}")
+    return Lenders(table, families)
+
+
+def expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+    """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
+    known = (*floors.families, *([ANY_DECODER] if general else []))
+    if len(known) <= _FEW:
+        return f"expected {' or '.join(known)}"
+    listed = " ".join(["parity floors list", *([file] if file else [])])
+    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"

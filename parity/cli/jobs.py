@@ -11,16 +11,17 @@ import typer
 from rich.console import Console
 
 from parity.cli import watching
-from parity.cli.inputs import read_yaml
 from parity.cli.outlook import print_outlook
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
-from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE, SERVER
+from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE
+from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import WIDTH, UsageError, print_json, print_rows, show, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
-from parity.client.rest import DEFAULT_URL, Client
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client
+from parity.comparing.policy import read_yaml
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
 from parity.report.html import ConcludedJob, render_page
-from parity.wording import age_in_words, count
+from parity.wording import age_in_words, count, did_you_mean
 
 app = typer.Typer()
 
@@ -28,11 +29,6 @@ _JOB_KEYS = ("job", "criteria", "baseline", "gate")
 JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
-Server = Annotated[str, typer.Option(metavar="URL", envvar="PARITY_URL", rich_help_panel=SERVER, help="Address of the server.")]
-Token = Annotated[
-    str | None,
-    typer.Option(metavar="TOKEN", envvar="PARITY_TOKEN", rich_help_panel=SERVER, help="Bearer token, if the server requires one."),
-]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as printed by `submit` and `status`.")]
 Timeout = Annotated[
     float | None, typer.Option(min=0, metavar="SECONDS", help="Stop waiting after SECONDS with exit code 5; the job goes on.")
@@ -42,7 +38,6 @@ Reuse = Annotated[
     typer.Option("--reuse/--no-reuse", help="Reuse the curve of an equal, earlier baseline run. [default: yes, or the job file's]"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
-AsJson = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON instead of text.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", rich_help_panel=OUTPUT, help="Print Markdown instead of text.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from parity.cli.terminal.output import UsageError
-from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.wording import did_you_mean
 
 app = typer.Typer()
 

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import canonical_json
-from parity.cli.inputs import Arm, refuse_mixed_units
 from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import TABLE
 from parity.cli.terminal.output import UsageError, paths_by_name, write_file
-from parity.cli.terminal.wrong_calls import did_you_mean
+from parity.comparing.arms import Arm, refuse_mixed_units
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
 from parity.judging.evaluations.case import EvaluationCase
@@ -23,12 +22,13 @@ from parity.judging.evaluations.times import RunTimes
 from parity.judging.evidence import bundle_bytes
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times
 from parity.readers.source import STDIN
+from parity.readers.trackers import is_source
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.evaluations import render_markdown, render_text
 from parity.report.junit import render_junit
 from parity.report.text import REPORT_SCHEMA
 from parity.version import JUDGE_VERSION
-from parity.wording import count
+from parity.wording import count, did_you_mean
 
 ArmBy = Annotated[
     str | None,
@@ -162,6 +162,10 @@ def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Cu
     layout = options.layout()
     if len(files) != 1:
         raise UsageError(f"{count(len(files), 'file')} with --arm-by; expected one table that holds all arms")
+    if is_source(files[0]):
+        raise UsageError(
+            f"{files[0]} is one run of a tracker, but --arm-by reads a table of many runs; give the runs as arms, without --arm-by"
+        )
     if files[0] == options.times == STDIN:
         raise UsageError('"-" was given for the table and for --times; stdin can be read only once')
     return read_run_table(files[0], layout)

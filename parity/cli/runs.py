@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.finished_runs import FinishedRun, runs_of_table, send_run, why_incomplete
+from parity.cli.finished_runs import FinishedRun, refuse_other_run, runs_of_table, why_incomplete
 from parity.cli.inputs import pairs, stated_columns
-from parity.cli.jobs import AsJson, Server, Token
 from parity.cli.run_tables import (
     NEEDS_ARM_BY,
     NO_COLUMN,
@@ -25,10 +24,13 @@ from parity.cli.run_tables import (
 )
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import SERVER, TABLE
+from parity.cli.terminal.options import AsJson, Server, Token
 from parity.cli.terminal.output import UsageError, print_json
 from parity.client import spool
+from parity.client.address import DEFAULT_URL
 from parity.client.delivery import Delivery
-from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.finished_runs import send_run
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import may_be_accepted_later
 from parity.client.spool import SpoolError
 from parity.readers import read_run
@@ -47,12 +49,18 @@ def resend(
         ),
     ] = None,
     token: Token = None,
+    as_run: Annotated[
+        str | None, typer.Option("--as-run", metavar="RUN", help="Id of the run that steps logged without a run belong to.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of running processes are skipped."""
     sent = []
-    tried = refused = 0
-    for path in _spools(paths):
+    tried = refused = unnamed = 0
+    spools = list(_spools(paths))
+    if as_run is not None:
+        _refuse_other_runs(spools, as_run)
+    for path in spools:
         tried += 1
         try:
             with spool.lock(path) as is_left:
@@ -60,8 +68,14 @@ def resend(
                     print(f"parity: {path}: skipped: in use by a running process, or owned by another user", file=sys.stderr)
                     continue
                 header = spool.read_header(path)
+                run = header["run"] or as_run
+                if run is None:
+                    unnamed += 1
+                    again = f"`parity resend {path.parent} --as-run RUN`"
+                    print(f"parity: {path}: not sent: it was recorded without a run; name its run with {again}", file=sys.stderr)
+                    continue
                 with Client(server or header["server"], token) as client:
-                    delivery = Delivery(path, client)
+                    delivery = Delivery(path, client, run=run)
                     delivery.send_rest()
         except SpoolError as error:
             raise UsageError(str(error)) from None
@@ -72,22 +86,26 @@ def resend(
             )
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
-            sent.append({"run": header["run"], "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
+            sent.append({"run": run, "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
             if not as_json:
                 lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
-                print(f"{header['run']} {path} sent as attempt {delivery.epoch}{lost}")
+                print(f"{run} {path} sent as attempt {delivery.epoch}{lost}")
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if as_json:
         print_json(sent)
-    return EXIT_CODES["infrastructure"] if refused else EXIT_CODES["pass"]
+    if refused:
+        return EXIT_CODES["infrastructure"]
+    return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
 @app.command(name="import", epilog="parity import baseline.csv nvfp4.csv --as-run RUN1 --as-run RUN2")
 def import_runs(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet or TensorBoard (file or folder)."),
+        typer.Argument(
+            metavar="FILE...", help="Finished runs: CSV, JSON lines, logs, Parquet, TensorBoard, or a tracker's (mlflow:RUN_ID)."
+        ),
     ],
     as_run: Annotated[
         list[str] | None,
@@ -126,7 +144,7 @@ def import_runs(
     if arm_by is None:
         table.refuse_alone()
         refuse_given({"--job": job}, NEEDS_ARM_BY)
-        finished, arms = _runs_of_files(files, as_run, column, facts), {}
+        finished, arms = _runs_of_files(files, as_run, column, facts, recipe), {}
     else:
         refuse_given({"--as-run": as_run}, "is not used with --arm-by; name the job with --job")
         refuse_given({"--column": column}, NO_COLUMN)
@@ -134,16 +152,19 @@ def import_runs(
         if job is None:
             raise UsageError("--job is missing; expected the id of the job whose arms the table holds")
         finished, arms = [], read_table(files, table)
+    seeds: dict[int, int] = {}
     with Client(server, token) as client:
         if job is not None:
             finished = runs_of_table(files[0], arms, client.job(job), facts)
         for each in finished:
-            missing = why_incomplete(each.curve.completeness, client.run(each.run)["planned_steps"])
+            awaited = client.run(each.run)
+            missing = why_incomplete(each.curve.completeness, awaited["planned_steps"])
             if missing and not allow_incomplete:
                 raise UsageError(f"{each.file}: {missing}; import the whole run, or use --allow-incomplete (then it cannot pass)")
+            refuse_other_run(each, awaited, recipe, seeds)
         for each in finished:
             file, run, curve = each.file, each.run, each.curve
-            if different := send_run(client, run, curve, each.context, recipe):
+            if different := send_run(client, run, curve, each.context, recipe or curve.recipe, curve.rounding):
                 raise UnreachableError(f"{file}: {different}; the run is not finished: import it again")
             completeness = curve.completeness
             imported.append(
@@ -156,6 +177,7 @@ def import_runs(
                     "stride": completeness.stride,
                     "gaps": completeness.gaps,
                     "duplicates": completeness.duplicates,
+                    "notes": list(curve.notes),
                 }
             )
             if as_json:
@@ -164,12 +186,16 @@ def import_runs(
                 f"{run} {file}: {completeness.count} steps, {completeness.first} to {completeness.last}, stride {completeness.stride}, "
                 f"{completeness.gaps} gaps, {completeness.duplicates} steps logged again"
             )
+            for note in curve.notes:
+                print(f"  {note}", file=sys.stderr)
     if as_json:
         print_json(imported)
     return EXIT_CODES["pass"]
 
 
-def _runs_of_files(files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str]) -> list[FinishedRun]:
+def _runs_of_files(
+    files: list[str], as_run: list[str] | None, column: list[str] | None, facts: Mapping[str, str], recipe: str | None
+) -> list[FinishedRun]:
     """The runs that files hold, one each; raises UsageError where --as-run does not name as many runs."""
     if not as_run:
         raise UsageError("--as-run is missing; expected the id of the run in each file, or --arm-by and --job for a table of many runs")
@@ -178,8 +204,9 @@ def _runs_of_files(files: list[str], as_run: list[str] | None, column: list[str]
     columns = stated_columns(column)
     columns.refuse_unknown(files)
     return [
-        FinishedRun(run=run, file=file, curve=read_run(file, columns=columns.of(file)), context=facts)
+        FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})
         for run, file in zip(as_run, files, strict=True)
+        for curve in [read_run(file, columns=columns.of(file), recipe=recipe)]
     ]
 
 
@@ -195,6 +222,17 @@ def _spools(paths: list[str]) -> Iterator[Path]:
             yield path.rename(path.with_suffix(spool.SUFFIX))
         else:
             yield path
+
+
+def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
+    """Raise UsageError unless all spools were recorded without a run, in one folder, with one recipe: they become one run."""
+    headers = {path: spool.read_header(path) for path in spools}
+    for path, header in headers.items():
+        if header["run"]:
+            raise UsageError(f"{path}: was recorded for run {header['run']}; expected steps without a run, because of --as-run {as_run}")
+    for what, values in (("folders", {str(path.parent) for path in spools}), ("recipes", {str(h["recipe"]) for h in headers.values()})):
+        if len(values) > 1:
+            raise UsageError(f"the spools are of {len(values)} {what} ({', '.join(sorted(values))}); expected those of one run")
 
 
 def _nothing_to_send(folders: list[str]) -> str:

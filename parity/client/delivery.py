@@ -20,10 +20,14 @@ _TOO_LARGE = 413  # for the server, or for a proxy before it
 
 
 class Delivery:
-    """One spool and how far the server has it. A newer trainer is never fenced by what an older one left (`attach … after`)."""
+    """One spool and how far the server has it. A newer trainer is never fenced by what an older one left (`attach … after`).
 
-    def __init__(self, path: Path, client: Client, *, live: bool = False) -> None:
+    `run` is the run of a spool that was written without one.
+    """
+
+    def __init__(self, path: Path, client: Client, *, live: bool = False, run: str | None = None) -> None:
         self.path = path
+        self._run = run
         self._client = client
         self._live = live
         self._progress = spool.Progress.load(path)
@@ -102,7 +106,8 @@ class Delivery:
 
     def _read_header(self) -> dict[str, Any]:
         if self._header is None:
-            self._header = spool.read_header(self.path)
+            header = spool.read_header(self.path)
+            self._header = header | {"run": header["run"] or self._run}
         return self._header
 
 

@@ -9,12 +9,15 @@ import subprocess
 
 # Versions come from the installed distributions' metadata: nothing is imported, and no device is touched.
 _DISTRIBUTIONS = (
+    "accelerate",
     "flax",
     "jax",
     "jaxlib",
+    "lightning",
     "maxtext",
     "megatron-core",
     "optax",
+    "pytorch-lightning",
     "torch",
     "torchao",
     "transformer-engine",

@@ -65,8 +65,10 @@ class Recorder:
         self._refused = threading.Event()  # nobody will ever want what follows
         self._is_wrong_token = False
         self._locked_out = threading.Event()  # the server refused the token once more, at the end of the run
+        self._is_offline = about["run"] is None
         self.folder = self._writable(folder)
-        self._threads = [threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._write_spool, self._send)]
+        work = (self._write_spool,) if self._is_offline else (self._write_spool, self._send)
+        self._threads = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in work]
         for thread in self._threads:
             thread.start()
 
@@ -84,13 +86,18 @@ class Recorder:
         self._rows.append(_WENT_BACK)
 
     def end(self, outcome: str, message: str | None, seconds: float) -> bool:
-        """Say how the run ended and wait, at most so long, until the server knows; whether it does.
+        """Say how the run ended and wait, at most so long, until the server knows; whether it does. Without a run: until the disk does.
 
         A server that refuses the token is tried once more and then not waited for: what is logged is in the spool.
         """
         self._rows.append({"end": outcome, "message": message})
         deadline = time.monotonic() + seconds
         self._closing.set()
+        if self._is_offline:
+            if on_disk := self._spooled.wait(seconds):
+                while self._unsent:
+                    self._unsent.popleft().close()
+            return on_disk
         while time.monotonic() < deadline and not self._over.wait(min(_SPOOL_SECONDS, seconds)):
             if self._locked_out.is_set() and self._spooled.is_set():
                 break

@@ -12,7 +12,8 @@ import httpx2
 import numpy as np
 from numpy.typing import NDArray
 
-DEFAULT_URL = "http://127.0.0.1:8321"
+from parity.client.address import DEFAULT_URL
+
 _TIMEOUT_SECONDS = 30.0
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -84,13 +85,19 @@ class Client:
         fresh: bool,
         key: str,
         baseline: Mapping[str, Any] | None = None,
+        lookup: bool = False,
+        group: str = "",
     ) -> dict[str, Any]:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
+
+        A `lookup` queues nothing: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as a pull
+        request: the open jobs of its earlier questions are cancelled.
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
         question = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
         question |= {"baseline": baseline} if baseline else {}
+        question |= ({"lookup": True} if lookup else {}) | ({"group": group} if group else {})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
         return document
@@ -178,7 +185,13 @@ class Client:
         return document
 
     def attach(
-        self, run_id: str, manifest: Mapping[str, str], recipe: str | None = None, after: int | None = None, key: str | None = None
+        self,
+        run_id: str,
+        manifest: Mapping[str, str],
+        recipe: str | None = None,
+        after: int | None = None,
+        key: str | None = None,
+        rounding: str | None = None,
     ) -> dict[str, Any]:
         """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent.
 
@@ -186,6 +199,7 @@ class Client:
         """
         headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
+        body |= {} if rounding is None else {"rounding": rounding}  # which an earlier server does not know
         document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
         return document
 

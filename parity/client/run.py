@@ -19,17 +19,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
+from parity.client.address import DEFAULT_URL
 from parity.client.delivery import LOSSES, VALIDATION
 from parity.client.recorder import Recorder
-from parity.client.rest import DEFAULT_URL
 from parity.recipes import RecipeError, check_recipe
 
 _log = logging.getLogger("parity")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
+_OFFLINE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _RESERVED = frozenset({"end", "message", "step"})
 _MOST_COLUMNS = 64
 _MESSAGE_CHARACTERS = 2000
-_EXIT_SECONDS = 2.0
+_DISK_SECONDS = 2.0
 
 
 class RunError(Exception):
@@ -40,7 +41,8 @@ class Run:
     """One attempt of one run of a job with engine external.
 
     Args:
-        run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded.
+        run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded,
+            unless `offline` names a folder.
         server: address of the server; default PARITY_URL.
         token: bearer token of scope worker or submit; default PARITY_TOKEN.
         recipe: what is trained, checked against the arm's recipe.
@@ -50,6 +52,8 @@ class Run:
         strict: raise RunError instead of logging what goes wrong.
         flush_seconds: how often steps are sent to the server.
         finish_seconds: how long the end waits for the server.
+        offline: where steps are kept if no run is named: the folder `unnamed-NAME` below `folder`, one for each run. A restart with
+            the same name continues it; `parity resend FOLDER --as-run RUN` sends it.
 
     Make it in one process of a run (rank 0): a later one takes over, and the server refuses the earlier.
     """
@@ -66,6 +70,7 @@ class Run:
         strict: bool = False,
         flush_seconds: float = 1.0,
         finish_seconds: float = 60.0,
+        offline: str | None = None,
     ) -> None:
         self.run = str(run or os.environ.get("PARITY_RUN", ""))
         self._strict = strict
@@ -75,7 +80,11 @@ class Run:
         self._last_step = -1
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
-        if not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
+        is_offline = not self.run and offline is not None
+        if is_offline and not _OFFLINE.fullmatch(str(offline)):
+            self._complain("run", f"offline is {offline!r:.80}; expected letters, digits and _ . -, at most 64; nothing is recorded")
+            return
+        if not is_offline and not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
             self._complain("run", f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); nothing is recorded")
             return
         try:
@@ -83,8 +92,8 @@ class Run:
         except RecipeError as error:
             self._complain("run", f"{error}; nothing is recorded")
             return
-        where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / self.run
-        about = {"run": self.run, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}
+        where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / (f"unnamed-{offline}" if is_offline else self.run)
+        about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe}
         try:
             self._recorder = Recorder(
                 where,
@@ -97,6 +106,9 @@ class Run:
         except Exception as error:  # noqa: BLE001 (no thread to be had, no home: the training must begin all the same)
             self._complain("run", f"nothing is recorded: {error!r}")
             return
+        if is_offline:
+            kept = self._recorder.folder
+            self._complain("offline", f"no run is named; steps are saved in {kept}. Send them with `parity resend {kept} --as-run RUN`")
         atexit.register(self._at_exit)
         if sys.platform != "win32":
             # Threads do not survive a fork: a forked data loader has nothing to log, and must not write to its parent's spool.
@@ -121,6 +133,11 @@ class Run:
             self._recorder.add(self._row(self._recorder, operator.index(step), values))
         except Exception as error:  # noqa: BLE001 (whatever a framework's array raises when it is read must not reach the training)
             self._complain("log", f"step {step!r:.40} is not recorded: {error}")
+
+    def flush(self) -> None:
+        """Wait until everything that was logged is on disk, at most some seconds: when a checkpoint is saved, its steps should be."""
+        if self._recorder is not None:
+            self._recorder.wait_for_disk(_DISK_SECONDS)
 
     def finish(self, outcome: Literal["finished", "failed", "broke_off"] = "finished", message: str | None = None) -> None:
         """End the run and wait until the server has everything, for at most `finish_seconds`.
@@ -178,7 +195,7 @@ class Run:
     def _at_exit(self) -> None:
         """The script ends without a word: the spool at least has everything."""
         if self._recorder is not None:
-            self._recorder.wait_for_disk(_EXIT_SECONDS)
+            self._recorder.wait_for_disk(_DISK_SECONDS)
 
     def _complain(self, about: str, problem: str) -> None:
         """Say it once; a strict Run raises it, in the caller's own thread."""

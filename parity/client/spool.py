@@ -4,8 +4,9 @@
     {"step": 0, "loss": 10.8, "grad_norm": 3.1}
     {"end": "finished", "message": null}
 
-Lines are only ever added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. What
-the server has is kept in a file beside it: the attempt's epoch and a byte offset. Files survive the process, not a power cut.
+`run` is null where no run was named. Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
+one at the end, which is not read. What the server has is kept in a file beside it: the attempt's epoch and a byte offset. Files survive
+the process, not a power cut.
 """
 
 from __future__ import annotations

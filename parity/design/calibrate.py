@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import chdtri
-
+from parity.judging import special
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.inputs.alignment import align
@@ -143,7 +142,7 @@ def _run_means(runs: Sequence[Curve], plan: int, policy: Criteria) -> FloatArray
 def _tau(means: FloatArray) -> Tau:
     df = len(means) - 1
     value = float(means.std(ddof=1))
-    lo, hi = (value * math.sqrt(df / float(chdtri(df, p))) for p in (0.025, 0.975))
+    lo, hi = (value * math.sqrt(df / float(special.chdtri(df, p))) for p in (0.025, 0.975))
     return Tau(value=value, lo=lo, hi=hi, rel=value / abs(float(means.mean())))
 
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr, roots_genlaguerre, roots_hermitenorm
 
 from parity.design.experiment import BASELINE, CANDIDATE, Design
+from parity.judging import special
 from parity.judging.borrowing import Lending, OwnRuns, borrow
 from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
@@ -91,7 +91,7 @@ class Chances:
     def _below(self, limit: FloatArray, gap: float) -> FloatArray:
         if self.se == 0.0:
             return np.where(limit > gap, 1.0, 0.0)
-        share: FloatArray = ndtr((limit - gap) / self.se)
+        share: FloatArray = special.ndtr((limit - gap) / self.se)
         return share
 
 
@@ -210,7 +210,7 @@ def _spreads(df: int, noise_runs: int, ratio: float, nodes: int) -> tuple[tuple[
 @cache
 def _ratios(nodes: int) -> tuple[tuple[float, float], ...]:
     """Values of r with their weights."""
-    values, weights = roots_hermitenorm(nodes)
+    values, weights = special.roots_hermitenorm(nodes)
     return tuple(zip(np.exp(RATIO_SD_LOG * values).tolist(), (weights / weights.sum()).tolist(), strict=True))
 
 
@@ -219,7 +219,7 @@ def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
     """Values of a chi-squared variable with their weights, by Gauss and Laguerre; 0 alone without degrees of freedom."""
     if df == 0:
         return ((0.0, 1.0),)
-    values, weights = roots_genlaguerre(nodes, df / 2.0 - 1.0)
+    values, weights = special.roots_genlaguerre(nodes, df / 2.0 - 1.0)
     return tuple(zip((2.0 * values).tolist(), (weights / weights.sum()).tolist(), strict=True))
 
 

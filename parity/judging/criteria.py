@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 Unit = Literal["relative", "nats"]
 
@@ -76,6 +76,21 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
     return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
 
 
+def has_no_unit(margin: object) -> bool:
+    """Whether a stated margin is a number alone. It would be nats, and who types 1 means 1 %: a margin of 1 nat passes everything."""
+    try:
+        return isinstance(margin, (str, int, float)) and not isinstance(margin, bool) and 0.0 < float(margin) < math.inf
+    except (ValueError, OverflowError):
+        return False
+
+
+def stated_margin(margin: object, path: str = "margin") -> Amount:
+    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises CriteriaError for a number alone, too."""
+    if has_no_unit(margin):
+        raise CriteriaError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
+    return parse_margin(margin, path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
@@ -84,7 +99,8 @@ class Criteria:
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
     `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
     trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
-    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`.
+    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. Amounts may be
+    given as text with their unit: `Criteria(margin="1%")`.
     """
 
     profile: str | None = None
@@ -105,7 +121,35 @@ class Criteria:
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
 
+    if TYPE_CHECKING:  # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
+
+        def __init__(
+            self,
+            *,
+            profile: str | None = None,
+            margin: Amount | str | None = None,
+            confidence: float = 0.95,
+            window_fraction: float = WINDOW_FRACTION,
+            min_points: int = 200,
+            assumed_noise: Literal["accept", "reject"] = "accept",
+            two_sided: bool = False,
+            pairing: Literal["paired", "unpaired"] = "paired",
+            baseline_run_floor: Amount | str | None = None,
+            candidate_run_floor: Amount | str | None = None,
+            run_floor_df: float = 4.0,
+            run_floor_evidence: str = "",
+            may_differ: tuple[str, ...] = (),
+            gates: tuple[str, ...] = (LOSS,),
+            accuracy_margin_points: float = 1.0,
+            early_stop: Literal["advise", "stop"] = "advise",
+            validation: Literal["veto", "advise"] = "veto",
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        for key in _AMOUNTS:
+            amount: object = getattr(self, key)
+            if amount is not None and not isinstance(amount, Amount):
+                object.__setattr__(self, key, stated_margin(amount, f"criteria.{key}"))
         if self.margin is None and self.profile is None:
             raise CriteriaError("criteria.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:

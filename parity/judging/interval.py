@@ -15,8 +15,7 @@ without that term is not a test of a recipe. Sources: Satterthwaite 1946; Schuir
 import math
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
-
+from parity.judging import special
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import RunTerm
 
@@ -48,7 +47,7 @@ class Interval:
 
 def t_quantile(confidence: float, df: float) -> float:
     """The t value that a two-sided interval at `confidence` reaches to."""
-    return float(stdtrit(df, 0.5 + confidence / 2.0))
+    return float(special.stdtrit(df, 0.5 + confidence / 2.0))
 
 
 def interval(mean: float, within: StandardError, run: RunTerm) -> Interval:

@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import dct
 
+from parity.judging import special
 from parity.judging.curve import FloatArray
 
 MAD_TO_SD = 1.482602218505602
@@ -98,7 +98,7 @@ def _ewc(centred: FloatArray) -> tuple[float, int]:
     """Long-run variance from the lowest B cosine coefficients, and B."""
     n = len(centred)
     count = min(max(math.floor(0.4 * n ** (2 / 3)), 4), 12, n - 1)
-    coefficients = dct(centred, type=2, norm="ortho")[1 : count + 1]
+    coefficients = special.dct(centred, type=2, norm="ortho")[1 : count + 1]
     return dot(coefficients, coefficients) / count, count
 
 

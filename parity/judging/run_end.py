@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
+from parity.judging import special
 from parity.judging.curve import FloatArray
 from parity.judging.interval import Interval, t_quantile
 from parity.judging.interval import interval as interval_of
@@ -58,7 +58,7 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
     centre, omega, df = _before(gap[: n - n // LATE_PARTS[0]], level, quantum)
     run_half = t_quantile(confidence, interval.run.df) * interval.run.variance**0.5
     lengths = 2 ** np.arange(int(math.log2(n // LATE_PARTS[0])) + 1)
-    z = float(stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
+    z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
     sums = np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])
     means = sums[lengths - 1] / lengths
     rises, limits = means - centre, np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))

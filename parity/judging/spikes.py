@@ -13,8 +13,8 @@ and masked share are all in the verdict.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtrc
 
+from parity.judging import special
 from parity.judging.curve import BoolArray, FloatArray, IntArray
 from parity.judging.noise import MAD_TO_SD, median
 
@@ -157,7 +157,7 @@ def interpolate(series: FloatArray, mask: BoolArray) -> FloatArray:
 
 def binomial_upper(count: int, total: int) -> float:
     """P(X >= count) for X ~ Binomial(total, 1/2)."""
-    return 1.0 if count <= 0 else float(bdtrc(float(count - 1), total, 0.5))
+    return 1.0 if count <= 0 else float(special.bdtrc(float(count - 1), total, 0.5))
 
 
 def diverged_late(gap: FloatArray, margin: float) -> bool:

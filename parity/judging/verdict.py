@@ -24,9 +24,10 @@ from parity.judging.secondary.downstream import Evaluations, check_arms, downstr
 from parity.judging.secondary.peers import Peer, compare_peers
 from parity.judging.window import plan_window
 from parity.recipes import check_recipe
+from parity.wording import interval_words, signed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Verdict:
     """What was decided about one candidate, on which measurements, and what to do next; `document()` is its JSON form."""
 
@@ -62,6 +63,12 @@ class Verdict:
     def margin(self) -> Margin | None:
         """The deciding margin, where it could be determined."""
         return self.measurements.statistics.margin if self.measurements.statistics else None
+
+    def __repr__(self) -> str:
+        """One line: the candidate, the state and what decided it; `document()` has everything."""
+        confidence = self.measurements.criteria.confidence
+        interval = f", gap {signed(self.gap.mean)} nats ({interval_words(*self.gap.bounds(confidence))})" if self.gap else ""
+        return f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by {self.codes[0]}>"
 
     def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""

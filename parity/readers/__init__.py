@@ -14,28 +14,53 @@ from parity.readers.parquet import SUFFIX, read_parquet
 from parity.readers.source import STDIN, ReadError, read_text
 from parity.readers.table import read_table
 from parity.readers.tensorboard import is_tensorboard_file, read_folder, read_tensorboard
+from parity.readers.trackers import (
+    ConfigFacts,
+    applied,
+    facts_of,
+    is_source,
+    offline_files,
+    offline_name,
+    read_offline,
+    read_source,
+    source_name,
+)
 from parity.readers.train_log import is_train_log, read_train_log
 
-__all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "run_name"]
+__all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "read_with_config", "run_name"]
 
 
 def read_run(
     name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
 ) -> Curve:
-    """Read one run from a path, "-" (stdin), `file.npz:run`, or `FILE:RUN` for a table of several runs.
+    """Read one run from a path, "-" (stdin), `file.npz:run`, `FILE:RUN` for a table of several runs, or a tracker (`mlflow:RUN_ID`).
 
-    A path is a file, or a folder of TensorBoard event files. `columns` maps quantities (step, loss, ...) to column names.
+    A path is a file, or a folder of TensorBoard event files or of a W&B run. `columns` maps quantities (step, loss, ...) to column names.
     Raises ReadError: one line with the file, the line and what to do.
+    """
+    return read_with_config(name, columns=columns, label=label, replicate=replicate, recipe=recipe)[0]
+
+
+def read_with_config(
+    name: str, *, columns: Mapping[str, str] | None = None, label: str | None = None, replicate: int = 0, recipe: str | None = None
+) -> tuple[Curve, ConfigFacts]:
+    """The run as `read_run` returns it, and what its config states; only a tracker's run has one.
+
+    The curve has the config's recipe, rounding, seed and context already; `recipe` counts more than the config's.
     """
     wanted = dict(columns or {})
     path, run = split_name(name)
-    if path.endswith(NPZ):
+    facts = ConfigFacts()
+    if is_source(name) or offline_files(path):
+        of_tracker = read_source(name, wanted) if is_source(name) else read_offline(path, run, wanted)
+        taken, facts = of_tracker.columns, facts_of(of_tracker.config, name)
+    elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
         label = label or archived
     else:
         taken = _read(path, run, wanted)
     curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
-    return dataclasses.replace(curve, replicate=replicate, recipe=recipe)
+    return applied(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
 
 
 def _read(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
@@ -64,7 +89,12 @@ def _is_misnamed_folder(path: str) -> bool:
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """A run's name as path and run: `file.npz:run`, `-:RUN`, or `FILE:RUN` where FILE exists and the whole name does not."""
+    """A run's name as path and run: `file.npz:run`, `-:RUN`, or `FILE:RUN` where FILE exists and the whole name does not.
+
+    A run in a tracker is not split.
+    """
+    if is_source(name):
+        return name, None
     path, colon, run = name.rpartition(NPZ + ":")
     if colon:
         return path + NPZ, run
@@ -97,13 +127,15 @@ def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[C
 
 
 def run_name(name: str) -> str:
-    """A short name for a file's run: its stem, the archive's or table's run, or "stdin"."""
+    """A short name for a run: its file's stem, the archive's or table's run, its name in the tracker, or "stdin"."""
+    if is_source(name):
+        return source_name(name)
     run = split_name(name)[1]
     if run:
         return run
     if name == STDIN:
         return "stdin"
     stem = Path(name).name
-    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", NPZ):
+    for suffix in (".gz", ".csv", ".tsv", ".txt", ".log", ".jsonl", ".json", ".ndjson", ".parquet", ".wandb", NPZ):
         stem = stem.removesuffix(suffix)
-    return stem or name
+    return offline_name(stem) or name

@@ -5,6 +5,7 @@ before `train_loss`, which the Hugging Face trainer writes once, as the mean of 
 could also have been the loss in `Columns.others`. Consumed samples and tokens are never steps.
 """
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,6 +86,10 @@ class Columns:
     notes: tuple[str, ...] = ()
     overwritten: int = 0
     option: str = OPTION
+
+    def with_notes(self, notes: Sequence[str]) -> "Columns":
+        """The same columns with other notes."""
+        return dataclasses.replace(self, notes=tuple(notes))
 
     def taken(self) -> str:
         """One line: the columns of loss and step, and which others could have been the loss."""

@@ -7,7 +7,7 @@ Face trainer writes evaluations and, at the end, the mean training loss (`train_
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,14 @@ def read_json_lines(text: str, source: str, wanted: Mapping[str, str], run: str 
         records = [(number, record) for number, record in records if str(record.get(column)) == chosen]
     elif run is not None:
         raise ReadError(f"{source}: no field names the run, so there is no run {run!r}; expected a field such as run_id")
+    return columns_of_records(records, names, wanted, source, place)
+
+
+def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: Mapping[str, str], source: str, place: str) -> Columns:
+    """Columns of numbered records with these field names; `place` is what a record is called in errors ("line").
+
+    Records without a training loss are left out and counted; a validation loss in them is kept.
+    """
     columns = find_columns(names, wanted, source)
     loss_name = columns[LOSS]
     training = [(number, record) for number, record in records if record.get(loss_name, "") not in (None, "")]

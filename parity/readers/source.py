@@ -16,6 +16,10 @@ class ReadError(ValueError):
     """A file cannot be read as a run; the message is one line with file, line number, what was expected and what to do."""
 
 
+class UnreachableSourceError(ReadError):
+    """A tracker's server did not answer, or refused for now; the message has the server's reason."""
+
+
 def os_words(error: BaseException) -> str:
     """An error of the operating system or of a decompressor in words, without its number or path."""
     if isinstance(error, IsADirectoryError):

@@ -61,10 +61,10 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
     check_repeats(steps, loss, path)
     left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",) if refusals else ()
-    return _joined(parts, left_out)
+    return join_parts(parts, left_out)
 
 
-def _joined(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
+def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
     """The files of one run in their order. A restart replaces everything from its first step on, also what it did not reach again."""
     kept: list[BoolArray] = []
     limit = math.inf
@@ -125,11 +125,11 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
     """Step and scalar values of one Event message."""
     step, values = 0, []
     try:
-        for field, value in _fields(record):
+        for field, value in message_fields(record):
             if field == _EVENT_STEP and isinstance(value, int):
                 step = value - (1 << 64) if value >> 63 else value
             elif field == _EVENT_SUMMARY and isinstance(value, bytes):
-                values += [scalar for inner, item in _fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
+                values += [scalar for inner, item in message_fields(value) if inner == _SUMMARY_VALUE and (scalar := _scalar(item))]
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise ReadError(f"{path}: a record is no Event message ({type(error).__name__}); expected a TensorBoard event file") from None
     return step, values
@@ -138,7 +138,7 @@ def _event(record: bytes, path: str) -> tuple[int, list[tuple[str, float]]]:
 def _scalar(item: int | bytes) -> tuple[str, float] | None:
     """Tag and value of one Summary.Value, where it is a scalar."""
     tag, number = "", None
-    for field, value in _fields(item if isinstance(item, bytes) else b""):
+    for field, value in message_fields(item if isinstance(item, bytes) else b""):
         if not isinstance(value, bytes):
             continue
         if field == _VALUE_TAG:
@@ -153,7 +153,7 @@ def _scalar(item: int | bytes) -> tuple[str, float] | None:
 def _tensor(data: bytes) -> float | None:
     """The value of a tensor that holds one number, else None."""
     dtype, content = 0, b""
-    for field, value in _fields(data):
+    for field, value in message_fields(data):
         if field == _TENSOR_DTYPE and isinstance(value, int):
             dtype = value
         elif field in (_TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES) and isinstance(value, bytes):
@@ -164,8 +164,8 @@ def _tensor(data: bytes) -> float | None:
     return float(struct.unpack(layout, content)[0])
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field number and value of a protobuf message: varints as int, all else as bytes."""
+def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field number and value of a protobuf message: varints as int, all else as bytes. Raises IndexError where it is none."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

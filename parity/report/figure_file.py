@@ -28,17 +28,23 @@ def figure_file(path: str, inches: tuple[float, float], title: str | None = None
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise FigureError(f"{path}: expected a name ending in {', '.join(FORMATS)}")
-    try:
-        matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise FigureError(f"{path}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
-    with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
-        figure = figure_module.Figure(figsize=inches)
+    with new_figure(inches, path) as figure:
         yield figure
         try:
             figure.savefig(path, dpi=150, metadata=_metadata(path, title))
         except OSError as error:
             raise FigureError(f"{path}: can't be written ({error.strerror})") from None
+
+
+@contextmanager
+def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
+    """A figure of the given size to draw on; FigureError, which calls it `name`, where matplotlib is missing."""
+    try:
+        matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise FigureError(f"{name}: figures need matplotlib; install it with: pip install 'parity[figures]'") from None
+    with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
+        yield figure_module.Figure(figsize=inches)
 
 
 def wrapped(text: str, width: int) -> str:

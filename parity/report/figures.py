@@ -8,9 +8,9 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap, binned_gap
-from parity.judging.run_floor import Prior
-from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
+from parity.judging.looks.gap_chart import BinnedGap
+from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, new_figure, shortened, wrapped
+from parity.report.gap_bins import verdict_gap
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
 from parity.wording import percent, signed
@@ -33,26 +33,31 @@ def draw_figure(
 ) -> None:
     """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
     with figure_file(path, PAGE_INCHES) as figure:
-        gap = binned_gap(baseline, candidate, criteria, planned_steps=planned_steps, priors=_borrowed_priors(document))
-        heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
-        figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
-        panels = figure.subplots(len(heights), 1, height_ratios=heights)
-        _losses(panels[0], document, baseline, candidate, gap)
-        _gap(panels[1], document, gap)
-        panels[1].set_xlim(panels[0].get_xlim())
-        if document["gap"]:
-            _noises(panels[2], document)
+        _draw(figure, document, baseline, candidate, verdict_gap(document, baseline, candidate, criteria, planned_steps))
 
 
-def _borrowed_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
-    """The priors of a verdict of which an arm borrowed its run floor, so that the chart's bands and the verdict's interval agree."""
-    floors = document["tau"]
-    if floors is None or not ("borrowed" in floors["baseline"] or "borrowed" in floors["candidate"]):
-        return None
-    first, second = (
-        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"]) for floor in (floors["baseline"], floors["candidate"])
-    )
-    return first, second
+def verdict_figure(
+    document: VerdictDocument,
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    planned_steps: int | None = None,
+) -> Any:
+    """The same figure as a matplotlib Figure. Raises FigureError where matplotlib is missing."""
+    with new_figure(PAGE_INCHES, "figure()") as figure:
+        _draw(figure, document, baseline, candidate, verdict_gap(document, baseline, candidate, criteria, planned_steps))
+    return figure
+
+
+def _draw(figure: Any, document: VerdictDocument, baseline: Sequence[Curve], candidate: Sequence[Curve], gap: BinnedGap) -> None:
+    heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
+    figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
+    panels = figure.subplots(len(heights), 1, height_ratios=heights)
+    _losses(panels[0], document, baseline, candidate, gap)
+    _gap(panels[1], document, gap)
+    panels[1].set_xlim(panels[0].get_xlim())
+    if document["gap"]:
+        _noises(panels[2], document)
 
 
 def _frame(figure: Any, document: VerdictDocument) -> float:

@@ -42,14 +42,14 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
 
     `figures`: candidate -> SVG text; `url`: where the job's own page is.
     """
-    parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{_answer(document)}</p>" for document in job["verdicts"])]
-    parts.append(_table([SUMMARY, *map(summary_row, job["verdicts"])]))
+    parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{answer_html(document)}</p>" for document in job["verdicts"])]
+    parts.append(table_html([SUMMARY, *map(summary_row, job["verdicts"])]))
     for document, notes in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
         name = document["candidate"]["name"]
         parts += [
             f"<h2>{escape(name)} against {escape(document['baseline']['name'])}</h2>",
             _inline(figures[name]),
-            _reasons(document, *notes),
+            reasons_html(document, *notes),
         ]
     for title, value in (("Policy", job["criteria"]), ("Specification", job["spec"])):
         parts.append(f"<details><summary>{title}</summary><pre>{escape(canonical_json(value))}</pre></details>")
@@ -62,19 +62,22 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
     )
 
 
-def _answer(document: VerdictDocument) -> str:
+def answer_html(document: VerdictDocument) -> str:
+    """The verdict in one line."""
     word, _, body = answer(document).partition(":")
     state = document["verdict"]
     return f'<strong class="{state}">{MARKS[state]} {word}</strong>:{escape(body)}'
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def table_html(rows: list[tuple[str, ...]]) -> str:
+    """A table, its first row the heading."""
     head, *body = rows
     cells = ["".join(f"<th>{escape(cell)}</th>" for cell in head), *("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body)]
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def _reasons(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> str:
+def reasons_html(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advice: Sequence[str]) -> str:
+    """Reasons, numbers and advice as a list."""
     lines = [f"<code>{escape(code)}</code> {escape(sentence)}" for code, sentence in reasons]
     lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
     lines += [f"next: {escape(sentence)}" for sentence in advice]

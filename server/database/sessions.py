@@ -2,6 +2,9 @@
 
 On SQLite a deferred transaction that reads and then writes can fail as busy despite any timeout, so a write begins with
 BEGIN IMMEDIATE. With WAL, readers continue during a write; with synchronous=FULL no commit is lost at power loss.
+
+Nothing waits for ever: a process has a fixed number of connections and waits a few seconds for a free one (sqlalchemy.exc.TimeoutError),
+and a PostgreSQL server that cannot be reached, or stops answering, is an OperationalError after a limit (`server.database.patience`).
 """
 
 from __future__ import annotations
@@ -10,18 +13,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from server.database import patience
+
+CONNECTIONS = 15
 _BUSY_TIMEOUT_MS = 15_000
+_READ_ONLY = "25006"  # SQLSTATE read_only_sql_transaction: a standby, for example after a failover
 
 
 class Database:
-    """An engine and its two kinds of transaction."""
+    """An engine and its two kinds of transaction.
 
-    def __init__(self, url: str) -> None:
+    connections: how many a process opens at most; statement_seconds: PostgreSQL's limit for one statement.
+    """
+
+    def __init__(self, url: str, connections: int = CONNECTIONS, statement_seconds: float = patience.STATEMENT_SECONDS) -> None:
         self.url = url
-        self.engine = _engine(url)
+        pool = {"poolclass": QueuePool, "pool_size": connections, "max_overflow": 0, "pool_timeout": patience.POOL_SECONDS}
+        sqlite = make_url(url).get_backend_name() == "sqlite"
+        self.engine = _sqlite(url, pool) if sqlite else _postgresql(url, pool, statement_seconds)
         self._writer = self.engine.execution_options(parity_write=True)
 
     @contextmanager
@@ -41,10 +55,26 @@ class Database:
         self.engine.dispose()
 
 
-def _engine(url: str) -> Engine:
-    if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url)
+def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Engine:
+    engine = create_engine(url, pool_pre_ping=True, **pool)
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, words: list[Any], options: dict[str, Any]) -> patience.Connection:
+        return patience.connect(words, options, statement_seconds)
+
+    @event.listens_for(engine, "handle_error")
+    def _read_only(context: ExceptionContext) -> None:
+        """A server that has become a standby is away like one that cannot be reached; its connections are closed."""
+        error = context.original_exception
+        if getattr(error, "sqlstate", None) == _READ_ONLY:
+            context.is_disconnect = True
+            raise OperationalError(context.statement, context.parameters, error) from error
+
+    return engine
+
+
+def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
+    engine = create_engine(url, **pool)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:  # the driver's own connection, untyped

@@ -25,6 +25,7 @@ Columns = dict[str, NDArray[np.float64]]
 
 SEALED_STEPS = 4096
 _CHUNKS_AT_ONCE = 64
+_STEPS_AT_ONCE = 4 * SEALED_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +139,55 @@ def names(session: Session, run_id: str, kind: str) -> list[str]:
     return sorted(set(recorded) - {"step"})
 
 
-def tables(
-    session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf, names: Sequence[str] | None = None
-) -> Iterator[Columns]:
-    """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a curve held at one moment: its newest attempt, and ranges of steps (first, last) that are small enough to read one by one."""
 
-    An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps.
+    newest_epoch: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+def outline(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> Outline:
+    """The ranges in which a curve can be read in transactions of its own each, with `tables(..., newest_epoch=)`.
+
+    Later attempts are left out, so that the parts are of one curve; chunks may be sealed in between.
     """
     run_id = curve_of(session, run_id)
     limits = superseded_from(session, run_id, kind)
-    wanted = [piece for piece in pieces(session, run_id, kind, first_step, last_step) if piece.first_step < limits[piece.epoch]]
+    ranges: list[tuple[int, int]] = []
+    count = chunks = _STEPS_AT_ONCE
+    for piece in pieces(session, run_id, kind, first_step, last_step):
+        if piece.first_step >= limits[piece.epoch]:
+            continue
+        if count + piece.count > _STEPS_AT_ONCE or chunks == _CHUNKS_AT_ONCE:
+            ranges.append((piece.first_step, piece.last_step))
+            count = chunks = 0
+        ranges[-1] = (ranges[-1][0], piece.last_step)
+        count, chunks = count + piece.count, chunks + 1
+    # Where a newer attempt begins inside a range, the older one's last steps lie in the next range too.
+    starts = [max(first_step, first) for first, _ in ranges]
+    ends = [start - 1 for start in starts[1:]] + [int(min(last_step, ranges[-1][1]))] if ranges else []
+    return Outline(newest_epoch=max(limits, default=0), ranges=tuple(zip(starts, ends, strict=True)))
+
+
+def tables(
+    session: Session,
+    run_id: str,
+    kind: str,
+    first_step: int = 0,
+    last_step: float = math.inf,
+    names: Sequence[str] | None = None,
+    newest_epoch: int | None = None,
+) -> Iterator[Columns]:
+    """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
+
+    An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps. Attempts after
+    `newest_epoch` (default: none) do not count.
+    """
+    run_id = curve_of(session, run_id)
+    limits = superseded_from(session, run_id, kind, newest_epoch)
+    inside_range = pieces(session, run_id, kind, first_step, last_step)
+    wanted = [piece for piece in inside_range if piece.first_step < limits.get(piece.epoch, -math.inf)]
     for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):
         end = min(limits[piece.epoch], last_step + 1)
         if first_step <= piece.first_step and piece.last_step < end:
@@ -196,8 +236,8 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
             yield from (by_step[piece.first_step] for piece in some)
 
 
-def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float]:
-    """For each attempt with recorded steps, the first step that a newer attempt replaces (infinity if none does).
+def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int | None = None) -> dict[int, float]:
+    """For each attempt with recorded steps (up to the newest that counts), the first step that a newer one replaces, infinity if none does.
 
     This depends on training steps for every kind: once a newer attempt has trained a step, an older attempt's validation losses
     there are replaced too, even before the newer attempt has validated.
@@ -205,9 +245,10 @@ def superseded_from(session: Session, run_id: str, kind: str) -> dict[int, float
     rows = session.execute(
         select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)
     )
+    counted = [(row[0], row[1]) for row in rows if newest_epoch is None or row[0] <= newest_epoch]
     limits: dict[int, float] = {}
     limit = math.inf
-    for epoch, first in sorted(((row[0], row[1]) for row in rows), reverse=True):
+    for epoch, first in sorted(counted, reverse=True):
         limits[epoch] = limit
         limit = min(limit, first)
     return limits

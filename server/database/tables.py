@@ -79,6 +79,8 @@ class Job(Base):
     # The groups of its own reruns (CSV), from which later jobs borrow; set when it is judged.
     reruns: Mapped[str | None] = mapped_column(Text)
     event_sequence: Mapped[int] = mapped_column(default=0)
+    # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
+    gate_groups: Mapped[list[str] | None]
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
@@ -316,6 +318,22 @@ class Worker(Base):
     device: Mapped[dict[str, Any]]
     started_at: Mapped[float]
     heartbeat_at: Mapped[float]
+
+
+READINESS = "readiness"
+
+
+class Duty(Base):
+    """What one process at a time does for all: who does it, until when (unix seconds).
+
+    The row `readiness` is nobody's: readiness checks write it to see whether the database can be written.
+    """
+
+    __tablename__ = "duties"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    holder: Mapped[str] = mapped_column(default="")
+    expires_at: Mapped[float] = mapped_column(default=0.0)
 
 
 class Event(Base):

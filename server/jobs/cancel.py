@@ -11,7 +11,7 @@ from server.database.tables import Run
 from server.jobs import lifecycle
 
 
-def cancel_job(session: Session, job_id: str) -> bool:
+def cancel_job(session: Session, job_id: str, message: str = "cancelled by request") -> bool:
     """Cancel a job and its open runs; False, without a change, if it had already ended. NotFoundError for an unknown id.
 
     At its next heartbeat the worker of a run notices the cancellation and kills the trainer's process group.
@@ -25,4 +25,4 @@ def cancel_job(session: Session, job_id: str) -> bool:
         return False
     for run in runs:
         lifecycle.cancel(session, run)
-    return lifecycle.end_job(session, job_id, "cancelled", message="cancelled by request")
+    return lifecycle.end_job(session, job_id, "cancelled", message=message)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from parity.judging.curve import Rounding
+from parity.recipes import ALWAYS_STOCHASTIC
 from server.database import batches, clock, events, store
 from server.database.batches import DifferentError
 from server.database.coverage import Coverage, coverage
@@ -65,6 +67,7 @@ def attach(
     recipe: str | None = None,
     after: int | None = None,
     key: str | None = None,
+    rounding: Rounding | None = None,
 ) -> Run:
     """Begin an attempt of a run and fence the previous one; returns the run, whose `epoch` is the attempt's number.
 
@@ -73,6 +76,7 @@ def attach(
         recipe: the trainer's recipe; an error if it is not the arm's.
         after: attach only if this many attempts were made before (for steps that were recorded while the server was away).
         key: the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt.
+        rounding: how the trainer rounds gradients, if it states that; an error if the arm's recipe contradicts it.
     """
     run = find_run(session, run_id, lock=True)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
@@ -81,6 +85,10 @@ def attach(
         raise InvalidError(f"run {run_id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
     if recipe is not None and recipe != run.arm.recipe:
         raise InvalidError(f"recipe is {recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
+    if rounding == "nearest" and run.arm.recipe in ALWAYS_STOCHASTIC:
+        raise InvalidError(
+            f"rounding is nearest, but recipe {run.arm.recipe} of arm {run.arm.name} rounds stochastically; expected stochastic"
+        )
     if run.state in RUN_ENDED:
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}) and accepts no further attempt; submit a new job")
     if is_repeated and run.state == "running":
@@ -94,6 +102,8 @@ def attach(
     if reason := named_baseline_mismatch(run.job, merged):
         raise ConflictError(f"run {run_id} cannot begin: {reason}")
     lifecycle.attach(session, run, merged, external_fingerprint(run, merged), key, settings.external_stale_seconds)
+    if rounding is not None:
+        run.rounding = rounding
     return run
 
 

@@ -12,26 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import select
+from sqlalchemy import ScalarResult, select
 from sqlalchemy.orm import Session
 
 from parity import Criteria
 from server.database.locks import hold_lock
 from server.database.tables import Job, Run
 from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.cancel import cancel_job
 from server.jobs.submit import Order, config_hash, submit_job, submit_job_once
 from server.jobs.workers import changed, short, would_train
 from training.spec import JobSpec
 
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
+_UNCHANGED = "its specification and policy are the same, and no change of trainer or data is known"
+_NO_JOB = "no earlier job has this specification and policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
 
-    `choice` is the baseline that the job is judged against.
+    `choice` is the baseline that the job is judged against. `group` is what asks, such as a pull request: what it asked for before is
+    cancelled if nobody else wants it.
     """
 
     spec: JobSpec
@@ -40,6 +44,7 @@ class Question:
     max_age_days: float
     fresh: bool
     choice: BaselineChoice | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +56,32 @@ class Answer:
     reason: str
 
 
+def look_up(session: Session, question: Question, lease_seconds: float) -> Answer | str:
+    """The newest concluded job that answers the request, or why there is none. Reads only."""
+    named = resolve(session, question.choice, question.spec, lease_seconds)
+    reason: str | None = None
+    for job in _same_question(session, config_hash(question.spec, question.criteria, question.revision, named)):
+        outdated = _outdated(session, job, question.max_age_days, lease_seconds)
+        if outdated is None and job.status == "concluded":
+            return Answer(job=job, found="concluded", reason=_UNCHANGED)
+        reason = reason or (
+            f"job {job.id} is {job.status} and has no verdict yet" if outdated is None else f"job {job.id} cannot be reused: {outdated}"
+        )
+    return reason or _NO_JOB
+
+
 def answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
+    hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
+    reply = _answer(session, question, principal, key, order, lease_seconds)
+    if reply.found != "concluded":
+        _note_group(reply, question.group)
+    if question.group:
+        _cancel_superseded(session, reply.job, question.group, principal)
+    return reply
+
+
+def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     spec, criteria, revision = question.spec, question.criteria, question.revision
     if question.fresh:
         job, is_new = submit_job_once(
@@ -61,18 +90,44 @@ def answer(session: Session, question: Question, principal: str, key: str | None
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
     digest = config_hash(spec, criteria, revision, named)
-    hold_lock(session, digest)  # two callers with the same request at the same time get one job
-    same_question = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     newest_outdated: str | None = None
-    for job in session.scalars(same_question.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)):
+    for job in _same_question(session, digest):
         outdated = _outdated(session, job, question.max_age_days, lease_seconds)
         if outdated is None:
-            return Answer(
-                job=job, found=_progress(job), reason="its specification and policy are the same, and no change of trainer or data is known"
-            )
+            return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {outdated}"
     job = submit_job(session, spec, criteria, principal, order, revision, named)
-    return Answer(job=job, found="new", reason=newest_outdated or "no earlier job has this specification and policy")
+    return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
+
+
+def _same_question(session: Session, digest: str) -> ScalarResult[Job]:
+    """Jobs of this comparison that have a verdict or may get one, newest first."""
+    same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
+    return session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT))
+
+
+def _note_group(reply: Answer, group: str) -> None:
+    """Remember for whom a job is queued. Who gives no group wants it for good, so that no group's newer question cancels it."""
+    job = reply.job
+    if not group:
+        job.gate_groups = None
+    elif reply.found == "new":
+        job.gate_groups = [group]
+    elif job.gate_groups is not None:
+        job.gate_groups = sorted({*job.gate_groups, group})
+
+
+def _cancel_superseded(session: Session, wanted: Job, group: str, principal: str) -> None:
+    """Cancel the open jobs that only this group waited for; its newest question is answered by another one."""
+    mine = (Job.submitted_by == principal, Job.status.in_(("queued", "running")), Job.id != wanted.id)
+    for job in session.scalars(select(Job).where(*mine).order_by(Job.id)).all():
+        if group not in (job.gate_groups or ()):
+            continue
+        left = [other for other in job.gate_groups or () if other != group]
+        if left:
+            job.gate_groups = left
+        else:
+            cancel_job(session, job.id, f"superseded by job {wanted.id}, the newer one of {group}")
 
 
 def _progress(job: Job) -> Literal["concluded", "running"]:

@@ -23,12 +23,13 @@ from server.web.context import InContext
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
+CHARTS = ("parity.report", "static")  # charts and style, which `parity compare --open` writes into a page of its own
 
 
 def install(app: FastAPI, settings: Settings) -> None:
     """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
-    app.mount("/static", StaticFiles(directory=HERE / "static"))
+    app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
     app.include_router(router)
     app.include_router(baselines.router)
     app.include_router(floors.router)

@@ -9,12 +9,13 @@ from typing import cast
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from server.errors import ServiceError
 from server.pages.rendering import templates
 
-_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError, DataError)
+_KINDS = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 

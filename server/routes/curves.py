@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from server.curves import formats
 from server.curves.buckets import Series, kind_of, series
@@ -22,6 +21,7 @@ from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
 from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep
+from server.web.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
 
@@ -82,6 +82,7 @@ class LayersDocument:
 )
 def steps(
     run_id: str,
+    request: Request,
     context: InContext,
     response: Response,
     names: Annotated[str | None, Query(max_length=5000, description="columns, comma-separated; default: all")] = None,
@@ -107,12 +108,13 @@ def steps(
         if chosen == "json":
             response.headers.update(headers)
             return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), limit)
+        outline = store.outline(session, run_id, kind, first_step, last)
     content, media_type = _FORMS[chosen]
-    parts = content(_parts(context, run_id, kind, first_step, last, wanted), wanted)
+    parts = content(_parts(context, run_id, kind, outline, wanted), wanted)
     headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
     if "zstd" in accept_encoding:
         parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
-    return StreamingResponse(parts, media_type=media_type, headers=headers)
+    return Stream(request, context.streams, parts, media_type, headers)
 
 
 @router.get("/runs/{run_id}/metrics", response_model=MetricsDocument, responses=UNCHANGED)
@@ -176,10 +178,12 @@ def _one_of(name: str, value: str | None, choices: list[str]) -> str:
     return choices[0] if value is None else value
 
 
-def _parts(context: Context, run_id: str, kind: Kind, first_step: int, last_step: float, names: Sequence[str]) -> Iterator[Table]:
-    """The curve in pieces, in its own read transaction, which lasts as long as the response."""
-    with context.database.read() as session:
-        yield from store.tables(session, run_id, kind, first_step, last_step, names)
+def _parts(context: Context, run_id: str, kind: Kind, outline: store.Outline, names: Sequence[str]) -> Iterator[Table]:
+    """The curve in pieces. No connection is held while the client reads: each range is read in a transaction of its own."""
+    for first, last in outline.ranges:
+        with context.database.read() as session:
+            parts = [*store.tables(session, run_id, kind, first, last, names, outline.newest_epoch)]
+        yield from parts
 
 
 def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table], limit: int) -> StepsDocument:

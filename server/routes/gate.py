@@ -8,10 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
+from sqlalchemy.orm import Session
 
 from server.database.clock import time_text
 from server.documents.job import JobDocument, job_document
-from server.jobs.reuse import Question, answer
+from server.errors import InvalidError
+from server.jobs.limits import check_queue, check_size
+from server.jobs.reuse import Answer, Question, answer, look_up
 from server.routes.evaluations import criteria_of
 from server.routes.jobs import JobRequest, Submitter, order_of, ring
 from server.web.context import InContext
@@ -25,7 +28,9 @@ _DAY = 86_400.0
 class GateRequest(JobRequest):
     """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
 
-    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named.
+    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named. `lookup` queues nothing: it returns a
+    recorded verdict or none. `group` names what asks, such as a pull request: jobs that its earlier gates queued, and that nobody else
+    asked for, are cancelled.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -33,17 +38,22 @@ class GateRequest(JobRequest):
     revision: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
     max_age_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
     fresh: bool = False
+    lookup: bool = False
+    group: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateDocument:
-    """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry."""
+    """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
-    found: Literal["concluded", "running", "new"]
+    A lookup without a recorded verdict returns `none`, no job, and why.
+    """
+
+    found: Literal["concluded", "running", "new", "none"]
     reason: str
     age_seconds: float | None
     expires_at: str | None
-    job: JobDocument
+    job: JobDocument | None
 
 
 @router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
@@ -54,31 +64,49 @@ def gate(
     submitter: Submitter,
     idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
 ) -> GateDocument:
-    """The job for this request: 200 with an earlier job, 202 with a newly queued one."""
+    """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly queued one."""
+    if request.lookup and request.fresh:
+        raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
     criteria, lease_seconds = criteria_of(request.criteria), context.settings.lease_seconds
+    check_size(context.settings, request.job)
     order = order_of(request, submitter)
     order = replace(order, reuse=order.reuse and not request.fresh)
+    question = Question(
+        spec=request.job,
+        criteria=criteria,
+        revision=request.revision,
+        max_age_days=request.max_age_days,
+        fresh=request.fresh,
+        choice=request.baseline,
+        group=request.group,
+    )
+    if request.lookup:
+        response.status_code = 200
+        with context.database.read() as session:
+            recorded = look_up(session, question, lease_seconds)
+            if isinstance(recorded, str):
+                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None)
+            return _document(session, recorded, request, response, lease_seconds)
     with context.database.write() as session:
-        question = Question(
-            spec=request.job,
-            criteria=criteria,
-            revision=request.revision,
-            max_age_days=request.max_age_days,
-            fresh=request.fresh,
-            choice=request.baseline,
-        )
         reply = answer(session, question, submitter.id, idempotency_key, order, lease_seconds)
-        finished_at = reply.job.finished_at if reply.found == "concluded" else None
-        document = GateDocument(
-            found=reply.found,
-            reason=reply.reason,
-            age_seconds=None if finished_at is None else max(0.0, time.time() - finished_at),
-            expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
-            job=job_document(session, reply.job, lease_seconds),
-        )
+        if reply.found == "new":
+            check_queue(session, context.settings, submitter.id)
+        document = _document(session, reply, request, response, lease_seconds)
     if reply.found == "new":
         ring(context, reply.job)
     else:
         response.status_code = 200
-    response.headers["Location"] = document.job.links["self"]
     return document
+
+
+def _document(session: Session, reply: Answer, request: GateRequest, response: Response, lease_seconds: float) -> GateDocument:
+    finished_at = reply.job.finished_at if reply.found == "concluded" else None
+    job = job_document(session, reply.job, lease_seconds)
+    response.headers["Location"] = job.links["self"]
+    return GateDocument(
+        found=reply.found,
+        reason=reply.reason,
+        age_seconds=None if finished_at is None else max(0.0, time.time() - finished_at),
+        expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
+        job=job,
+    )

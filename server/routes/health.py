@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends
 from server.documents.parity_yaml import job_file_schema
 from server.documents.workers import WorkerDocument, worker_documents
 from server.errors import UnavailableError
-from server.readiness import problems
 from server.web.auth import requires
 from server.web.context import InContext
 
@@ -33,8 +32,8 @@ def healthz() -> Health:
 
 @router.get("/readyz", tags=["health"])
 def readyz(context: InContext) -> Health:
-    """The database is migrated and reachable, and so is the broker; otherwise 503 with the failing parts."""
-    sentences = problems(context.settings, context.database)
+    """The database is migrated and can be written, and the broker answers; otherwise, within two seconds, 503 with the failing parts."""
+    sentences = context.readiness.problems()
     if sentences:
         raise UnavailableError("; ".join(sentences))
     return Health()

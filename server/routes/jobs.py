@@ -22,6 +22,7 @@ from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
+from server.jobs.limits import check_queue, check_size
 from server.jobs.planning import Known, known_before, lenders_for, planned
 from server.jobs.submit import Order, submit_job_once
 from server.routes.evaluations import criteria_of
@@ -99,10 +100,13 @@ def submit(
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
     criteria, order = criteria_of(request.criteria), order_of(request, submitter)
     lease_seconds = context.settings.lease_seconds
+    check_size(context.settings, request.job)
     with context.database.write() as session:
         job, is_new = submit_job_once(
             session, request.job, criteria, submitter.id, idempotency_key, order, lease_seconds=lease_seconds, choice=request.baseline
         )
+        if is_new:
+            check_queue(session, context.settings, submitter.id)
         document = job_document(session, job, lease_seconds)
     if is_new:
         ring(context, job)

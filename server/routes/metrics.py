@@ -100,7 +100,7 @@ def _doorbells(registry: CollectorRegistry, context: Context, capabilities: Sequ
     gauge = Gauge("parity_doorbells", "Doorbell messages that no worker has received", ["capability"], registry=registry)
     up = _gauge(registry, "parity_broker_up", "1 if the broker responds, else 0")
     try:
-        client = redis_client(context.settings.redis)
+        client = redis_client(context.settings.redis, seconds=1.0)
         for capability in capabilities:
             gauge.labels(capability).set(client.llen(queue_name(capability)))
         client.ping()

@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
+from parity.judging.curve import Rounding
 from server.curves.buckets import Number
 from server.database.coverage import Coverage
 from server.database.lookup import find_run
@@ -45,7 +46,8 @@ class AttachRequest:
     """A trainer's description of itself when it begins or continues a run.
 
     `manifest` has the facts that must agree between the arms (versions, device class, data digest, code revision); a difference is
-    `CONFOUNDED`. `recipe` must be the arm's. With `after`, the request succeeds only if the run has had exactly that many attempts.
+    `CONFOUNDED`. `recipe` must be the arm's; `rounding` states how the trainer rounds gradients. With `after`, the request succeeds only
+    if the run has had exactly that many attempts.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -53,6 +55,7 @@ class AttachRequest:
     manifest: Annotated[Mapping[_Name, _Text], Field(max_length=100)]
     recipe: _Text | None = None
     after: Annotated[int, Field(ge=0)] | None = None
+    rounding: Rounding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,16 @@ def attach(
 ) -> RunRecord:
     """Begin an attempt of a run of engine external. Send the returned `epoch` with every later request. Fences older attempts."""
     with context.database.write() as session:
-        run = external.attach(session, context.settings, run_id, request.manifest, request.recipe, request.after, idempotency_key)
+        run = external.attach(
+            session,
+            context.settings,
+            run_id,
+            request.manifest,
+            recipe=request.recipe,
+            after=request.after,
+            key=idempotency_key,
+            rounding=request.rounding,
+        )
         return _record(run, external.covered(session, run))
 
 

@@ -173,6 +173,7 @@ def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bear
         if not any(sender.may(one) for one in (scope, *others)):
             has, needed = ", ".join(sorted(sender.scopes)), " or ".join((scope, *others))
             raise ForbiddenError(f"token {sender.name!r} has scope {has}, expected {needed}; ask an admin for a token with that scope")
+        request.state.sender = sender.id
         return sender
 
     return check

@@ -9,10 +9,12 @@ from fastapi import Depends, Request
 
 from server.database.sessions import Database
 from server.queue import Doorbell
+from server.readiness import Readiness
 from server.settings import Settings
 from server.web.cache import Cache
 from server.web.limits import Limiter
 from server.web.live import Broadcast
+from server.web.streams import OpenStreams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,9 @@ class Context:
     doorbell: Doorbell
     broadcast: Broadcast
     limiter: Limiter
+    readiness: Readiness
     cache: Cache = field(default_factory=Cache)
+    streams: OpenStreams = field(default_factory=OpenStreams)
 
 
 def _context(request: Request) -> Context:

@@ -12,7 +12,8 @@ from server.readiness import redis_client
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
-# After a failure no request tries Redis again for this long, because a hanging connection costs seconds.
+_PATIENCE_SECONDS = 0.4  # to connect, and again for an answer: a request may not wait longer for the broker than a second
+# After a failure no request tries Redis again for this long, because each try would wait.
 _AWAY_SECONDS = 5.0
 
 
@@ -34,7 +35,7 @@ class Limiter:
     """Counts requests by minute in Redis, so that all API processes count together."""
 
     def __init__(self, url: str, per_minute: int) -> None:
-        self._redis = redis_client(url)
+        self._redis = redis_client(url, _PATIENCE_SECONDS)
         self._per_minute = per_minute
         self._away_until = 0.0
 

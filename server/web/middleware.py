@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -9,15 +10,18 @@ import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs
-from server.errors import ForbiddenError, TooLargeError
+from server.errors import BadRequestError, ForbiddenError, ServiceError, TooLargeError
 from server.settings import Settings
 from server.web import problems
 from server.web.auth import is_loopback, tokens_required
 
+BODY_SECONDS = 30.0
+"""How long a client may pause while it sends a body."""
 _log = logging.getLogger(__name__)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -51,17 +55,23 @@ class Guard:
         began = time.perf_counter()
         with logs.bound(request_id=request.state.request_id):
             try:
-                refusal = self._foreign(request)
-                if refusal:
-                    await problems.respond(request, ForbiddenError(refusal))(scope, receive, answer.send)
+                error = self._refusal(request)
+                if error:
+                    await problems.respond(request, error)(scope, receive, answer.send)
                 else:
-                    await self._app(scope, receive, answer.send)
+                    await self._app(scope, _in_time(receive), answer.send)
             except Exception as error:
                 if answer.status is not None:
                     raise
                 await problems.unexpected(request, error)(scope, receive, answer.send)
             finally:
                 _log_request(request, answer.status, time.perf_counter() - began)
+
+    def _refusal(self, request: Request) -> ServiceError | None:
+        if "Content-Length" in request.headers and "Transfer-Encoding" in request.headers:
+            return BadRequestError("the request has Content-Length and Transfer-Encoding, so that its end is ambiguous; send one of them")
+        foreign = self._foreign(request)
+        return ForbiddenError(foreign) if foreign else None
 
     def _foreign(self, request: Request) -> str | None:
         """Why this request seems to come from a page of another site, or None.
@@ -133,6 +143,25 @@ class _Answer:
         if self._request.url.scheme == "https":
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
         return headers
+
+
+def _in_time(receive: Receive) -> Receive:
+    """Receive the parts of a request's body; 408 if the client stops sending in between."""
+    whole = False
+
+    async def receive_in_time() -> Message:
+        nonlocal whole
+        if whole:  # what comes next is that the client leaves, whenever that is
+            return await receive()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"no byte of the body arrived for {BODY_SECONDS:g} s; send the request again") from None
+        whole = not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 def _request_id(request: Request) -> str:

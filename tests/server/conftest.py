@@ -19,6 +19,7 @@ from server.app import context_of, create_app
 from server.database.tables import Job, Worker, new_id
 from server.jobs.conclude import conclude
 from server.settings import Settings
+from server.web.connection import Connection
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
@@ -57,7 +58,11 @@ class Served:
 
     def start(self) -> None:
         config = uvicorn.Config(
-            _application(self._settings, self._built), port=self._port, log_level="warning", timeout_graceful_shutdown=1
+            _application(self._settings, self._built),
+            http=Connection,
+            port=self._port,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import select
 
 from parity.cli.gating import report as gate_report
 from parity.cli.gating.policy import GatePolicy
 from parity.client.rest import Client
+from server.database.tables import Job
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())
@@ -107,10 +109,11 @@ def act(github, tmp_path):
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
         "RUNNER_TEMP": str(tmp_path / "runner"),
     }
+    event = {"github.event.pull_request.number": 7}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))}
 
     def run(meanwhile=None, **inputs):
-        values = {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
+        values = event | {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
         values |= {f"inputs.{name.replace('_', '-')}": value for name, value in {"github_token": "secret", **inputs}.items()}
         failed, log = 0, ""
         for step in ACTION["runs"]["steps"]:
@@ -226,6 +229,27 @@ def test_a_cancelled_workflow_says_how_to_follow_the_job(served, github, act, fi
     assert github.checks[1]["conclusion"] == "failure"
     with Client(served) as client:
         assert [job["status"] for job in client.jobs()["items"]] == ["queued"]
+
+
+def test_files_are_compared_without_a_server(github, act):
+    curves = CHECKOUT / "examples" / "curves"
+    words = f"fp8={curves}/fp8.csv mxfp8={curves}/mxfp8.csv --recipe fp8=fp8_current --recipe mxfp8=mxfp8 --planned-steps 1500 --margin 1%"
+    code, log, outputs = act(compare=words)
+    assert (code, outputs["verdict"], outputs["url"]) == (0, "pass", ""), log
+    assert github.checks[1]["conclusion"] == "success"
+    assert "judged from files, without a server" in github.comments[0]["body"]
+    code, log, outputs = act(compare=words.replace("--margin 1%", "--margin never"))
+    assert (code, outputs["verdict"]) == (2, ""), log
+    assert act()[0] == 2, "neither a server nor files"
+
+
+def test_a_newer_commit_of_the_pull_request_supersedes_the_older_ones_job(served, act, file, request_body, database):
+    file(request_body)
+    for revision in ("r1", "r2"):
+        assert act(server=served, revision=revision, options="--timeout 0.2")[0] == 5
+    assert act(server=served, revision="r3", options="--lookup --advisory")[2]["verdict"] == "unrecorded"
+    with database.read() as session:
+        assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == ["cancelled", "queued"]
 
 
 def test_bad_input_completes_the_check_and_leaves_no_comment(github, act, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from server.settings import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()
 EXAMPLES = CHECKOUT / "examples" / "ci"
+WORKFLOWS = [*sorted(EXAMPLES.glob("github*.yml")), *sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))]
 
 
 @pytest.fixture
@@ -42,14 +44,15 @@ def shell(served, judged, register, tmp_path):
 
 def test_the_commands_of_the_page(shell, tmp_path):
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-    assert len(lines) == 4
-    codes = []
+    for arm in ("fp8", "nvfp4"):
+        shutil.copy(CHECKOUT / "examples" / "curves" / f"{arm}.csv", tmp_path)
+    outcomes = []
     for line in lines:
         # A real wait is not the page's point here.
-        code, output = shell(line.replace("--timeout 20000", "--timeout 0.1").replace("--timeout 60", "--timeout 0.1"))
-        assert "NO VERDICT (timeout)" in output, output
-        codes.append(code)
-    assert codes == [5, 5, 0, 5]
+        code, output = shell(line.replace("--timeout 20000", "--timeout 0.1"))
+        outcomes.append((code, (re.findall(r"^NO VERDICT \((\w+)\)|^(FAIL): ", output, re.MULTILINE) or [("", "")])[0]))
+    waited, unrecorded = (5, ("timeout", "")), (0, ("unrecorded", ""))
+    assert outcomes == [waited, waited, unrecorded, waited, (0, ("", "")), (1, ("", "FAIL"))]
     assert {path.name for path in tmp_path.glob("gate.*")} == {"gate.xml", "gate.json", "gate.md"}
 
 
@@ -87,17 +90,42 @@ def test_the_gitlab_example(shell, tmp_path):
 
 def test_the_github_example(shell):
     workflow = yaml.safe_load((EXAMPLES / "github.yml").read_text())
-    checkout, revision, gate = workflow["jobs"]["gate"]["steps"]
+    _, revision, gate = workflow["jobs"]["gate"]["steps"]
     action = yaml.safe_load((CHECKOUT / "action.yml").read_text())
-    assert checkout["uses"].startswith("actions/checkout@")
     assert gate["with"].keys() <= action["inputs"].keys()
+    assert gate["with"]["options"].split("||")[-1].split("'")[1] == "--lookup --advisory", "what a pull request without the label does"
     assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] == 0
     assert re.fullmatch(r"tree=[0-9a-f]{40}\n", shell("cat tree.txt")[1])
 
 
+def test_the_github_example_without_a_server(shell, tmp_path):
+    workflow = yaml.safe_load((EXAMPLES / "github-files.yml").read_text())
+    gate = workflow["jobs"]["compare"]["steps"][-1]
+    for arm in workflow["jobs"]["train"]["strategy"]["matrix"]["arm"]:
+        shutil.copy(CHECKOUT / "examples" / "curves" / f"{arm}.csv", tmp_path)
+    assert shell(f"parity compare {gate['with']['compare']}")[0] == EXIT_CODES["fail"]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_pins_its_actions_and_keeps_no_credentials(file):
+    text = file.read_text()
+    used = re.findall(r"uses: (\S+)@(\S+)(.*)", text)
+    assert used
+    for action, commit, comment in used:
+        assert re.fullmatch(r"[0-9a-f]{40}", commit), action
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), action
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
 @pytest.mark.parametrize(
     ("schema", "file"),
-    [("github-actions", "action.yml"), ("github-workflows", "examples/ci/github.yml"), ("gitlab-ci", "examples/ci/gitlab-ci.yml")],
+    [
+        ("github-actions", "action.yml"),
+        ("github-workflows", "examples/ci/github.yml"),
+        ("github-workflows", "examples/ci/github-files.yml"),
+        ("github-workflows", ".github/workflows/release.yml"),
+        ("gitlab-ci", "examples/ci/gitlab-ci.yml"),
+    ],
 )
 def test_the_files_are_what_their_systems_read(schema, file):
     words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(CHECKOUT / file)]

@@ -18,6 +18,7 @@ from parity.cli import main as cli
 from parity.cli.gating import command as gate
 from parity.client.rest import Client
 from server.database.tables import Job, Run
+from server.settings import CHECKOUT
 
 CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0185}
 
@@ -77,6 +78,61 @@ def test_the_policy_of_the_file_and_the_flags_over_it(served, judged, register, 
     code, _, err = _gate(capsys, asks(request, advisory=True), *common)
     assert (code, "advisory: the exit code is 0" in err) == (0, True)
     assert _gate(capsys, asks(request, advisory=True), *common, "--no-advisory")[0] == 3
+
+
+def test_a_lookup_never_queues(served, judged, register, asks, request_body, capsys, database, tmp_path):
+    register()
+    job, request = judged({"mxfp8": 0.0})
+    words = ("--lookup", "--server", served, "--json", str(tmp_path / "gate.json"))
+    assert _gate(capsys, asks(request), "--revision", "", *words)[0] == 0
+    code, out, err = _gate(capsys, asks(request), "--revision", "r2", *words)
+    assert (code, out.count("\n")) == (7, 1), err
+    assert out.startswith("NO VERDICT (unrecorded): no verdict is recorded: no earlier job")
+    document = json.loads((tmp_path / "gate.json").read_text())
+    assert (document["result"], document["exit_code"], document["job"]) == ("unrecorded", 7, None)
+    assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
+    for option in (("--fresh",), ("--supersede", "me/model#7")):
+        assert _gate(capsys, asks(request), *option, *words)[0] == 2
+    narrow, request = judged(NARROW_FAIL)
+    code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", *words)
+    assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
+    with database.read() as session:
+        assert {one.id for one in session.scalars(select(Job))} == {job, narrow}
+
+
+def test_verdicts_from_files_need_no_server(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(CHECKOUT / "examples" / "curves")
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "fp8.csv", "nvfp4.csv", "--planned-steps", "1500", "--json"])
+    verdicts, policy = tmp_path / "verdicts.json", tmp_path / "policy.yaml"
+    verdicts.write_text(capsys.readouterr().out)
+    policy.write_text("gate: {advisory: true}")
+    code, out, err = _gate(capsys, "--verdicts", str(verdicts), "--junit", str(tmp_path / "gate.xml"))
+    assert (code, out.startswith("FAIL: nvfp4")) == (1, True), err
+    assert _xml(tmp_path / "gate.xml").find("testsuite").get("failures") == "1"
+    assert _gate(capsys, str(policy), "--verdicts", str(verdicts))[0] == 0
+    document = json.loads(verdicts.read_text())
+    for content in (
+        "",
+        "[]",
+        '{"verdicts": []}',
+        '{"verdicts": [{"verdict": "pass"}]}',
+        '{"verdicts": [{"schema": "parity.verdict/1", "verdict": "pass"}]}',
+    ):
+        verdicts.write_text(content)
+        assert _gate(capsys, "--verdicts", str(verdicts))[0] == 2, content
+    del document["verdicts"][0]["gap"]
+    verdicts.write_text(json.dumps(document))
+    assert _gate(capsys, "--verdicts", str(verdicts))[0] == 2
+    assert _gate(capsys)[0] == _gate(capsys, "--verdicts", str(verdicts), "--fresh")[0] == 2
+
+
+def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, asks, request_body, capsys, database):
+    for revision in ("r1", "r2"):
+        words = ("--revision", revision, "--supersede", "me/model#7", "--server", served, "--timeout", "0.2")
+        assert _gate(capsys, asks(request_body), *words)[0] == 5
+    with database.read() as session:
+        assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == ["cancelled", "queued"]
 
 
 @pytest.mark.parametrize(

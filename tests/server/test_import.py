@@ -7,6 +7,9 @@ import pytest
 
 from parity import criteria_from_mapping
 from parity.cli import main as cli
+from parity.readers.table import read_table
+from parity.readers.trackers import sources
+from parity.readers.trackers.run import TrackerRun
 from server.database import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
@@ -137,3 +140,23 @@ def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, database, 
         (verdict,) = session.get_one(Run, runs[0][0]).job.verdicts
         tau = json.loads(verdict.document)["tau"]
     assert [tau[arm]["early_stopped"]["runs"] for arm in ("baseline", "candidate")] == [1, 1]
+
+
+def test_a_trackers_run_brings_its_config_and_nothing_is_half_imported(served, database, runs, monkeypatch, capsys):
+    configs = {"fp8": {"recipe": "fp8_current", "lr": 1e-3}, "nvfp4": {"recipe": "nvfp4", "lr": 1e-3}, "other": {"recipe": "mxfp8"}}
+
+    def read(source, path, wanted):
+        rows = "step,loss\n" + "\n".join(f"{step},{3 - step / 100}" for step in range(80)) + "\n"
+        return TrackerRun(columns=read_table(rows, source, wanted, None), config=configs[path])
+
+    monkeypatch.setattr(sources, "SOURCES", {"mlflow:": read})
+    ids = ("--as-run", runs[0], "--as-run", runs[1])
+    code, output = _import(served, capsys, "mlflow:fp8", "mlflow:other", *ids)
+    assert (code, "its recipe is mxfp8, but run" in output) == (2, True)
+    with database.read() as session:
+        assert [session.get_one(Run, run).state for run in runs] == ["awaiting_data"] * 2
+    code, output = _import(served, capsys, "mlflow:fp8", "mlflow:nvfp4", *ids, "--context", "learning_rate=0.002")
+    assert code == 0, output
+    assert "from the run's config: recipe nvfp4, learning_rate 0.001" in output
+    with database.read() as session:
+        assert session.get_one(Run, runs[1]).manifest == {"engine": "external", "learning_rate": "0.002"}

@@ -332,3 +332,57 @@ def test_a_forked_child_logs_nothing(served, database, run, tmp_path):
     subprocess.run([sys.executable, "-c", _FORKS, run, served, str(tmp_path)], check=True, timeout=60)
     assert _read(database, run)[0].tolist() == [0, 2]
     assert _state(database, run)[0] == "finished"
+
+
+def _parity(words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    return ended.value.code
+
+
+def _offline(folder, name, losses, recipe="fp8_current", first=0):
+    with parity.Run(offline=name, folder=folder, recipe=recipe, server="http://127.0.0.1:9") as logger:
+        for step, loss in enumerate(losses, first):
+            logger.log(step=step, loss=loss)
+        logger.flush()
+        if first == 0:
+            raise KeyboardInterrupt
+
+
+def test_steps_without_a_run_are_sent_to_the_one_that_is_named(served, database, run, tmp_path, monkeypatch, capsys):
+    """Two attempts of one training: the first broke off, the second began at its checkpoint and logged two steps again."""
+    monkeypatch.setenv("PARITY_URL", served)
+    monkeypatch.delenv("PARITY_RUN", raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        _offline(tmp_path, "fp8", [3.0, 2.0, 9.0, 9.0])
+    _offline(tmp_path, "fp8", [1.0, math.nan, 0.5], first=2)
+    folder = tmp_path / "unnamed-fp8"
+    assert _parity(["resend", str(tmp_path)]) == 2
+    assert "--as-run" in capsys.readouterr().err
+    assert _parity(["resend", str(folder), "--as-run", run]) == 0
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(5))
+    assert columns["lm_loss"].tobytes() == np.array([3.0, 2.0, 1.0, math.nan, 0.5]).tobytes()
+    assert _state(database, run) == ("finished", 2, None)
+    assert not list(folder.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "words"),
+    [("other", "fp8_current", "2 folders"), ("fp8", "nvfp4", "2 recipes"), (None, None, "was recorded for run")],
+)
+def test_spools_that_are_not_one_run_are_not_sent_as_one(run, tmp_path, capsys, name, recipe, words):
+    _offline(tmp_path, "fp8", [1.0], first=1)
+    if name is None:
+        parity.Run(run, folder=tmp_path, server="http://127.0.0.1:9", finish_seconds=0.3).finish()
+    else:
+        _offline(tmp_path, name, [1.0], recipe, first=1)
+    assert _parity(["resend", str(tmp_path), "--as-run", run]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_name_that_is_no_folder_records_nothing(tmp_path, caplog, monkeypatch):
+    monkeypatch.delenv("PARITY_RUN", raising=False)
+    parity.Run(offline="../fp8", folder=tmp_path).log(step=0, loss=1.0)
+    assert "offline is '../fp8'" in caplog.text
+    assert not list(tmp_path.iterdir())

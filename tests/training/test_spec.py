@@ -4,6 +4,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from parity import recipes
+from training import rules
 from training.presets import PRESETS
 from training.rules import SpecError
 from training.spec import Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
@@ -164,3 +166,28 @@ def test_gradients_are_compared_only_on_steps_with_statistics(statistics, gradie
 def test_a_schedule_that_compares_no_gradients_has_the_document_of_earlier_versions():
     assert "gradients_every" not in Schedule(statistics_every=25).document()
     assert Schedule(statistics_every=25, gradients_every=100).document()["gradients_every"] == 100
+
+
+def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
+    external = {"name": "j", "engine": "external", "baseline": Arm(recipe="fp8_current")}
+    job = JobSpec(**external, candidates=(Arm(recipe="other:my nvfp4"),))
+    (candidate,) = job.candidates
+    assert (candidate.recipe, candidate.label, capability(job)[0]) == ("other:my nvfp4", "other:my nvfp4", "external")
+    assert [run.recipe for _, run in job.runs()] == ["fp8_current", "other:my nvfp4"]
+    assert job.document()["candidates"][0]["recipe"] == "other:my nvfp4"
+    assert Arm(recipe="other:mine").name == "mine"
+    for arm, change in (
+        (Arm(recipe="other:mine"), {"engine": "emulated"}),
+        (Arm(recipe="other:mine", switches=Switches(rht=False)), {}),
+        (Arm(recipe="other:mine", bf16_from_step=5), {}),
+        (Arm(recipe="other:", name="a"), {}),
+        (Arm(recipe="other:" + "x" * 65, name="a"), {}),
+        (Arm(recipe="other:a\nb", name="a"), {}),
+    ):
+        with pytest.raises(SpecError, match=r"arm\.recipe"):
+            JobSpec(**external | change, candidates=(arm,))
+
+
+def test_the_words_for_other_recipes_are_those_of_the_judge():
+    assert rules.OTHER == recipes.OTHER
+    assert set(rules.RECIPES) < set(recipes.RECIPES)

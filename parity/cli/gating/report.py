@@ -26,19 +26,20 @@ from parity.version import VERSION
 from parity.wording import age_in_words
 
 SCHEMA = "parity.gate/1"
+FILES = "files"
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
 
-Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout"]
+Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 
-    `source` is `concluded` where an earlier job's verdict is served again, with its age and the time until which it holds. `confirms` is
-    the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail stands alone. `reused` says whose curves the
-    baseline has, where it was not trained.
+    `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
+    time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
+    stands alone. `reused` says whose curves the baseline has, where it was not trained.
     """
 
     result: Result
@@ -68,7 +69,17 @@ class Outcome:
     @property
     def worst(self) -> VerdictDocument | None:
         """The verdict that decides, or None."""
-        return min(self.verdicts, key=lambda document: WORST_FIRST.index(document["verdict"]), default=None)
+        return _worst(self.verdicts)
+
+
+def result_of(verdicts: Sequence[VerdictDocument]) -> Result:
+    """The result of the worst of several verdicts; inconclusive without one."""
+    worst = _worst(verdicts)
+    return worst["verdict"] if worst else "inconclusive"
+
+
+def _worst(verdicts: Sequence[VerdictDocument]) -> VerdictDocument | None:
+    return min(verdicts, key=lambda document: WORST_FIRST.index(document["verdict"]), default=None)
 
 
 def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
@@ -94,6 +105,8 @@ def reused_words(job: Mapping[str, Any]) -> str | None:
 
 def origin(outcome: Outcome) -> str:
     """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and why."""
+    if outcome.source == FILES:
+        return "judged from files, without a server"
     if outcome.job is None:
         return "no job"
     if outcome.source == "concluded" and outcome.age_seconds is not None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import typer
 
 from parity.cli.terminal.help import value_type
 from parity.judging.criteria import CriteriaError
+from parity.wording import did_you_mean
 
 # typer's own base of "no such option" and its like, wherever its version keeps the class
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-
-
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
-    by_lower = {name.lower(): name for name in known}
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=0.6)]
-    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:
@@ -44,7 +37,7 @@ def what_is_wrong(error: Any) -> str:
         return f"unknown option {error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
     if message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""
-        return f"unknown command {word!r}{(did_you_mean(word, context.command.commands) if context else '') or f'; {see}'}"
+        return f"unknown command {word!r}{(did_you_mean(word, context.command.list_commands(context)) if context else '') or f'; {see}'}"
     if kind == "NoArgsIsHelpError" or message.startswith("Missing command"):
         return f"`parity {command}` needs a command; {see}"
     if kind == "MissingParameter":

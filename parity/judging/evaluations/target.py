@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
 
+from parity.judging import special
 from parity.judging.curve import Curve, FloatArray, usable
 from parity.judging.evaluations.welch import from_parts
 
@@ -100,7 +100,7 @@ def _censored_normal(values: FloatArray, side: FloatArray) -> tuple[float, float
 
     def cost(point: FloatArray) -> float:
         z = (values - seen.mean() - scale * point[0]) / (scale * math.exp(point[1]))
-        likelihood = np.where(side == 0.0, -0.5 * z**2 - point[1], log_ndtr(-side * z))
+        likelihood = np.where(side == 0.0, -0.5 * z**2 - point[1], special.log_ndtr(-side * z))
         return -float(likelihood.sum())
 
     from scipy.optimize import minimize  # noqa: PLC0415 (takes a fifth of the time in which a command starts)
@@ -113,7 +113,7 @@ def _censored_normal(values: FloatArray, side: FloatArray) -> tuple[float, float
 def _information(z: FloatArray, side: FloatArray, sd: float) -> FloatArray:
     """Observed information (2, 2) of the mean and of ln sd, from standardized values (n,)."""
     # ln Phi(-side z) of a censored value: its first and second derivative in z
-    mills = np.exp(-0.5 * z**2 - 0.5 * math.log(2.0 * math.pi) - log_ndtr(-side * z))
+    mills = np.exp(-0.5 * z**2 - 0.5 * math.log(2.0 * math.pi) - special.log_ndtr(-side * z))
     first = np.where(side == 0.0, -z, -side * mills)
     second = np.where(side == 0.0, -1.0, -mills * (mills - side * z))
     mixed = float((second * z + first).sum()) / sd

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtri
 
+from parity.judging import special
 from parity.judging.curve import FloatArray
 from parity.judging.interval import t_quantile
 
@@ -64,7 +64,7 @@ def spread(values: FloatArray, confidence: float) -> Spread:
     """Standard deviation of (n,) values, n >= 2, with the interval that a normal distribution gives it."""
     df, sd = len(values) - 1.0, float(values.std(ddof=1))
     tail = (1.0 - confidence) / 2.0
-    lo, hi = (sd * math.sqrt(df / float(chdtri(df, p))) for p in (tail, 1.0 - tail))  # chdtri takes the upper tail
+    lo, hi = (sd * math.sqrt(df / float(special.chdtri(df, p))) for p in (tail, 1.0 - tail))  # chdtri takes the upper tail
     return Spread(sd=sd, lo=lo, hi=hi, n=len(values))
 
 

@@ -25,8 +25,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
+from parity.judging import special
 from parity.judging.curve import FloatArray, Rounding
 from parity.judging.floors.groups import Family, Floors, RerunGroup
 from parity.judging.floors.model import (
@@ -67,7 +67,7 @@ class FamilyNoise:
     @property
     def interval(self) -> tuple[float, float]:
         """Its 95 % interval, from the normal distribution of the logarithm."""
-        reach = float(ndtri(ONE_SIDED)) * math.sqrt(self.error) / 2.0
+        reach = float(special.ndtri(ONE_SIDED)) * math.sqrt(self.error) / 2.0
         return self.share * math.exp(-reach), self.share * math.exp(reach)
 
 
@@ -90,7 +90,7 @@ def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
     left_out = np.array([_between(np.delete(logs, index), np.delete(errors, index)) for index in range(len(logs))])
     jackknife_se = math.sqrt((len(logs) - 1) / len(logs) * float(((left_out - left_out.mean()) ** 2).sum()))
     between = _between(logs, errors)
-    bound = between + float(stdtrit(len(logs) - 1, _BOUND)) * jackknife_se
+    bound = between + float(special.stdtrit(len(logs) - 1, _BOUND)) * jackknife_se
     df = min(2.0 * inverse_trigamma(bound + float(np.median(within)) + float(np.var(logs, ddof=1)) / len(logs)), MAX_DF)
     if df < MIN_DF:
         raise ValueError(f"its {len(families)} families differ too much ({df:.2f} degrees of freedom; expected {MIN_DF})")

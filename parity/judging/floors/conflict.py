@@ -17,8 +17,7 @@ arm reach 86 % (benchmarks/calibration.py, F4). Idea: robust mixture priors (Sch
 import math
 from dataclasses import dataclass
 
-from scipy.special import fdtrc
-
+from parity.judging import special
 from parity.judging.floors.model import FamilyFloor
 
 FULL_FROM, NAMED_BELOW = 0.2, 0.05  # p
@@ -58,5 +57,5 @@ def agreement(own: Spread, floor: FamilyFloor) -> Agreement:
     """Compare the spread of the own runs with the family's floor."""
     if own.ratio is None:
         return Agreement(p=1.0, weight=1.0, ratio=None)
-    p = float(fdtrc(own.df, floor.df, own.ratio)) if math.isfinite(own.ratio) else 0.0
+    p = float(special.fdtrc(own.df, floor.df, own.ratio)) if math.isfinite(own.ratio) else 0.0
     return Agreement(p=p, weight=min(1.0, p / FULL_FROM), ratio=math.sqrt(own.ratio))

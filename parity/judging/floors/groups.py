@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from scipy.special import chdtri
-
+from parity.judging import special
 from parity.judging.curve import Rounding
 
 COLUMNS = ("family", "group", "runs", "mean_loss", "sd", "unit", "rounding", "start", "schedule", "varies", "source", "licence")
@@ -79,7 +78,7 @@ class RerunGroup:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of `share`, by chi-squared."""
-        low, high = (self.share * math.sqrt(self.df / float(chdtri(self.df, tail))) for tail in (0.025, 0.975))
+        low, high = (self.share * math.sqrt(self.df / float(special.chdtri(self.df, tail))) for tail in (0.025, 0.975))
         return low, high
 
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import polygamma, psi, stdtrit
 
+from parity.judging import special
 from parity.judging.curve import FloatArray
 from parity.judging.floors.groups import RerunGroup
 from parity.wording import count
@@ -76,7 +76,7 @@ def fit_family(groups: Sequence[RerunGroup]) -> FamilyFloor:
     kept = drawn_in(logs, errors)
     mean, between = moments(kept, errors)
     estimated = 2.0 * inverse_trigamma(between)
-    bound = 2.0 * inverse_trigamma(between + float(stdtrit(len(ordered) - 1, ONE_SIDED)) * _jackknife_se(kept, errors))
+    bound = 2.0 * inverse_trigamma(between + float(special.stdtrit(len(ordered) - 1, ONE_SIDED)) * _jackknife_se(kept, errors))
     return FamilyFloor(
         share=math.exp((mean + log_bias(estimated)) / 2.0),
         df=1.0 / (1.0 / min(bound, MAX_DF) + 1.0 / total),
@@ -98,8 +98,8 @@ def inverse_trigamma(value: float) -> float:
         return 1.0 / value
     x = 0.5 + 1.0 / value
     for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        change = trigamma * (1.0 - trigamma / value) / float(polygamma(2, x))
+        trigamma = float(special.polygamma(1, x))
+        change = trigamma * (1.0 - trigamma / value) / float(special.polygamma(2, x))
         x += change
         if abs(change) < 1e-13 * x:
             break
@@ -109,8 +109,8 @@ def inverse_trigamma(value: float) -> float:
 def log_variances(groups: Sequence[RerunGroup]) -> tuple[FloatArray, FloatArray]:
     """e_g and t_g of groups, (n,) each."""
     half_df = np.array([group.df for group in groups]) / 2.0
-    logs: FloatArray = 2.0 * np.log([group.share for group in groups]) - psi(half_df) + np.log(half_df)
-    errors: FloatArray = polygamma(1, half_df)
+    logs: FloatArray = 2.0 * np.log([group.share for group in groups]) - special.psi(half_df) + np.log(half_df)
+    errors: FloatArray = special.polygamma(1, half_df)
     return logs, errors
 
 
@@ -140,4 +140,4 @@ def _jackknife_se(logs: FloatArray, errors: FloatArray) -> float:
 
 def log_bias(df: float) -> float:
     """digamma(df/2) - ln(df/2)."""
-    return 0.0 if math.isinf(df) else float(psi(df / 2.0)) - math.log(df / 2.0)
+    return 0.0 if math.isinf(df) else float(special.psi(df / 2.0)) - math.log(df / 2.0)

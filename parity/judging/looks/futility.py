@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
+from parity.judging import special
 from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_LOSS, Rounding
 from parity.judging.margin import stated_margins
@@ -115,7 +115,7 @@ def look(
     if margin is None or level <= 0.0:
         return None
     looks = max(1, math.ceil((1.0 - START_SHARE) * state.planned_steps / BLOCK_STEPS))
-    t = float(stdtrit(BLOCKS - 1, 1.0 - ALPHA / looks))
+    t = float(special.stdtrit(BLOCKS - 1, 1.0 - ALPHA / looks))
     baseline_prior = prior_for(baseline_recipe, criteria.baseline_run_floor, criteria, level, baseline_rounding)
     candidate_prior = prior_for(candidate_recipe, criteria.candidate_run_floor, criteria, level, candidate_rounding)
     run = RUN_FACTOR * math.hypot(baseline_prior.tau, candidate_prior.tau)

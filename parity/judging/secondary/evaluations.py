@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
+
+from parity.judging import special
 
 
 class EvaluationError(ValueError):
@@ -92,4 +93,4 @@ def _wilson(correct: int, items: int, z: float) -> tuple[float, float, float]:
 
 
 def _z(confidence: float) -> float:
-    return float(ndtri(0.5 + confidence / 2.0))
+    return float(special.ndtri(0.5 + confidence / 2.0))

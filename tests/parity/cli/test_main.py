@@ -73,7 +73,8 @@ def test_no_summary_in_a_list_of_commands_is_cut(run: Run) -> None:
     for words, command in _every_command():
         if isinstance(command, Group):
             listed = " ".join(run(*words, "--help")[1].split())
-            for below in command.commands.values():
+            context = command.context_class(command)
+            for below in (command.get_command(context, name) for name in command.list_commands(context)):
                 assert below.help.split("\n")[0].split(". ")[0].rstrip(".") in listed
 
 

@@ -112,6 +112,64 @@ def test_data_that_changed_under_its_path_shows_in_the_newest_run_on_it(api, dat
 
 
 @both
+def _lookup(api, request, **more):
+    answer = api.post("/api/v1/jobs:gate", json={**request, "lookup": True, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@both
+def test_a_lookup_returns_what_is_recorded_and_queues_nothing(api, trained, register, database):
+    register()
+    job_id, request = trained
+    recorded = _lookup(api, request)
+    assert (recorded["found"], recorded["job"]["id"]) == ("concluded", job_id)
+    assert recorded["age_seconds"] >= 0
+    for more, reason in (({"revision": "b7c1"}, "no earlier job"), ({"max_age_days": 0}, "days old")):
+        missing = _lookup(api, request, **more)
+        assert (missing["found"], missing["job"], missing["age_seconds"]) == ("none", None, None)
+        assert reason in missing["reason"]
+    queued = _gate(api, request, revision="b7c1")["job"]["id"]
+    assert f"job {queued} is queued and has no verdict yet" in _lookup(api, request, revision="b7c1")["reason"]
+    refused = api.post("/api/v1/jobs:gate", json={**request, "lookup": True, "fresh": True})
+    assert (refused.status_code, "lookup and fresh" in refused.json()["detail"]) == (422, True)
+    with database.read() as session:
+        assert session.query(Job).count() == 2
+
+
+def test_a_lookup_sees_an_older_verdict_behind_a_job_that_trains(api, trained, register, database):
+    register()
+    job_id, request = trained
+    assert _gate(api, request, fresh=True)["found"] == "new"
+    assert _lookup(api, request)["job"]["id"] == job_id
+
+
+@both
+def test_the_newer_question_of_a_group_cancels_what_only_it_waited_for(api, request_body, database):
+    def asked(revision, group=""):
+        return _gate(api, request_body, revision=revision, group=group)["job"]["id"]
+
+    def state(job_id):
+        job = api.get(f"/api/v1/jobs/{job_id}").json()
+        return job["status"], job["message"]
+
+    first = asked("a", "me/model#7")
+    shared = asked("b", "me/model#8")
+    assert asked("b", "me/model#7") == shared
+    assert state(first) == ("cancelled", f"superseded by job {shared}, the newer one of me/model#7")
+    assert asked("b", "me/model#7") == shared, "the same question again cancels nothing"
+    newer = asked("c", "me/model#7")
+    assert state(shared)[0] == "queued", "pull request 8 waits for it"
+    assert asked("c") == newer, "a gate without a group"
+    assert asked("d", "me/model#7") != newer
+    assert state(newer)[0] == "queued", "somebody else wants it"
+    assert asked("c", "me/model#8") == newer
+    assert state(shared)[0] == "cancelled"
+    by_hand = api.post("/api/v1/jobs", json=request_body).json()["id"]
+    asked("e", "me/model#7")
+    assert state(by_hand)[0] == "queued"
+
+
 def test_two_who_ask_at_once_get_one_job(api, request_body):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: _gate(api, request_body), range(4)))

@@ -1,5 +1,6 @@
 """Jobs over REST, good and bad."""
 
+import copy
 import json
 import time
 
@@ -28,7 +29,8 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert [len(arm["runs"]) for arm in document["arms"]] == [1, 2]
     assert document["status"] == "queued"
     assert "none is registered" in document["waiting"]
-    assert redis_client(settings.redis).llen(queue_name("cpu")) == 3
+    while redis_client(settings.redis, seconds=20).llen(queue_name("cpu")) < 3:  # a thread of its own rings
+        time.sleep(0.01)
     assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
     runs = api.get(f"{answer.headers['Location']}/runs").json()
     assert runs == [run for arm in document["arms"] for run in arm["runs"]]
@@ -291,3 +293,29 @@ def test_a_plan_knows_the_loss_and_the_step_time_of_an_equal_run(api, recorded, 
     assert document["known"]["step_seconds"] == pytest.approx(0.04)
     assert document["candidates"][0]["plan"]["gpu_hours"] > 0
     assert api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "-1%"}}).status_code == 422
+
+
+def test_half_of_a_surrogate_pair_is_422(api, request_body):
+    body = json.dumps(request_body).replace('"mine"', '"\\ud800"')
+    answer = api.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+
+
+def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, database, request_body):
+    small = settings.model_copy(update={"max_runs_per_job": 4, "max_steps": 2000, "max_queued_runs": 5})
+    with TestClient(create_app(small), base_url="http://127.0.0.1") as client:
+        many = copy.deepcopy(request_body)
+        many["job"]["candidates"] = [{"recipe": "nvfp4", "replicates": 4}]
+        long = copy.deepcopy(request_body)
+        long["job"]["schedule"] = {"steps": 2001}
+        crowd = copy.deepcopy(request_body)
+        crowd["job"]["candidates"] = [{"recipe": "nvfp4", "name": f"c{index}"} for index in range(65)]
+        for body, what in ((many, "5 runs"), (long, "schedule.steps is 2001"), (crowd, "at most 64 candidates")):
+            for route in ("jobs", "jobs:gate"):
+                answer = client.post(f"/api/v1/{route}", json=body)
+                assert (answer.status_code, what in answer.json()["detail"]) == (422, True), answer.text
+        assert client.post("/api/v1/jobs", json=request_body).status_code == 202  # 3 runs
+        for route in ("jobs", "jobs:gate"):
+            answer = client.post(f"/api/v1/{route}", json=request_body | {"job": request_body["job"] | {"seed": 7}})
+            assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (429, True), answer.text
+        assert len(client.get("/api/v1/jobs").json()["items"]) == 1

@@ -281,3 +281,14 @@ def test_a_run_is_ended_with_its_reason(api, database, run):
         assert row.finished_at == pytest.approx(time.time(), abs=60)
         assert session.get_one(Job, row.job_id).status == "running"
         assert session.get_one(Attempt, (run, epoch)).message == "the data ran out of s3://me:***@corpus"
+
+
+def test_a_trainer_states_how_it_rounds_unless_its_recipe_says_otherwise(api, database):
+    baseline, candidate = (arm["runs"][0]["id"] for arm in _submit(api)["arms"])
+    assert _attach(api, baseline, rounding="nearest").status_code == 200
+    with database.read() as session:
+        assert session.get_one(Run, baseline).rounding == "nearest"
+    refused = _attach(api, candidate, rounding="nearest")
+    assert refused.status_code == 422
+    assert "rounds stochastically" in refused.json()["detail"]
+    assert _attach(api, candidate, rounding="neerest").status_code == 422

@@ -85,6 +85,7 @@ class View {
   }
 
   write() {
+    if (location.protocol === "file:") return; // a page in a file has no address to copy
     const values = {
       from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, logx: this.logx ? 1 : null,
       half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: [...this.hide].join(",") || null,

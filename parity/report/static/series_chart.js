@@ -93,7 +93,7 @@ export class SeriesChart extends Chart {
   summary() {
     const { steps_in_range: steps, first_step: first } = this.overlay;
     const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps.`
-      : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each); zoom in to see every step.`;
+      : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each)${this.overlay.is_all ? "." : "; zoom in to see every step."}`;
     const missing = [...this.positions.keys()].filter((name) => !this.arms.some((one) => one.arm === name));
     const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [

@@ -1,0 +1,28 @@
+"""duties that one process at a time does for all, and a row that readiness checks write.
+
+Revision ID: 0014
+Revises: 0013
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0014"
+down_revision = "0013"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    duties = op.create_table(
+        "duties",
+        sa.Column("name", sa.String(length=32), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
+        sa.Column("expires_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.bulk_insert(duties, [{"name": "readiness", "holder": "", "expires_at": 0.0}])
+
+
+def downgrade() -> None:
+    op.drop_table("duties")

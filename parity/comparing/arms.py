@@ -1,0 +1,124 @@
+"""The arms of a comparison: runs from files, sources or memory, with what is stated of them."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parity.comparing.in_memory import EXPECTED, curve_in_memory
+from parity.comparing.stated import InputError, stated_rounding
+from parity.judging.curve import Curve, Rounding
+from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+from parity.readers import read_run
+from parity.readers.source import STDIN
+from parity.readers.units import other_unit
+from parity.recipes import check_recipe
+from parity.wording import count
+
+Arm = tuple[str, list[Curve]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What is stated of an arm; what is not stated is as the run's source has it."""
+
+    recipe: str | None = None
+    rounding: Rounding | None = None
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_arm(
+    name: str, runs: Sequence[Any], stated: Stated, columns: Callable[[Any], Mapping[str, str]], seeds: Sequence[int] | None = None
+) -> list[Curve]:
+    """The runs of an arm in order; `columns` gives the names of columns for a run, `seeds` one seed per run (None: all the same).
+
+    Raises ReadError, InputError, RecipeError, or TypeError for a run of another kind.
+    """
+    refuse_same_file([str(run) for run in runs if isinstance(run, (str, os.PathLike))])
+    if seeds is not None and len(seeds) != len(runs):
+        raise InputError(
+            f"seeds of {name}: {count(len(seeds), 'seed')} for {count(len(runs), 'run')}; expected one seed for each run of an arm"
+        )
+    curves: list[Curve] = []
+    for number, run in enumerate(runs):
+        called = name if len(runs) == 1 else f"{name}, run {number + 1}"
+        curve = with_facts(read_one(run, called, columns(run)), called, stated)
+        seed = seeds[number] if seeds is not None else curve.seed
+        replicate = sum(earlier.seed == seed for earlier in curves)
+        curves.append(dataclasses.replace(curve, seed=seed, replicate=replicate))
+    return curves
+
+
+def read_one(run: Any, name: str, columns: Mapping[str, str]) -> Curve:
+    """One run, from a path or source (any text that `parity.readers` reads), a Curve, a data frame, a dict, or an array."""
+    if isinstance(run, (str, os.PathLike)):
+        return read_run(os.fspath(run) if not isinstance(run, str) else run, columns=columns)
+    if isinstance(run, Curve):
+        return run
+    if isinstance(run, (list, tuple)):
+        raise TypeError(f"{name} is a {type(run).__name__}; expected {EXPECTED}")
+    return curve_in_memory(run, name, columns)
+
+
+def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
+    """The curve with what is stated of it, which counts more than what its source has. Raises RecipeError, InputError."""
+    recipe = stated.recipe or curve.recipe
+    check_recipe(recipe, f"recipe of {name}")
+    if stated.rounding == "nearest" and curve.rounding == "stochastic" and stated.recipe is None:
+        raise InputError(f"rounding of {name} is nearest, but its source states stochastic; expected one of them: state the recipe, too")
+    rounding = stated_rounding(stated.rounding or curve.rounding, f"rounding of {name}", recipe)
+    return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **stated.context})
+
+
+def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
+    """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's seed."""
+    curve = with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
+    return dataclasses.replace(curve, seed=arm[1][0].seed)
+
+
+def check_noise_runs(number: int, arm: str, name: str) -> None:
+    """Raise InputError for more noise runs than an arm may have."""
+    if number > MAX_NOISE_RUNS:
+        raise InputError(f"{name}: {arm} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+
+
+def arm_names(stems: Sequence[str], files: Sequence[str], named: Sequence[bool]) -> list[str]:
+    """Names of the arms: the stems of their files, with the folder where two are equal, and a number where that does not help."""
+    names = []
+    for stem, file, is_named in zip(stems, files, named, strict=True):
+        folder = Path(file).parent.name
+        names.append(stem if is_named or stems.count(stem) == 1 or not folder else f"{folder}/{stem}")
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
+
+
+def refuse_same_file(files: Sequence[str]) -> None:
+    """Raise InputError if a file is given twice. Only as two arms with names of their own a file may be compared with itself."""
+    seen: dict[Path, str] = {}
+    for file in files:
+        if file == STDIN:
+            continue
+        path = Path(file).resolve()
+        if (earlier := seen.get(path)) is not None:
+            twice = file if file == earlier else f"{earlier} and {file}"
+            raise InputError(f"{twice}: the same file was given twice; expected another file for each run")
+        seen[path] = file
+
+
+def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: str) -> None:
+    """Raise InputError if a run counts in another unit than the first one, such as tokens or samples instead of steps.
+
+    `option` names the column of the step.
+    """
+    first = arms[0][1][0]
+    for name, runs in (*arms, ("control", controls)):
+        for run in runs:
+            if other_unit(first, run):
+                raise InputError(
+                    f"{arms[0][0]} ({first.label}) counts in strides of {first.completeness.stride:,} and {name} ({run.label}) in "
+                    f"strides of {run.completeness.stride:,}, with almost no step in common; expected one unit: "
+                    f"name the column that counts optimizer steps with {option}"
+                )

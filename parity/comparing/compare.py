@@ -1,0 +1,221 @@
+"""`parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from parity.comparing.arms import Stated, arm_names, read_arm, read_noise_run, read_one, refuse_same_file
+from parity.comparing.case import check_arm, comparison_case
+from parity.comparing.policy import policy, read_policy
+from parity.comparing.reruns import read_rerun_table
+from parity.comparing.result import Comparison
+from parity.comparing.stated import InputError, check_floors, check_plan, stated_rounding
+from parity.judging.criteria import Criteria, CriteriaError, stated_margin
+from parity.judging.curve import Curve
+from parity.judging.floors.groups import Floors
+from parity.readers import run_name
+from parity.recipes import check_recipe
+
+BASELINE, CANDIDATE = "baseline", "candidate"
+_STEP_OPTION = 'columns={"step": "NAME"}'
+
+
+def compare(
+    base: Any,
+    candidate: Any,
+    *,
+    margin: str | None = None,
+    profile: str | None = None,
+    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    gates: Sequence[str] = (),
+    planned_steps: int | np.integer[Any] | None = None,
+    assume_complete: bool = False,
+    recipe: str | Mapping[str, str] | None = None,
+    rounding: str | Mapping[str, str] | None = None,
+    seeds: Sequence[int] | None = None,
+    context: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
+    columns: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
+    controls: Any = None,
+    noise_runs: Mapping[str, Sequence[Any]] | None = None,
+    family: str | Mapping[str, str] | None = None,
+    floors: Floors | str | os.PathLike[str] | None = None,
+    layer_policy: str | None = None,
+    names: tuple[str, str] | None = None,
+) -> Comparison:
+    """Judge a candidate against its baseline, as `parity compare` does.
+
+    `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data frame,
+    a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has a unit:
+    "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override it.
+    `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or its
+    name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
+    stopped early; both only measure run noise. Without `planned_steps` (or `assume_complete`) nothing passes.
+
+    Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
+    """
+    planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
+    own_seeds = _whole_numbers(seeds)
+    check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
+    case_criteria = _criteria(criteria, margin, profile, gates)
+    given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
+    called = _names(given, names)
+    recipes = _by_arm(recipe, "recipe", called)
+    roundings = _by_arm(rounding, "rounding", called)
+    contexts, columns_of = _by_arm(context, "context", called), _by_arm(columns, "columns", called)
+    stated = {}
+    for name in called:
+        check_recipe(recipes.get(name), f"recipe of {name}")
+        word = stated_rounding(roundings.get(name), f"rounding of {name}", recipes.get(name))
+        stated[name] = Stated(recipe=recipes.get(name), rounding=word, context=contexts.get(name, {}))
+    arms: dict[str, list[Curve]] = {}
+    for name, runs in zip(called, given.values(), strict=True):
+        arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds)
+    early: dict[str, list[Curve]] = {}
+    for name, reruns in _by_arm(noise_runs, "noise_runs", called).items():
+        for run in _runs(reruns, f"noise_runs of {name}"):
+            early.setdefault(name, []).append(read_noise_run(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
+    reruns = [] if controls is None else _runs(controls, "controls")
+    check_floors(floors, "floors", family, "family")
+    case = comparison_case(
+        list(arms.items()),
+        case_criteria,
+        step_option=_STEP_OPTION,
+        noise_option="noise_runs",
+        controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
+        noise_runs=early,
+        planned_steps=planned_steps,
+        assume_complete=assume_complete,
+        layer_policy=layer_policy,
+        floors=_floors(floors),
+        families=_by_arm(family, "family", called),
+    )
+    return Comparison(case, case.documents()[0])
+
+
+def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False, **options: Any) -> Comparison:
+    """`compare`, with an AssertionError that has the verdict's report unless the verdict is pass.
+
+    `allow_inconclusive` accepts an inconclusive verdict, too; a fail never is.
+    """
+    result = compare(base, candidate, **options)
+    refuse_worse(result, allow_inconclusive=allow_inconclusive)
+    return result
+
+
+def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
+    """Raise AssertionError with the report unless the verdict is pass, or inconclusive where that is allowed."""
+    if not isinstance(allow_inconclusive, bool):
+        raise TypeError(f"allow_inconclusive is {allow_inconclusive!r}; expected True or False")
+    if result.verdict != "pass" and not (allow_inconclusive and result.verdict == "inconclusive"):
+        raise AssertionError(f"\n{result.report()}")
+
+
+def _criteria(
+    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None, margin: object, profile: str | None, gates: Sequence[str]
+) -> Criteria:
+    base: Mapping[str, Any] = {}
+    if criteria is None:
+        pass
+    elif isinstance(criteria, Criteria):
+        base = criteria.document()
+    elif isinstance(criteria, Mapping):
+        base = {**criteria, "margin": stated_margin(criteria["margin"])} if criteria.get("margin") is not None else criteria
+    elif isinstance(criteria, (str, os.PathLike)):
+        base = read_policy(os.fspath(criteria))
+    else:
+        raise TypeError(f"criteria is {type(criteria).__name__}; expected Criteria, a mapping of its keys, or the path of a file with them")
+    if isinstance(gates, str):
+        raise TypeError(f"gates is {gates!r}; expected a list of names")
+    try:
+        amount = None if margin is None else stated_margin(margin)
+        return policy(base, margin=amount, profile=profile, gates=gates)
+    except CriteriaError as error:
+        raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
+
+
+def _whole_numbers(seeds: object) -> list[int] | None:
+    if seeds is None:
+        return None
+    given = [] if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable) else list(seeds)
+    if not given or not all(isinstance(seed, (int, np.integer)) for seed in given):
+        raise TypeError(f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm")
+    return [int(seed) for seed in given]
+
+
+def _same_columns(columns: Mapping[str, str], _run: Any) -> Mapping[str, str]:
+    return columns
+
+
+def _runs(given: Any, name: str) -> list[Any]:
+    """One run, or the runs of a list; anything else that looks like several is refused, because it can be read in two ways."""
+    if isinstance(given, tuple):
+        raise TypeError(f'{name} is a tuple; expected a list for several runs, or {{"step": ..., "loss": ...}} for one')
+    if not isinstance(given, list):
+        return [given]
+    if not given:
+        raise InputError(f"{name} is an empty list; expected at least one run")
+    if all(isinstance(item, (int, float)) for item in given):
+        raise TypeError(f'{name} is a list of numbers, and a list holds several runs; expected {{"step": ..., "loss": ...}}, or an array')
+    return given
+
+
+def _names(given: Mapping[str, Sequence[Any]], names: tuple[str, str] | None) -> list[str]:
+    """The names of the two arms: as given, else of their first files, else baseline and candidate."""
+    files = {role: str(runs[0]) if isinstance(runs[0], (str, os.PathLike)) else None for role, runs in given.items()}
+    if names is not None:
+        if isinstance(names, str) or len(names) != 2 or not all(isinstance(name, str) and name for name in names) or names[0] == names[1]:
+            raise InputError(f"names is {names!r}; expected two different names, of the baseline and of the candidate")
+        return list(names)
+    refuse_same_file([file for file in files.values() if file is not None])
+    stems = [run_name(file) if file is not None else role for role, file in files.items()]
+    return arm_names(stems, [file or "" for file in files.values()], [False, False])
+
+
+def _arm_of(key: str, parameter: str, names: Sequence[str]) -> str:
+    if key in names:
+        return key
+    if key in (BASELINE, CANDIDATE):
+        return names[(BASELINE, CANDIDATE).index(key)]
+    check_arm(key, names, parameter)
+    return key
+
+
+_MAPPINGS = ("context", "columns")  # whose value for an arm is a mapping of text
+
+
+def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
+    """What is stated of each arm: one value for both, or a mapping by arm."""
+    if value is None:
+        return {}
+    if parameter == "noise_runs":
+        kind: type = object
+        expected = "a mapping of arms to lists of runs"
+    else:
+        kind = Mapping if parameter in _MAPPINGS else str
+        expected = "a mapping, or one by arm" if parameter in _MAPPINGS else "text, or a mapping by arm"
+    is_for_both = isinstance(value, str) or (parameter in _MAPPINGS and _is_text(value))
+    if is_for_both and kind is not object and isinstance(value, kind):
+        return dict.fromkeys(names, value)
+    if not isinstance(value, Mapping) or not all(isinstance(item, kind) for item in value.values()):
+        raise TypeError(f"{parameter} is {value!r:.80}; expected {expected}")
+    by_arm: dict[str, Any] = {}
+    for key, item in value.items():
+        if (name := _arm_of(str(key), parameter, names)) in by_arm:
+            raise InputError(f"{parameter} names {name} twice; expected one value per arm")
+        by_arm[name] = item
+    return by_arm
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+
+
+def _floors(floors: Floors | str | os.PathLike[str] | None) -> Floors | None:
+    if floors is None or isinstance(floors, Floors):
+        return floors
+    if not isinstance(floors, (str, os.PathLike)):
+        raise TypeError(f"floors is {type(floors).__name__}; expected Floors, or the path of a table of reruns (CSV)")
+    return read_rerun_table(os.fspath(floors))

@@ -1,0 +1,153 @@
+"""Runs that are in memory: a data frame (pandas, polars), a dict of arrays, or an array of losses become a Curve.
+
+They pass the checks of files: which column is which, plausible losses, repeated steps, one unit. NaN and infinity are data. What is null
+(polars, pandas' nullable types, None) is an empty cell: a row without a loss is left out and counted. Neither package is imported here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.comparing.stated import InputError
+from parity.judging.curve import BoolArray, Curve, FloatArray
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, at_rows, find_columns, other_losses
+from parity.readers.curves import curve_of
+from parity.readers.long_table import long_layout, run_column
+from parity.wording import count
+
+OPTION = 'columns={{"{}": "NAME"}}'
+EXPECTED = (
+    'a path or source, a data frame, a dict such as {"step": ..., "loss": ...}, an array of losses, or a list of these for several runs'
+)
+
+_NUMBERS = "iufV"  # V: bfloat16 and other types of ml_dtypes
+
+
+def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
+    """The curve of one run; `name` is what errors call it, `columns` maps quantities to columns, as for files.
+
+    Raises TypeError for data of another kind, and ReadError or InputError for what cannot be one run's loss in nats.
+    """
+    names, column = _table(data, name)
+    if names is None:
+        return _curve_of_losses(data, name)
+    if long_layout(names, columns, name):
+        raise InputError(f"{name} is a long table with one row per value; expected a column of losses: pivot it, or write it to CSV")
+    _refuse_several_runs(names, column, name)
+    found = find_columns(names, columns, name, OPTION)
+    values, missing = {}, np.zeros(0, dtype=bool)
+    for quantity, own in list(found.items()):
+        numbers, null = _numbers(column(own), where := f"{name}: column {own!r}")
+        if numbers is not None:
+            values[quantity] = numbers
+            missing = null if quantity == LOSS else missing
+        elif quantity in (STEP, LOSS, *columns):
+            raise InputError(f"{where} does not hold numbers; expected numbers (nan and inf are allowed)")
+        else:
+            del found[quantity]  # a guess, such as a time that is a date
+    lengths = {quantity: len(own) for quantity, own in values.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{found[quantity]} {length:,}" for quantity, length in lengths.items())
+        raise InputError(f"{name}: the columns have different lengths ({shown}); expected one value per step in each")
+    notes = []
+    if hasattr(data, "columns"):
+        _refuse_unclear_rows(values, missing, name)
+    if missing.any():
+        values = _without(values, missing)
+        notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
+    taken = Columns(values=values, names=found, others=other_losses(names, found[LOSS]), notes=tuple(notes), option=OPTION)
+    return curve_of(taken, name, label=name, stated=LOSS in columns)
+
+
+def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]]:
+    """The names of a table's columns and what gives the column of a name; None for names where the data is an array."""
+    if isinstance(data, Mapping):
+        return [str(key) for key in data], {str(key): value for key, value in data.items()}.__getitem__
+    if hasattr(data, "collect") and hasattr(type(data), "columns"):  # of the type, because a lazy frame would resolve its own
+        raise TypeError(f"{name} is a lazy frame; expected a data frame: call .collect() first")
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        return [str(each) for each in data.columns], lambda wanted: data[next(each for each in data.columns if str(each) == wanted)]
+    if hasattr(data, "to_numpy"):
+        raise TypeError(f"{name} is a {type(data).__name__} without its steps; expected the data frame, or a dict with step and loss")
+    if not hasattr(data, "__array__") or isinstance(data, np.generic):
+        raise TypeError(f"{name} is {type(data).__name__}; expected {EXPECTED}")
+    return None, _no_column
+
+
+def _no_column(name: str) -> Any:
+    raise KeyError(name)
+
+
+def _curve_of_losses(data: Any, name: str) -> Curve:
+    """The curve of an array of losses at the steps 0, 1, 2, ..."""
+    losses, _ = _numbers(data, name)
+    if losses is None or np.asarray(data).dtype.kind in "iu":
+        raise InputError(f"{name} holds {np.asarray(data).dtype} values; expected losses as floats, or a dict with step and loss")
+    steps = np.arange(len(losses))
+    if len(losses) > 1 and np.array_equal(losses - losses[0], steps * (losses[1] - losses[0])) and losses[1] > losses[0]:
+        raise InputError(f"{name} rises in equal strides, so it looks like steps; expected losses, or a dict with step and loss")
+    taken = Columns(
+        values={STEP: steps.astype(np.float64), LOSS: losses},
+        names={STEP: "the position in the array", LOSS: "loss"},
+        option=OPTION,
+    )
+    return curve_of(taken, name, label=name, stated=True)
+
+
+def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
+    """Values as float64 (T,), None where they are not numbers, and where they are null (T,); TypeError for what is not in host memory."""
+    try:
+        raw = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except (RuntimeError, TypeError, ValueError) as error:  # a torch tensor with a gradient or on a GPU; lists of unequal length
+        words = " ".join(str(error).split())[:120]
+        raise TypeError(
+            f"{name} cannot be read as an array ({words}); expected an array in host memory, such as x.detach().cpu()"
+        ) from None
+    if raw.ndim != 1:
+        raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
+    null = np.asarray(values.is_null(), dtype=bool) if hasattr(values, "is_null") else np.zeros(len(raw), dtype=bool)
+    if raw.dtype.kind == "O":
+        null = np.array([value is None or type(value).__name__ == "NAType" for value in raw], dtype=bool)
+        raw = np.where(null, np.nan, raw)
+        if any(isinstance(value, (str, bytes, bool)) for value in raw):
+            return None, null
+    elif raw.dtype.kind not in _NUMBERS:
+        return None, null
+    try:
+        return np.array(raw, dtype=np.float64), null
+    except (TypeError, ValueError):
+        return None, null
+
+
+def _without(values: Mapping[str, FloatArray], missing: BoolArray) -> dict[str, FloatArray]:
+    """The rows that have a loss; evaluations of the others belong to the step before them."""
+    kept = {quantity: own[~missing] for quantity, own in values.items()}
+    if VALIDATION in values:
+        there = ~np.isnan(values[VALIDATION])
+        series = list(zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
+        kept[VALIDATION] = at_rows(kept[STEP], series)
+    return kept
+
+
+def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: str) -> None:
+    own = run_column(names)
+    runs = [] if own is None else list(dict.fromkeys(np.asarray(column(own)).tolist()))
+    if len(runs) > 1:
+        raise InputError(
+            f"{name} has rows of {count(len(runs), 'run')} in column {own!r}; expected one run: select its rows, "
+            "and give several runs as a list"
+        )
+
+
+def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, name: str) -> None:
+    """A frame may have NaN for an empty cell. A row with a validation loss and NaN as its loss can be read in two ways."""
+    if VALIDATION not in values:
+        return
+    unclear = np.isnan(values[LOSS]) & ~missing & ~np.isnan(values[VALIDATION])
+    if unclear.any():
+        raise InputError(
+            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss "
+            f"(first: row {int(np.argmax(unclear))}); "
+            "an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
+        )

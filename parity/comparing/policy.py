@@ -1,0 +1,57 @@
+"""The policy of a comparison: the `criteria:` part of a file or what a person states, the latter over the former."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from parity.comparing.stated import InputError
+from parity.judging.criteria import LOSS, NVFP4, Criteria, criteria_from_mapping
+from parity.readers.source import os_words
+
+
+def policy(
+    stated: Mapping[str, Any],
+    *,
+    margin: object = None,
+    profile: str | None = None,
+    gates: Sequence[str] = (),
+    accuracy_margin: float | None = None,
+) -> Criteria:
+    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it.
+
+    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises CriteriaError.
+    """
+    mapping = dict(stated)
+    if gates:
+        mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
+    if accuracy_margin is not None:
+        mapping["accuracy_margin_points"] = accuracy_margin
+    if margin is not None or profile is not None:
+        mapping["margin"], mapping["profile"] = margin, profile
+    if not mapping.get("margin") and not mapping.get("profile"):
+        mapping["profile"] = NVFP4
+    return criteria_from_mapping(mapping)
+
+
+def read_policy(path: str) -> Mapping[str, Any]:
+    """The `criteria:` part of a file; InputError where it has none."""
+    document = read_yaml(path)
+    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
+        raise InputError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
+    criteria: dict[str, Any] = document["criteria"]
+    return criteria
+
+
+def read_yaml(path: str) -> object:
+    """The content of a YAML file; InputError names the file and what is wrong with it."""
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{place}: not valid YAML; check brackets, quotes and indentation there") from None

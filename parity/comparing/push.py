@@ -1,0 +1,166 @@
+"""A comparison that was made here, recorded on a server: a job of engine external with every run, and the page of its verdict.
+
+The same comparison makes the same job: its key is the digest of the job, the policy and the series. What broke off half-way is completed
+by pushing again. The server judges by itself; where its verdict is another one than that made here, the caller is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parity.canonical_json import canonical_json
+from parity.client.finished_runs import send_run
+from parity.client.rest import Client, ClientError, UnreachableError
+from parity.comparing.stated import InputError
+from parity.judging.curve import Curve
+from parity.judging.document_types import VerdictDocument
+from parity.judging.evidence import Case
+from parity.recipes import OTHER, RECIPES, rounds_to_nearest
+from parity.version import VERSION
+from parity.wording import count
+
+_LONGEST_NAME = 64
+_NOT_A_JOBS = ("fp8",)  # words of parity.recipes that say too little for a job
+_ENGINE = "engine"  # in the manifest of a run the server writes it
+_WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
+_ENDED = ("concluded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The job on the server: its id, the address of its page, and the server's verdict on each candidate (none while it is not there)."""
+
+    job: str
+    page: str
+    verdicts: Mapping[str, VerdictDocument]
+
+
+def check_pushable(case: Case) -> None:
+    """Raise InputError where a job cannot hold the comparison, so that the server would judge something else."""
+    if case.planned_steps is None:
+        raise InputError("the planned length is not stated, which a job needs; expected --planned-steps")
+    named = (("--control", case.controls), ("--noise-run", case.noise_runs), ("--evaluation", case.evaluations))
+    for option, given in named:
+        if given:
+            raise InputError(f"{option} cannot be sent with --push; leave it out, or submit a job with engine external")
+    seeds = {run.seed for _, _, runs in case.arms() for run in runs}
+    if len(seeds) > 1:
+        raise InputError(f"the runs have {count(len(seeds), 'seed')}, and all runs of a job share one; leave --seeds out, or push one seed")
+    families = set(case.families.values())
+    if families and (len(families) > 1 or len(case.families) <= len(case.candidates)):
+        raise InputError("--family differs between the arms, and a job has one family; give one NAME for all arms, or push without it")
+
+
+def push(client: Client, case: Case) -> Pushed:
+    """Send every run of the case and wait for the server's verdict.
+
+    Raises InputError where the case is not a job, ClientError and UnreachableError with what was sent and how to go on.
+    """
+    check_pushable(case)
+    names = _names([case.baseline_name or "baseline", *case.candidates])
+    spec = _job(case, names)
+    criteria = case.criteria.document()
+    job = _submitted(client, spec, criteria, _key(spec, criteria, case))
+    runs = _matched(job, case, names)
+    sent = sum(state == "finished" for _, state, _, _ in runs)
+    try:
+        for run, state, curve, recipe in runs:
+            if state != "finished":
+                if different := send_run(client, run, curve, _manifest(curve), recipe, _rounding(curve)):
+                    raise UnreachableError(different)
+                sent += 1
+        document = _concluded(client, job["id"])
+    except (ClientError, UnreachableError) as error:
+        left = f"{error}; {sent} of {len(runs)} runs are in job {job['id']}; run the same command again to send the rest"
+        if isinstance(error, ClientError):
+            raise ClientError(error.status, left, error.kind, error.retry_after) from None
+        raise UnreachableError(left) from None
+    own = {sent_as: name for name, sent_as in names.items()}
+    verdicts = {own.get(each["candidate"]["name"], each["candidate"]["name"]): each for each in document["verdicts"]}
+    return Pushed(job=job["id"], page=client.page(job["id"]), verdicts=verdicts)
+
+
+def _names(arms: Sequence[str]) -> dict[str, str]:
+    """The names under which a job can have the arms, by name: letters, digits, `_`, `.` and `-`, at most 64, no two alike."""
+    names: dict[str, str] = {}
+    for number, arm in enumerate(arms, 1):
+        plain = "".join(letter if letter.isalnum() or letter in "_.-" else "_" for letter in arm)[:_LONGEST_NAME] or f"arm{number}"
+        names[arm] = plain if plain not in names.values() else f"{plain[: _LONGEST_NAME - 3]}-{number}"
+    return names
+
+
+def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
+    arms = [
+        {"name": names[name], "recipe": _recipe(runs[0], names[name]), "replicates": len(runs)}
+        for name, runs in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items())
+    ]
+    title = f"{', '.join(case.candidates)} against {case.baseline_name}"
+    spec: dict[str, Any] = {
+        "name": "".join(letter if letter.isprintable() else "_" for letter in title)[:200],
+        "engine": "external",
+        "schedule": {"steps": case.planned_steps, "warmup_steps": 0},
+        "baseline": arms[0],
+        "candidates": arms[1:],
+    }
+    if case.families:
+        spec["family"] = next(iter(case.families.values()))
+    return spec
+
+
+def _recipe(run: Curve, arm: str) -> str:
+    """The recipe as a job has it: a known word, else the user's own word as `other:NAME`, which is never taken for a known one."""
+    recipe = run.recipe
+    if recipe is None:
+        return f"{OTHER}{arm}"
+    if recipe.startswith(OTHER) or (recipe in RECIPES and recipe not in _NOT_A_JOBS):
+        return recipe
+    return f"{OTHER}{recipe}"
+
+
+def _rounding(run: Curve) -> str | None:
+    """How the run rounds, where that is stated or its recipe says so and the job's word for it does not."""
+    return run.rounding or ("nearest" if rounds_to_nearest(run.recipe) and run.recipe in _NOT_A_JOBS else None)
+
+
+def _manifest(run: Curve) -> dict[str, str]:
+    return {("trainer_engine" if key == _ENGINE else key): value for key, value in run.context.items()}
+
+
+def _key(spec: Mapping[str, Any], criteria: Mapping[str, Any], case: Case) -> str:
+    series = [[run.digest(), _manifest(run), run.rounding] for _, _, runs in case.arms() for run in runs]
+    return f"push-{hashlib.sha256(canonical_json([VERSION, spec, criteria, series]).encode()).hexdigest()}"
+
+
+def _submitted(client: Client, spec: Mapping[str, Any], criteria: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The job of this key; another one in place of one that failed or was cancelled."""
+    while True:
+        job = client.job(client.submit(spec, criteria, key=key)["id"])
+        if job["status"] not in ("failed", "cancelled"):
+            return job
+        key = f"push-{hashlib.sha256((key + job['id']).encode()).hexdigest()}"
+
+
+def _matched(job: Mapping[str, Any], case: Case, names: Mapping[str, str]) -> list[tuple[str, str, Curve, str]]:
+    """Id and state of each run of the job, with its curve and the recipe of its arm."""
+    arms = {arm["name"]: sorted(arm["runs"], key=lambda run: run["replicate"]) for arm in job["arms"]}
+    matched = []
+    for name, curves in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items()):
+        for run, curve in zip(arms[names[name]], curves, strict=True):
+            matched.append((run["id"], run["state"], curve, _recipe(curve, names[name])))
+    return matched
+
+
+def _concluded(client: Client, job_id: str) -> dict[str, Any]:
+    """The job once it has ended; UnreachableError where it does not within a minute."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        document = client.job(job_id)
+        if document["status"] in _ENDED:
+            return document
+        if time.monotonic() > until:
+            raise UnreachableError(f"the server has not judged job {job_id} yet: `parity watch {job_id}` waits for it")
+        time.sleep(_LOOK_SECONDS)

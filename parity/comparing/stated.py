@@ -1,0 +1,49 @@
+"""What a person states about a comparison, with one set of rules for the command line and for Python.
+
+Each function takes the `name` by which an error calls the input: an option such as `--rounding nvfp4`, or a parameter such as `rounding`.
+"""
+
+from typing import get_args
+
+from parity.judging.curve import MAX_STEP, ROUNDINGS, Rounding
+from parity.recipes import ALWAYS_STOCHASTIC, OTHER
+from parity.wording import did_you_mean
+
+
+class InputError(ValueError):
+    """An input that cannot be used; the message names it, its value, what was expected and what to do."""
+
+
+def check_plan(planned_steps: int | None, name: str, assume_complete: bool, other: str) -> None:
+    """Raise InputError where the planned length is no number of steps, or is stated together with its assumption."""
+    if not isinstance(assume_complete, bool):
+        raise InputError(f"{other} is {assume_complete!r}; expected True or False")
+    if planned_steps is None:
+        return
+    if isinstance(planned_steps, bool) or not isinstance(planned_steps, int) or planned_steps < 1:
+        raise InputError(f"{name} is {planned_steps!r}; expected a whole number of steps, at least 1")
+    if planned_steps > MAX_STEP:
+        raise InputError(f"{name} has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
+    if assume_complete:
+        raise InputError(f"{name} and {other} exclude each other; give only one of them")
+
+
+def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> Rounding | None:
+    """What an input states of the rounding; InputError for any other word, and where it contradicts the recipe."""
+    if word == "nearest" and recipe in ALWAYS_STOCHASTIC:
+        raise InputError(
+            f"{name} is nearest, but recipe {recipe} rounds stochastically; expected another recipe, such as nvfp4_no_sr or {OTHER}NAME"
+        )
+    for known in ROUNDINGS:
+        if word == known:
+            return known
+    if word is None:
+        return None
+    raise InputError(f"{name} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(str(word), ROUNDINGS)}")
+
+
+def check_floors(floors: object, name: str, families: object, other: str) -> None:
+    """Raise InputError where a table of reruns is given and no family of it is named."""
+    if floors is not None and not families:
+        shown = repr(floors) if isinstance(floors, str) else "given"
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")

@@ -1,0 +1,31 @@
+"""A verdict as HTML for a notebook: the answer, the gap chart, and the reasons and numbers folded. No script, nothing from elsewhere."""
+
+from html import escape
+
+from parity.judging.document_types import VerdictDocument
+from parity.judging.looks.gap_chart import BinnedGap
+from parity.report.facts import facts, reasons_and_advice
+from parity.report.gap_svg import STYLE, gap_svg
+from parity.report.headline import MARKS, answer
+
+_OWN_STYLE = """
+.parity-verdict { max-width: 760px; font: 14px/1.5 system-ui, sans-serif; }
+.parity-verdict p { margin: 4px 0; }
+.parity-verdict summary { cursor: pointer; }
+.parity-verdict ul { margin: 4px 0; padding-left: 20px; }
+"""
+
+
+def notebook_html(document: VerdictDocument, gap: BinnedGap) -> str:
+    """The HTML of one verdict. Text has the notebook's own colour, so that it is readable on light and on dark paper."""
+    word, _, body = answer(document).partition(":")
+    ((reasons, advice),) = reasons_and_advice([document])
+    lines = [f"<code>{escape(code)}</code> {escape(sentence)}" for code, sentence in reasons]
+    lines += [f"{escape(name)}: {escape(value)}" for name, value in facts(document)]
+    steps = "".join(f"<p>next: {escape(sentence)}</p>" for sentence in advice[:1])
+    lines += [f"next: {escape(sentence)}" for sentence in advice[1:]]
+    return (
+        f'<div class="parity-verdict"><style>{_OWN_STYLE}{STYLE}</style>'
+        f"<p><strong>{MARKS[document['verdict']]} {escape(word)}</strong>:{escape(body)}</p>{gap_svg(document, gap)}{steps}"
+        f"<details><summary>Reasons and numbers</summary><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></details></div>"
+    )

@@ -1,0 +1,47 @@
+"""How long a process waits for PostgreSQL.
+
+A server that is stopped, or behind a dead network, accepts bytes and never answers, and neither a statement's limit (the server enforces
+it) nor TCP notices. So the client waits for each answer for a limited time too, and then closes the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+STATEMENT_SECONDS = 30.0
+POOL_SECONDS = 5.0
+_CONNECT_SECONDS = 5
+_GRACE_SECONDS = 5.0  # more than the server's own limit, whose error says more
+_TCP = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
+_Result = TypeVar("_Result")
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that waits for each answer for `patience` seconds, and is closed when none came."""
+
+    patience: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, _Result], interval: float = 0.1, timeout: float | None = None) -> _Result:
+        """As psycopg's; OperationalError where no answer came in time."""
+        try:
+            return super().wait(gen, interval, timeout if timeout is not None else self.patience)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # the answer may still come, to the next statement
+                self.pgconn.finish()
+            raise
+
+
+def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: float) -> Connection:
+    """A new connection with these limits; options of the URL come first."""
+    limits: dict[str, Any] = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "options": f"-c statement_timeout={round(1000 * statement_seconds)}",
+        **_TCP,
+    }
+    connection = Connection.connect(*words, **(limits | options))
+    connection.patience = statement_seconds + _GRACE_SECONDS
+    return connection

@@ -1,0 +1,1 @@
+"""Small real trainers that log with parity.integrations; `tools/integrations_check.py` runs, kills and resumes them."""
