@@ -44,7 +44,7 @@ TOKENS, INPUTS, OUTPUTS = 64, 128, 128
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
 _DRAWS = 24
 _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
-_SPREAD = 1.3  # of the sums of lines of draws, in units of that of independent draws: eight standard errors
+_SPREAD = 1.3  # of the sums of blocks of draws, in units of that of independent draws: more than twenty standard errors
 # Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16 numbers where a rotation is undone.
 _BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
 _QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
@@ -169,13 +169,18 @@ def _largest_bias(x: Array, values: Array) -> float:
 
 
 def _spread(x: Array, values: Array) -> float:
-    """The mean square of the sums over rows, or columns, of how often values were rounded up, in units of that of independent draws."""
+    """The mean square of the sums over blocks of how often values were rounded up, in units of that of independent draws.
+
+    Over blocks along rows or columns, whichever varies more; the values of one block have one sign.
+    """
     below, above = _neighbours(x)
     between = above > below
     step = np.where(between, above - below, 1)
     share = np.where(between, (x - below) / step, 0)
     up = np.where(between, (values - below) / step - share, 0)
-    return max(float(np.mean(up.sum(1 + axis) ** 2 / (share * (1 - share)).sum(axis))) for axis in (0, 1))
+    variance, rows = share * (1 - share), len(x) // 16
+    along = (((rows, 16, x.shape[1]), 1), ((len(x), -1, 16), 2))
+    return max(float(np.mean(up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis))) for view, axis in along)
 
 
 def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Check:
