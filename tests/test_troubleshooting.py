@@ -40,4 +40,4 @@ def test_every_code_of_runs_and_jobs_has_a_row():
 
 def test_every_refusal_has_a_row():
     kinds = {each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    assert set(_section("Refused requests")) == kinds | {"database-away", "internal"}
+    assert set(_section("Refused requests")) == kinds | {"database-away", "database-busy", "internal"}

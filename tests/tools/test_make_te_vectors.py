@@ -70,7 +70,7 @@ def test_every_format_and_layer_has_a_place_in_the_file(monkeypatch):
     notes = []
     rows = {row.name: row for row in compare(tool.vectors(Ours(), notes.append))}
     assert notes == ["mxfp8_e5m2 is left out: left out on purpose\n"]
-    assert len(rows) == len(cases) * (2 + 1 + 2) + 2  # a layer is compared through float32 and through bfloat16 products
+    assert len(rows) == len(cases) * (2 + 1 + 2) + 2  # the layer, through both kinds of product
     assert [name for name, row in rows.items() if not row.passed] == []
     assert rows["normal_128x256/nvfp4_2d/col"].codes == 128 * 256
 
