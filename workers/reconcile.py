@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, exists, func, or_, select
 
 from server.database import clock
 from server.database.sessions import Database
@@ -17,6 +17,8 @@ from server.settings import Settings
 from workers import lease
 
 _log = logging.getLogger(__name__)
+_LOOKS_PER_SEARCH = 60
+_LONGEST_TRANSACTION_SECONDS = 60.0  # between the time that a run's end states and its commit
 
 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
@@ -39,21 +41,40 @@ def _expired(now: float) -> Select[Run]:
     return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < now)
 
 
-def conclude_ended(database: Database) -> None:
-    """Conclude every job whose last run has ended."""
-    with database.read() as session:
-        ended: Sequence[str] = session.scalars(_all_runs_ended()).all()
-    for job_id in ended:
-        try:
-            conclude(database, job_id)
-        except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
-            _log.exception("job %s could not be concluded and will be tried again", job_id)
+class EndedJobs:
+    """Concludes every job whose last run has ended, where the worker that ended it did not.
+
+    The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those with a run that ended lately.
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._since = 0.0
+        self._again: set[str] = set()
+
+    def conclude(self, database: Database) -> None:
+        """Look once; a job that could not be concluded is tried again at the next look."""
+        everything = self._looks % _LOOKS_PER_SEARCH == 0
+        with database.read() as session:
+            begun = clock.now(session)
+            ended = session.scalars(_all_runs_ended(None if everything else self._since, self._again)).all()
+        self._again = set()
+        for job_id in ended:
+            try:
+                conclude(database, job_id)
+            except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
+                _log.exception("job %s could not be concluded and will be tried again", job_id)
+                self._again.add(job_id)
+        self._looks += 1
+        self._since = begun - _LONGEST_TRANSACTION_SECONDS
 
 
-def _all_runs_ended() -> Select[tuple[str]]:
-    """The open jobs without an open run: one query, however many jobs are open."""
-    with_open_runs = select(Run.job_id).where(Run.state.in_(RUN_OPEN))
-    return select(Job.id).where(Job.status.in_(JOB_OPEN), Job.id.not_in(with_open_runs))
+def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
+    """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
+    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    if since is None:
+        return jobs
+    return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))
 
 
 class FutilityWatch:
@@ -78,11 +99,6 @@ class FutilityWatch:
         return looked_at
 
 
-def _progress() -> Select[tuple[str, int, int]]:
-    """How many steps and attempts the runs of each running job have, all together: either changes with every recorded step."""
-    return (
-        select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.epoch))
-        .join(Job, Job.id == Run.job_id)
-        .where(Job.status == "running")
-        .group_by(Run.job_id)
-    )
+def _progress() -> Select[str, int, int]:
+    """How many steps and attempts the training runs of each job have, all together: either changes with every recorded step."""
+    return select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.epoch)).where(Run.state == "running").group_by(Run.job_id)

@@ -55,7 +55,7 @@ class Runtime:
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
-        self._futility = reconcile.FutilityWatch()
+        self._futility, self._ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
         # Threads of their own: neither long work nor a URL that hangs delays the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
@@ -163,7 +163,7 @@ class Runtime:
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
         self._futility.look(self._database)
-        reconcile.conclude_ended(self._database)
+        self._ended.conclude(self._database)
         if time.monotonic() >= self._next_retention:
             retention.drop(self._settings, self._database)
             self._next_retention = time.monotonic() + _RETENTION_SECONDS

@@ -167,7 +167,7 @@ class Run(Base):
     steps_per_second: Mapped[float | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
-    finished_at: Mapped[float | None]
+    finished_at: Mapped[float | None] = mapped_column(index=True)
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
