@@ -1,7 +1,8 @@
 """Runs that are in memory: a data frame (pandas, polars), a dict of arrays, or an array of losses become a Curve.
 
 They pass the checks of files: which column is which, plausible losses, repeated steps, one unit. NaN and infinity are data. What is null
-(polars, pandas' nullable types, None) is an empty cell: a row without a loss is left out and counted. Neither package is imported here.
+(polars, None, a masked array) is an empty cell: a row without a loss is left out and counted. pandas' nullable types make NA of NaN, so
+their NA is read as NaN. Neither package is imported here.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,9 +82,10 @@ def _no_column(name: str) -> Any:
 
 def _curve_of_losses(data: Any, name: str) -> Curve:
     """The curve of an array of losses at the steps 0, 1, 2, ..."""
-    losses, _ = _numbers(data, name)
+    losses, null = _numbers(data, name)
     if losses is None or np.asarray(data).dtype.kind in "iu":
         raise InputError(f"{name} holds {np.asarray(data).dtype} values; expected losses as floats, or a dict with step and loss")
+    losses[null] = np.nan
     steps = np.arange(len(losses))
     if len(losses) > 1 and np.array_equal(losses - losses[0], steps * (losses[1] - losses[0])) and losses[1] > losses[0]:
         raise InputError(f"{name} rises in equal strides, so it looks like steps; expected losses, or a dict with step and loss")
@@ -98,7 +100,8 @@ def _curve_of_losses(data: Any, name: str) -> Curve:
 def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
     """Values as float64 (T,), None where they are not numbers, and where they are null (T,); TypeError for what is not in host memory."""
     try:
-        raw = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        given = values.to_numpy() if hasattr(values, "to_numpy") else values
+        raw = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:  # a torch tensor with a gradient or on a GPU; lists of unequal length
         words = " ".join(str(error).split())[:120]
         raise TypeError(
@@ -106,10 +109,11 @@ def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
         ) from None
     if raw.ndim != 1:
         raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
-    null = np.asarray(values.is_null(), dtype=bool) if hasattr(values, "is_null") else np.zeros(len(raw), dtype=bool)
+    empty = values.is_null() if hasattr(values, "is_null") else given.mask if isinstance(given, np.ma.MaskedArray) else False
+    null = np.zeros(len(raw), dtype=bool) | np.asarray(empty, dtype=bool)
     if raw.dtype.kind == "O":
-        null = np.array([value is None or type(value).__name__ == "NAType" for value in raw], dtype=bool)
-        raw = np.where(null, np.nan, raw)
+        null |= np.array([value is None for value in raw], dtype=bool)
+        raw = np.array([np.nan if value is None or type(value).__name__ == "NAType" else value for value in raw], dtype=object)
         if any(isinstance(value, (str, bytes, bool)) for value in raw):
             return None, null
     elif raw.dtype.kind not in _NUMBERS:

@@ -16,7 +16,7 @@ from parity.canonical_json import canonical_json
 from parity.client.finished_runs import send_run
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.comparing.stated import InputError
-from parity.judging.curve import Curve
+from parity.judging.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.recipes import OTHER, RECIPES, rounds_to_nearest
@@ -131,8 +131,13 @@ def _manifest(run: Curve) -> dict[str, str]:
 
 
 def _key(spec: Mapping[str, Any], criteria: Mapping[str, Any], case: Case) -> str:
-    series = [[run.digest(), _manifest(run), run.rounding] for _, _, runs in case.arms() for run in runs]
+    series = [[run.digest(), _columns(run), _manifest(run), run.rounding] for _, _, runs in case.arms() for run in runs]
     return f"push-{hashlib.sha256(canonical_json([VERSION, spec, criteria, series]).encode()).hexdigest()}"
+
+
+def _columns(run: Curve) -> dict[str, str]:
+    """The digest of each further column, which the judge reads too: learning rate, validation loss, gradient norm, times."""
+    return {name: series_digest(run.steps, values) for name, values in run.columns.items()}
 
 
 def _submitted(client: Client, spec: Mapping[str, Any], criteria: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ NODE, LOCAL = "NODE_RANK", "LOCAL_RANK"
 
 
 class RankError(ValueError):
-    """A launcher's variable that is not a number."""
+    """A launcher's variable that is not a number from 0."""
 
 
 def is_writer(environ: Mapping[str, str] = os.environ) -> bool:
@@ -62,6 +62,8 @@ def _launched_rank(environ: Mapping[str, str]) -> int:
 
 def _number(name: str, value: str) -> int:
     try:
-        return int(value)
+        if (number := int(value)) >= 0:
+            return number
     except ValueError:
-        raise RankError(f"{name} is {value!r:.40}; expected the number of this process, from 0") from None
+        pass
+    raise RankError(f"{name} is {value!r:.40}; expected the number of this process, from 0")

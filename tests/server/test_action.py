@@ -238,7 +238,7 @@ def test_files_are_compared_without_a_server(github, act):
     assert (code, outputs["verdict"], outputs["url"]) == (0, "pass", ""), log
     assert github.checks[1]["conclusion"] == "success"
     assert "judged from files, without a server" in github.comments[0]["body"]
-    code, log, outputs = act(compare=words.replace("--margin 1%", "--margin never"))
+    code, log, outputs = act(compare=words.replace("--margin 1%", "\n--margin never\n"), options="--quiet\n--advisory\n")
     assert (code, outputs["verdict"]) == (2, ""), log
     assert act()[0] == 2, "neither a server nor files"
 
@@ -247,7 +247,7 @@ def test_a_newer_commit_of_the_pull_request_supersedes_the_older_ones_job(served
     file(request_body)
     for revision in ("r1", "r2"):
         assert act(server=served, revision=revision, options="--timeout 0.2")[0] == 5
-    assert act(server=served, revision="r3", options="--lookup --advisory")[2]["verdict"] == "unrecorded"
+    assert act(server=served, revision="r3", options="--advisory\n--lookup\n")[2]["verdict"] == "unrecorded"
     with database.read() as session:
         assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == ["cancelled", "queued"]
 

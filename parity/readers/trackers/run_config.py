@@ -2,10 +2,13 @@
 
 A key counts by its last part ("optimizer.lr" is "lr"), where the parts before it are groups that configs are commonly ordered by. A value
 is taken only as it is written: a word that is not a recipe of ours is shown and never guessed, and a key that says two things in one
-config states neither. Names that resemble a recipe (`fp8_recipe`, `precision`) are shown, because trainers mean different things by them.
+config states neither recipe nor rounding. What must be equal in both arms is compared all the same: a seed that is not a number, or a
+learning rate that is stated twice, is equal only to the same. Names that resemble a recipe (`fp8_recipe`, `precision`) are shown, because
+trainers mean different things by them.
 """
 
 import dataclasses
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,10 +87,10 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
     facts = ConfigFacts(
         recipe=recipe,
         rounding=rounding,
-        seed=_whole(one(SEED_KEYS), "seed", notes),
-        data_seed=_whole(one(DATA_SEED_KEYS), "data_seed", notes),
+        seed=_seed(_all_values(values, SEED_KEYS, notes), "seed", notes),
+        data_seed=_seed(_all_values(values, DATA_SEED_KEYS, notes), "data_seed", notes),
         step_seconds=_seconds(one(STEP_SECONDS_KEYS), notes),
-        context={name: value for name, keys in EQUAL_KEYS.items() if (value := one(keys)) is not None},
+        context={name: value for name, keys in EQUAL_KEYS.items() if (value := _all_values(values, keys, notes)) is not None},
     )
     shown = [f"{key} {value!r}" for key in SHOWN_KEYS if recipe is None for value in sorted(values.get(key, ()))]
     if shown:
@@ -155,6 +158,8 @@ def _text(value: object) -> str:
     text = str(value).strip()
     if isinstance(value, bool):
         return text.lower()
+    if re.fullmatch(r"-?[0-9]{1,80}", text):  # a seed may have more digits than a float keeps
+        return str(int(text))
     try:
         number = float(text)
     except ValueError:
@@ -171,6 +176,17 @@ def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[
         if several:
             notes.append(f"the run's config states {key} more than once ({listed(sorted(several))}), so it is not taken")
             return None
+    return None
+
+
+def _all_values(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
+    """The value of the first of some keys that is there, or all of them in one text, with a note, where that key has several."""
+    for key in keys:
+        several = sorted(values.get(key, ()))
+        if len(several) > 1:
+            notes.append(f"the run's config states {key} more than once ({listed(several)}); the other arm must state the same")
+        if several:
+            return " and ".join(several)
     return None
 
 
@@ -198,13 +214,16 @@ def _rounding(word: str | None, switch: str | None, notes: list[str]) -> Roundin
     return cast("Rounding | None", word)
 
 
-def _whole(text: str | None, name: str, notes: list[str]) -> int | None:
+def _seed(text: str | None, name: str, notes: list[str]) -> int | None:
+    """The seed as a number; of any other text a number of 56 bits that only the same text has."""
     if text is None:
         return None
-    if not re.fullmatch(r"-?\d{1,18}", text):
-        notes.append(f"the run's config states {name} {text!r}, which is not a whole number: not taken")
-        return None
-    return int(text)
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    notes.append(
+        f"the run's config states {name} {text!r:.80}, which is not a whole number of up to 18 digits; only the same text equals it"
+    )
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _seconds(text: str | None, notes: list[str]) -> float | None:

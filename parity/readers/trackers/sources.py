@@ -52,7 +52,14 @@ def offline_files(path: str) -> tuple[Path, ...]:
     if not folder.is_dir():
         return ()
     nested = [file for run in wandb_file.RUN_FOLDERS for file in folder.glob(f"{run}/*{wandb_file.SUFFIX}")]
-    return tuple(sorted({file.resolve(): file for file in (*folder.glob(f"*{wandb_file.SUFFIX}"), *nested)}.values()))
+    files = {file.resolve(): file for file in (*folder.glob(f"*{wandb_file.SUFFIX}"), *nested)}
+    return tuple(sorted(files.values(), key=lambda file: (_begun(file), file)))
+
+
+def _begun(file: Path) -> str:
+    """When W&B began a file, as its folder's name has it: a run may go on offline after a part that was sent, or the other way round."""
+    date = re.search(r"run-(\d{8}_\d{6})-", file.resolve().parent.name)
+    return date[1] if date else ""
 
 
 def read_offline(path: str, run: str | None, wanted: Mapping[str, str]) -> TrackerRun:

@@ -67,7 +67,7 @@ def _edges(grid: IntArray, *, log: bool) -> IntArray:
 
 def _on_edges(arms: Sequence[tuple[str, Curve]], grid: IntArray, first: IntArray, *, is_raw: bool) -> dict[str, Any]:
     starts = np.searchsorted(grid, first)
-    ends = np.append(starts[1:], len(grid))
+    ends = np.append(starts, len(grid))[1:]
     return {
         "first_step": first.tolist(),
         "last_step": grid[ends - 1].tolist(),

@@ -67,6 +67,21 @@ def test_nan_and_infinity_stay():
     assert np.isinf(curve.loss[30])
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, dict], ids=["pandas", "dict"])
+def test_na_of_pandas_is_nan_because_pandas_makes_it_of_nan(kind):
+    loss = LOSS.copy()
+    loss[20] = np.nan
+    frame = {"step": pd.Series(STEPS, dtype="Int64"), "loss": pd.Series(loss).astype("Float64")}
+    assert np.isnan(read(kind(frame)).loss[20])
+    assert np.isnan(read(kind(frame | {"loss": frame["loss"].astype(object)})).loss[20])
+
+
+def test_a_masked_value_is_not_read():
+    masked = np.ma.MaskedArray(LOSS, mask=STEPS > 30)
+    assert read({"step": STEPS, "loss": masked}).steps[-1] == 30
+    assert np.isnan(read(masked).loss[31:]).all()
+
+
 def test_nan_next_to_an_evaluation_is_not_guessed():
     loss = LOSS.copy()
     loss[5] = np.nan

@@ -38,9 +38,10 @@ def test_the_innermost_launcher_decides(environ, writes):
     assert is_writer(environ) is writes
 
 
-def test_a_rank_that_is_no_number_is_refused():
-    with pytest.raises(RankError, match="SLURM_PROCID is 'a'"):
-        is_writer({"SLURM_PROCID": "a"})
+@pytest.mark.parametrize("value", ["a", "-1", "0.0"])
+def test_a_rank_that_is_no_number_from_0_is_refused(value):
+    with pytest.raises(RankError, match=f"SLURM_PROCID is '{value}'"):
+        is_writer({"SLURM_PROCID": value})
 
 
 @pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False)])

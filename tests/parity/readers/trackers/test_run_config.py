@@ -73,10 +73,21 @@ def test_what_a_person_states_counts_more_and_never_gets_the_smaller_noise():
     assert "recipe nvfp4 was stated instead of the config's bf16" in run.notes
 
 
-def test_a_key_that_says_two_things_states_neither():
-    run = curve(train={"seed": 1}, model={"seed": 2}, lr=1e-3, optimizer={"lr": 2e-3})
-    assert (run.seed, run.context) == (0, {})
+def test_a_key_that_says_two_things_equals_only_the_same_two():
+    twice = {"train": {"seed": 1}, "model": {"seed": 2}, "lr": 1e-3, "optimizer": {"lr": 2e-3}}
+    run = curve(**twice)
+    assert run.context == {"learning_rate": "0.001 and 0.002"}
+    assert run.seed not in (0, 1, 2)
+    assert run.seed == curve(**twice).seed
     assert sum("more than once" in note for note in run.notes) == 2
+    assert curve(recipe="nvfp4", parity={"rounding": "stochastic"}, train={"recipe": "mxfp8"}).recipe is None
+
+
+@pytest.mark.parametrize("pair", [(2**53, 2**53 + 1), (2**64 - 1, 2**64 - 2), (10**22, 10**22 + 1), ("one", "two"), ("one", 0)])
+def test_seeds_that_differ_stay_different(pair):
+    first, second = (curve(seed=seed).seed for seed in pair)
+    assert first != second
+    assert curve(seed=str(pair[0])).seed == first
 
 
 @pytest.mark.parametrize(
@@ -88,7 +99,8 @@ def test_a_key_that_says_two_things_states_neither():
         ({"seed": 1, "data_seed": 2}, {"seed": 1, "data_seed": 3}, False),
         ({"seed": 1, "data_seed": 2}, {"seed": 2, "data_seed": 2}, False),
         ({"seed": 1, "data_seed": 2}, {"seed": 2, "data_seed": 1}, False),
-        ({"seed": "one"}, {}, True),
+        ({"seed": "one"}, {}, False),
+        ({"seed": "one"}, {"seed": "one"}, True),
         ({"eval": {"seed": 5}}, {}, True),  # of a group that is not the run's
     ],
 )

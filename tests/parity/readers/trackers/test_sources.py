@@ -8,7 +8,7 @@ import pytest
 from parity.cli.main import main
 from parity.readers import ReadError, SeveralRunsError, read_run, read_runs, run_name
 from parity.readers.source import UnreachableSourceError
-from parity.readers.trackers import is_source
+from parity.readers.trackers import is_source, offline_files
 from tools.make_tracker_fixtures import NAN_STEP, STEPS
 
 RUN = {"mlflow": "1", "trackio": "llm/small", "wandb": "team/llm/r1"}
@@ -202,3 +202,13 @@ def test_a_resumed_offline_run_is_one_run(data, tmp_path):
     curve = read_run(str(tmp_path))
     assert (len(curve.steps), curve.completeness.duplicates) == (STEPS, STEPS)
     assert "2 files of a resumed run" in curve.notes
+
+
+@pytest.mark.parametrize("names", [("run", "offline-run"), ("offline-run", "run")])
+def test_the_parts_of_a_resumed_run_are_in_the_order_of_their_dates(data, tmp_path, names):
+    parts = []
+    for name, time in zip(names, ("190643", "200000"), strict=True):
+        folder = tmp_path / f"{name}-20261122_{time}-small"
+        folder.mkdir()
+        parts.append(shutil.copy(data / "trackers" / "run-small.wandb", folder))
+    assert [str(file) for file in offline_files(str(tmp_path))] == [str(part) for part in parts]
