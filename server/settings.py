@@ -106,7 +106,7 @@ class Settings(BaseSettings):
 
     @property
     def processes(self) -> Path:
-        """Folder of the records of running training processes (`workers.leftovers`)."""
+        """Folder of the records of running training processes (`workers.leftovers.records`)."""
         return (self.state_dir / "processes").resolve()
 
     def socket_problem(self) -> str | None:

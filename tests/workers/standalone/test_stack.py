@@ -234,7 +234,7 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
 
         def can_resume():
             with database.read() as session:
-                steps = dict(session.execute(select(Run.id, Run.steps_done).where(Run.job_id == job_id)).tuples().all())
+                steps = {run.id: run.steps_done for run in session.scalars(select(Run).where(Run.job_id == job_id))}
             checkpoints = [path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")]
             return all(
                 any(path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done for path in checkpoints)

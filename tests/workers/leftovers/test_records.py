@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import CHECKOUT
-from workers import leftovers, watcher
+from workers.leftovers import records, watcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 SECONDS = 0.3
@@ -62,7 +62,7 @@ def _group(pid):
 
 def _record(folder, process, worker, **place):
     folder.mkdir(exist_ok=True)
-    content = {**leftovers._place(), **place, "process": process, "worker": worker}
+    content = {**records._place(), **place, "process": process, "worker": worker}
     (folder / "r-one-2.json").write_text(json.dumps(content))
 
 
@@ -78,7 +78,7 @@ def test_a_stopped_trainer_is_ended_with_its_group_when_its_worker_is_killed(tmp
 
 
 def test_an_attempt_that_ends_leaves_neither_record_nor_watcher(tmp_path, sleeper):
-    with (tmp_path / "log").open("w") as log, leftovers.watched(sleeper.pid, "r-one-1", tmp_path, SECONDS, log):
+    with (tmp_path / "log").open("w") as log, records.watched(sleeper.pid, "r-one-1", tmp_path, SECONDS, log):
         content = json.loads((tmp_path / "r-one-1.json").read_text())
         assert (content["process"][0], content["worker"][0]) == (sleeper.pid, os.getpid())
         sleeper.kill()
@@ -90,7 +90,7 @@ def test_an_attempt_that_ends_leaves_neither_record_nor_watcher(tmp_path, sleepe
 def test_the_next_worker_ends_what_a_dead_one_left(tmp_path, sleeper, dead):
     sleeper.send_signal(signal.SIGSTOP)
     _record(tmp_path, watcher.running(sleeper.pid), dead)
-    assert leftovers.reap(tmp_path, SECONDS) == ["r-one-2"]
+    assert records.reap(tmp_path, SECONDS) == ["r-one-2"]
     assert sleeper.wait(10) == -signal.SIGKILL
     assert not list(tmp_path.iterdir())
 
@@ -99,7 +99,7 @@ def test_a_process_with_a_recycled_id_is_left_alone(tmp_path, sleeper, dead):
     now = watcher.running(sleeper.pid)
     earlier = watcher.Process(now.pid, now.started - 1)
     _record(tmp_path, earlier, dead)
-    assert leftovers.reap(tmp_path, SECONDS) == []
+    assert records.reap(tmp_path, SECONDS) == []
     assert watcher.end(earlier, SECONDS)
     watcher._send(earlier, signal.SIGKILL)
     assert watcher.lives(now)
@@ -108,7 +108,7 @@ def test_a_process_with_a_recycled_id_is_left_alone(tmp_path, sleeper, dead):
 
 def test_the_process_of_a_worker_that_lives_is_left_alone(tmp_path, sleeper):
     _record(tmp_path, watcher.running(sleeper.pid), watcher.running(os.getpid()))
-    assert leftovers.reap(tmp_path, SECONDS) == []
+    assert records.reap(tmp_path, SECONDS) == []
     assert sleeper.poll() is None
     assert (tmp_path / "r-one-2.json").exists()
 
@@ -118,7 +118,7 @@ def test_the_process_of_a_worker_that_lives_is_left_alone(tmp_path, sleeper):
 )
 def test_ids_of_another_place_are_not_looked_at(tmp_path, sleeper, dead, place, remains):
     _record(tmp_path, watcher.running(sleeper.pid), dead, **place)
-    assert leftovers.reap(tmp_path, SECONDS) == []
+    assert records.reap(tmp_path, SECONDS) == []
     assert sleeper.poll() is None
     assert (tmp_path / "r-one-2.json").exists() == remains
 
@@ -126,12 +126,12 @@ def test_ids_of_another_place_are_not_looked_at(tmp_path, sleeper, dead, place, 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"host": 1}', '{"host": "a", "process": [1], "worker": [1, 2]}'])
 def test_a_torn_record_is_removed(tmp_path, content):
     (tmp_path / "r-one-2.json").write_text(content)
-    assert leftovers.reap(tmp_path, SECONDS) == []
+    assert records.reap(tmp_path, SECONDS) == []
     assert not list(tmp_path.iterdir())
 
 
 def test_without_records_there_is_nothing_to_do(tmp_path):
-    assert leftovers.reap(tmp_path / "none", SECONDS) == []
+    assert records.reap(tmp_path / "none", SECONDS) == []
 
 
 def test_without_handles_the_start_time_is_checked_as_well(monkeypatch, sleeper):

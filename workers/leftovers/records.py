@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from workers import watcher
-from workers.watcher import Process
+from workers.leftovers import watcher
+from workers.leftovers.watcher import Process
 
 _log = logging.getLogger(__name__)
 
