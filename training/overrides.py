@@ -25,7 +25,7 @@ from training.switches import NO_SWITCHES, Switches, features, label
 Projection = Literal["query", "key", "value", "out", "gate", "up", "down"]
 Gemm = Literal["fprop", "dgrad", "wgrad"]
 GEMMS: tuple[Gemm, ...] = get_args(Gemm)
-_BLOCKS = re.compile(r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9})(?: *- *(?P<last>\d{1,9}))?")
+_BLOCKS = re.compile(r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9})(?: *- *(?P<last>\d{1,9}))?", re.ASCII)
 _BLOCKS_IN_WORDS = "numbers such as 3, ranges such as 0-1, and first 2 or last 2"
 
 

@@ -26,7 +26,16 @@ from typing import Any, NamedTuple
 from training.overrides import GEMMS, Gemm, Override, arm_label, block_ranges, check_features, short
 from training.rules import Recipe, SpecError, refusal
 from training.statistics import PROJECTIONS
-from training.switches import NO_SWITCHES, Rounding, Switches, features, kernel_refusal, not_te_parity, rounds_stochastically
+from training.switches import (
+    NO_SWITCHES,
+    Rounding,
+    Switches,
+    features,
+    kernel_refusal,
+    named_operands,
+    not_te_parity,
+    rounds_stochastically,
+)
 
 MOST = 64
 """Overrides of an arm."""
@@ -39,6 +48,12 @@ _REACHES: Mapping[str, tuple[Gemm, ...]] = {
     "gradient_format": ("dgrad", "wgrad"),
     "weight_scaling": ("fprop", "dgrad"),
     "row_scaled_activation": ("fprop", "wgrad"),
+}
+# The operands that four over six can concern, by GEMM; it never concerns gradients.
+_FOUR_OVER_SIX: Mapping[Gemm, frozenset[str]] = {
+    "fprop": frozenset({"activations", "weights"}),
+    "dgrad": frozenset({"weights"}),
+    "wgrad": frozenset({"activations"}),
 }
 _UNQUANTIZED = ("f32", "bf16")
 
@@ -144,7 +159,14 @@ def not_te_parity_of(parts: Sequence[Segment]) -> str | None:
 
 def gemm_key(gemm: Gemm, arithmetic: Arithmetic) -> tuple[tuple[str, object], ...]:
     """What of a recipe reaches one GEMM; equal keys are equal arithmetic."""
-    return _key(gemm, *arithmetic)
+    key = dict(_key(gemm, *arithmetic))
+    if "nvfp4_4over6" not in key:
+        return tuple(key.items())
+    chosen = _FOUR_OVER_SIX[gemm] & named_operands(key["nvfp4_4over6"])
+    key |= {"nvfp4_4over6": chosen, "nvfp4_4over6_e4m3_use_256": chosen & named_operands(key["nvfp4_4over6_e4m3_use_256"])}
+    if not chosen:
+        del key["nvfp4_4over6_err_mode"]
+    return tuple(key.items())
 
 
 @cache
@@ -334,7 +356,7 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
     """The GEMM at which a layer's arithmetic stops being one recipe of Transformer Engine, and why; None if it is one."""
     merged: dict[str, object] = {}
     for gemm, arithmetic in zip(GEMMS, layer, strict=True):
-        for name, value in gemm_key(gemm, arithmetic):
+        for name, value in _key(gemm, *arithmetic):
             if merged.setdefault(name, value) != value:
                 what = "recipe" if name == "family" else name
                 return gemm, f"{what} is {value}, and {merged[name]} in another GEMM of the layer; Transformer Engine has one for all three"

@@ -187,8 +187,22 @@ def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
         for name in _4OVER6[1:]:
             if name in given:
                 raise SpecError(f"switches.{name}", given[name], "nothing without nvfp4_4over6", "set nvfp4_4over6 as well")
-    elif resolved.block_size != _NVFP4.block_size:
+    elif resolved.nvfp4_4over6 != ALL_OPERANDS and resolved.nvfp4_4over6_e4m3_use_256 not in ("none", ALL_OPERANDS):
+        raise SpecError(
+            "switches.nvfp4_4over6_e4m3_use_256",
+            resolved.nvfp4_4over6_e4m3_use_256,
+            f"none or all with nvfp4_4over6: {resolved.nvfp4_4over6}",
+            "it concerns those tensors alone",
+        )
+    if resolved.nvfp4_4over6 != "none" and resolved.block_size != _NVFP4.block_size:
         raise SpecError("switches.block_size", resolved.block_size, f"{_NVFP4.block_size} with nvfp4_4over6", "leave it out")
+
+
+def named_operands(operands: object) -> frozenset[str]:
+    """The operands that a value of `nvfp4_4over6`, or of `nvfp4_4over6_e4m3_use_256`, names."""
+    if operands == ALL_OPERANDS:
+        return frozenset({"weights", "activations"})
+    return frozenset({str(operands)} - {"none"})
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:

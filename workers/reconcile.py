@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, exists, func, or_, select
 
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED
+from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import Job, Run
 from server.jobs import futility
 from server.jobs.conclude import conclude
@@ -17,6 +17,8 @@ from server.settings import Settings
 from workers import lease
 
 _log = logging.getLogger(__name__)
+_LOOKS_PER_SEARCH = 60
+_LONGEST_TRANSACTION_SECONDS = 60.0  # between the time that a run's end states and its commit
 
 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
@@ -39,24 +41,64 @@ def _expired(now: float) -> Select[Run]:
     return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < now)
 
 
-def conclude_ended(database: Database) -> None:
-    """Conclude every job whose last run has ended."""
-    with database.read() as session:
-        open_jobs: Sequence[str] = session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))).all()
-    for job_id in open_jobs:
-        try:
-            conclude(database, job_id)
-        except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
-            _log.exception("job %s could not be concluded and will be tried again", job_id)
+class EndedJobs:
+    """Concludes every job whose last run has ended, where the worker that ended it did not.
+
+    The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those with a run that ended lately.
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._since = 0.0
+        self._again: set[str] = set()
+
+    def conclude(self, database: Database) -> None:
+        """Look once; a job that could not be concluded is tried again at the next look."""
+        everything = self._looks % _LOOKS_PER_SEARCH == 0
+        with database.read() as session:
+            begun = clock.now(session)
+            ended = session.scalars(_all_runs_ended(None if everything else self._since, self._again)).all()
+        self._again = set()
+        for job_id in ended:
+            try:
+                conclude(database, job_id)
+            except Exception:  # noqa: BLE001 (one job that cannot be concluded must not block the others)
+                _log.exception("job %s could not be concluded and will be tried again", job_id)
+                self._again.add(job_id)
+        self._looks += 1
+        self._since = begun - _LONGEST_TRANSACTION_SECONDS
 
 
-def watch_running(database: Database) -> None:
-    """Look for futile pairs in every running job."""
-    with database.read() as session:
-        running = session.scalars(select(Job.id).where(Job.status == "running")).all()
-    for job_id in running:
-        try:
-            with database.write() as session:
-                futility.watch(session, job_id)
-        except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
-            _log.exception("job %s could not be watched for early stop", job_id)
+def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
+    """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
+    jobs = select(Job.id).where(Job.status.in_(JOB_OPEN), ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    if since is None:
+        return jobs
+    return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))
+
+
+class FutilityWatch:
+    """Looks for futile pairs in the running jobs that have new steps since its last look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def look(self, database: Database) -> list[str]:
+        """Look once; returns the jobs that were looked at. A job that could not be is tried again."""
+        with database.read() as session:
+            progress = {job_id: (steps, attempts) for job_id, steps, attempts in session.execute(_progress())}
+        looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
+        for job_id in looked_at:
+            try:
+                with database.write() as session:
+                    futility.watch(session, job_id)
+            except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
+                _log.exception("job %s could not be watched for early stop", job_id)
+                del progress[job_id]
+        self._seen = progress
+        return looked_at
+
+
+def _progress() -> Select[str, int, int]:
+    """How many steps and attempts the training runs of each job have, all together: either changes with every recorded step."""
+    return select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.epoch)).where(Run.state == "running").group_by(Run.job_id)

@@ -1,4 +1,4 @@
-"""A running worker: registered with its device, with one thread per slot and one for housekeeping.
+"""A running worker: registered with its device, with a thread for each slot, for heartbeats, for webhooks and for housekeeping.
 
 A slot looks for a run when the doorbell rings, after each run, and periodically; a message only makes it look sooner. So a worker
 also works while the broker is unreachable, or if the broker's client does not reconnect.
@@ -26,7 +26,7 @@ from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import provenance
-from workers import data_roots, lease, reconcile, supervisor, webhooks
+from workers import data_roots, duty, lease, reconcile, supervisor, webhooks
 from workers.leftovers import records
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -34,6 +34,7 @@ from workers.training_process import command, terminate_seconds
 
 _log = logging.getLogger(__name__)
 _RETENTION_SECONDS = 3600.0
+_DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
 
 class Runtime:
@@ -55,8 +56,10 @@ class Runtime:
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
-        self._threads = [threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)]
-        # A separate thread: a URL that hangs must not delay the heartbeat.
+        self._futility, self._ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
+        # Threads of their own: neither long work nor a URL that hangs delays the heartbeat.
+        self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
+        self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
         self._threads.append(threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
@@ -89,6 +92,7 @@ class Runtime:
             thread.join()
         with self._database.write() as session:
             session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
+            duty.give_up(session, duty.HOUSEKEEPING, self._worker.id)
         self._database.close()
 
     def _keep_training(self, slot: Slot) -> None:
@@ -123,19 +127,24 @@ class Runtime:
         conclude(self._database, held.job_id)
         return True
 
-    def _keep_house(self) -> None:
-        """Send heartbeats, and reconcile periodically; an error ends neither."""
-        next_look = 0.0
+    def _keep_alive(self) -> None:
+        """Send heartbeats until the worker stops; nothing else runs on this thread, so that no long work delays one."""
         while not self._stopping.is_set():
             try:
                 with self._database.write() as session:
                     session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=clock.now(session)))
-                if time.monotonic() >= next_look:
-                    self._reconcile()
-                    next_look = time.monotonic() + self._settings.reconcile_seconds
-            except Exception:  # noqa: BLE001 (without housekeeping the worker would look dead and lose its runs)
-                _log.exception("housekeeping failed; retrying")
+            except Exception:  # noqa: BLE001 (without heartbeats the worker would look dead and lose its runs)
+                _log.exception("the heartbeat could not be recorded; retrying")
             self._stopping.wait(self._settings.heartbeat_seconds)
+
+    def _keep_house(self) -> None:
+        """Reconcile periodically until the worker stops; an error does not end it."""
+        while not self._stopping.is_set():
+            try:
+                self._reconcile()
+            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+                _log.exception("housekeeping failed; retrying")
+            self._stopping.wait(self._settings.reconcile_seconds)
 
     def _keep_delivering(self) -> None:
         """Send due deliveries of webhooks until the worker stops."""
@@ -147,12 +156,16 @@ class Runtime:
             self._stopping.wait(self._settings.reconcile_seconds)
 
     def _reconcile(self) -> None:
+        """Register again if the trainer has changed; then, if no other worker does it, put right what crashes left behind."""
+        self._register_trainer()
+        with self._database.write() as session:
+            if not duty.take(session, duty.HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
+                return
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
-        self._register_trainer()
         mark_or_fail_stale(self._settings, self._database)
-        reconcile.watch_running(self._database)
-        reconcile.conclude_ended(self._database)
+        self._futility.look(self._database)
+        self._ended.conclude(self._database)
         if time.monotonic() >= self._next_retention:
             retention.drop(self._settings, self._database)
             self._next_retention = time.monotonic() + _RETENTION_SECONDS

@@ -1,4 +1,4 @@
-"""duties that one process at a time does for all, and a row that readiness checks write.
+"""duties that one process at a time does for all, a row that readiness checks write, and indexes of open jobs and ended runs.
 
 Revision ID: 0014
 Revises: 0013
@@ -21,8 +21,12 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
-    op.bulk_insert(duties, [{"name": "readiness", "holder": "", "expires_at": 0.0}])
+    op.create_index("ix_jobs_status", "jobs", ["status"])
+    op.create_index("ix_runs_finished_at", "runs", ["finished_at"])
+    op.bulk_insert(duties, [{"name": name, "holder": "", "expires_at": 0.0} for name in ("readiness", "housekeeping")])
 
 
 def downgrade() -> None:
+    op.drop_index("ix_runs_finished_at", "runs")
+    op.drop_index("ix_jobs_status", "jobs")
     op.drop_table("duties")

@@ -52,7 +52,7 @@ class Job(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32))
+    status: Mapped[JobStatus] = mapped_column(String(32), index=True)
     code: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     engine: Mapped[str]
@@ -169,7 +169,7 @@ class Run(Base):
     steps_per_second: Mapped[float | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
-    finished_at: Mapped[float | None]
+    finished_at: Mapped[float | None] = mapped_column(index=True)
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")

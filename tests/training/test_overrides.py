@@ -144,6 +144,7 @@ def rule(**values):
         (rule(recipe="f32"), "overrides.recipe", "use it as an arm's recipe"),
         (rule(blocks=("0:1",), **BF16), "overrides.blocks", "numbers such as 3, ranges such as 0-1"),
         (rule(blocks=(True,), **BF16), "overrides.blocks", "numbers such as 3"),
+        (rule(blocks=("\u0663",), **BF16), "overrides.blocks", "numbers such as 3"),  # a digit, but not an ASCII one
         (rule(blocks=("3-1",), **BF16), "overrides.blocks", "the nearest is 1-3"),
         (rule(blocks=("last 0",), **BF16), "overrides.blocks", "the nearest is last 1"),
         (rule(blocks=(8,), **BF16), "arm.overrides.0.blocks", "blocks of 0 to 7.*the nearest is 7$"),
@@ -178,6 +179,16 @@ def rule(**values):
             "at most 7",
         ),
         (rule(gemms=("dgrad",), switches=Switches(row_scaled_activation=True)), "arm.overrides.0", "a rule that changes something"),
+        (rule(gemms=("wgrad",), switches=Switches(nvfp4_4over6="weights")), "arm.overrides.0", "a rule that changes something"),
+        (rule(gemms=("dgrad",), switches=Switches(nvfp4_4over6="activations")), "arm.overrides.0", "a rule that changes something"),
+        (
+            lambda: run(
+                Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6="all", nvfp4_4over6_e4m3_use_256="weights")),
+                Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6_e4m3_use_256="all")),
+            ),
+            "arm.overrides.1",
+            "a rule that changes something",
+        ),
         (
             lambda: run(*(Override(projections=("up", "gate")[at:], recipe="fp8_delayed", switches=Switches(margin=at)) for at in (0, 1))),
             "arm.overrides",

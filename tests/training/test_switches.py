@@ -70,6 +70,12 @@ def test_no_switch_but_its_own_turns_stochastic_rounding_off(switches):
         ("mxfp8", {"sr_bits": 8}, "switches.sr_bits is 8, expected nothing without stochastic rounding"),
         ("nvfp4", {"nvfp4_4over6_err_mode": "mse"}, "expected nothing without nvfp4_4over6"),
         ("nvfp4", {"nvfp4_4over6": "none", "nvfp4_4over6_e4m3_use_256": "none"}, "expected nothing without nvfp4_4over6"),
+        (
+            "nvfp4",
+            {"nvfp4_4over6": "weights", "nvfp4_4over6_e4m3_use_256": "activations"},
+            "expected none or all with nvfp4_4over6: weights",
+        ),
+        ("nvfp4", {"nvfp4_4over6": "activations", "nvfp4_4over6_e4m3_use_256": "activations"}, "expected none or all"),
         ("nvfp4", {"nvfp4_4over6": "weights", "block_size": 32}, "switches.block_size is 32, expected 16 with nvfp4_4over6"),
     ],
 )

@@ -4,10 +4,11 @@ import time
 
 import pytest
 
+from server.database import clock
 from server.database.tables import Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
-from workers import lease, reconcile
+from workers import duty, lease, reconcile
 
 pytestmark = pytest.mark.both_databases
 
@@ -35,8 +36,9 @@ def test_a_live_lease_is_left_alone(settings, database, submit, make_worker):
 
 def test_an_unjudged_job_is_concluded_once(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="finished")
+    ended = reconcile.EndedJobs()
     for _ in range(2):
-        reconcile.conclude_ended(database)
+        ended.conclude(database)
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert job.status == "concluded"
@@ -60,10 +62,15 @@ def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded,
         return write_outcome(session, job_id, outcome)
 
     monkeypatch.setattr(conclude_module, "write_outcome", broken)
-    reconcile.conclude_ended(database)
+    ended = reconcile.EndedJobs()
+    ended.conclude(database)
     with database.read() as session:
         assert session.get_one(Job, second).status == "concluded"
         assert session.get_one(Job, first).status != "concluded"
+    monkeypatch.undo()
+    ended.conclude(database)
+    with database.read() as session:
+        assert session.get_one(Job, first).status == "concluded"
 
 
 def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
@@ -76,3 +83,44 @@ def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
         assert (job.status, job.code) == ("failed", "JUDGE_FAILED")
         assert "nonsense" in job.message
         assert session.query(Run).filter_by(job_id=job_id, state="finished").count() == 4
+
+
+def test_a_later_look_finds_jobs_whose_runs_ended_since(database, recorded):
+    ended = reconcile.EndedJobs()
+    ended.conclude(database)
+    job_id = recorded({"nvfp4": 0.0}, state="finished")
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.finished_at = clock.now(session)
+    ended.conclude(database)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).status == "concluded"
+
+
+def test_only_jobs_with_new_steps_are_watched(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, state="running")
+    watch = reconcile.FutilityWatch()
+    assert watch.look(database) == [job_id]
+    assert watch.look(database) == []
+    with database.write() as session:
+        session.get_one(Job, job_id).runs[0].steps_done += 1
+    assert watch.look(database) == [job_id]
+
+
+def test_one_worker_at_a_time_has_the_duty(database):
+    def take(holder, seconds):
+        with database.write() as session:
+            return duty.take(session, duty.HOUSEKEEPING, holder, seconds)
+
+    assert take("a", 60.0)
+    assert not take("b", 60.0)
+    assert take("a", 0.0)
+    time.sleep(0.05)
+    assert take("b", 60.0)
+    with database.write() as session:
+        duty.give_up(session, duty.HOUSEKEEPING, "a")
+    assert not take("a", 60.0)
+    with database.write() as session:
+        duty.give_up(session, duty.HOUSEKEEPING, "b")
+    time.sleep(0.05)
+    assert take("a", 60.0)

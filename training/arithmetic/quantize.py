@@ -376,7 +376,7 @@ def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
     units = (near * np.float32(2.0**149 / _LIFT)).astype(jnp.int32)
     doubled = -2 * (units * mantissa)
     units = units + (doubled > mantissa).astype(jnp.int32) - (doubled < -mantissa).astype(jnp.int32)
-    return jnp.where(quotient < np.float32(_LIFT * 2.0**-126), units.astype(jnp.float32) * np.float32(_LIFT * 2.0**-149), near)
+    return jnp.where(quotient < lift * np.float32(2.0**-126), units.astype(jnp.float32) * np.float32(_LIFT * 2.0**-149), near)
 
 
 def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:

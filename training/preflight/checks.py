@@ -3,12 +3,15 @@
     codes          codes, scale bytes and tensor scales of x, kernel and grad equal the known answers
     rotation       a one-hot column becomes the signs of its row of the Hadamard matrix (nvfp4)
     rounding       stochastic rounding is unbiased, returns only neighbours and leaves values of the format; no value becomes 0 that
-                   cannot; another seed draws other numbers, the same seed the same (nvfp4)
-    accumulation   a sum of large and small products that cancel is exact, as in float32: the small ones are 2^-17 (nvfp4) to 2^-21 of
-                   the largest, so an accumulator of fewer bits loses them
-    products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the right orientation and scale
+                   cannot; neighbours draw independent numbers; another seed draws other numbers, the same seed the same
+    accumulation   in y, dx and dw a sum of large and small products that cancel is exact, as in float32: the small ones are 2^-17 (nvfp4)
+                   to 2^-21 of the largest, so an accumulator of fewer bits loses them
+    products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the right orientation and scale; under
+                   stochastic rounding the gradient consists of values of the format, which it must keep
     zeros          a layer of zeros gives zeros, without NaN
-    repeats        the same inputs and seed give the same bits
+    repeats        the same inputs and seed give the same bits; under stochastic rounding another seed gives another dx and dw
+
+A recipe that rotates is examined with gradients that the rotation turns into known numbers.
 
 The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128). A kernel that fails only at some sizes passes.
 
@@ -18,8 +21,8 @@ rounding that returned zeros on SM 12.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
@@ -41,6 +44,11 @@ TOKENS, INPUTS, OUTPUTS = 64, 128, 128
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
 _DRAWS = 24
 _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
+_SPREAD = 1.3  # of the sums of blocks of draws, in units of that of independent draws: more than twenty standard errors
+# Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16 numbers where a rotation is undone.
+_BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
+_QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
+_ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +69,14 @@ def examine(kernels: Kernels) -> Iterator[Check]:
         if reason is not None:
             yield Check(name=name, passed=True, detail=reason, ran=False)
             continue
-        for check in _CHECKS[name]:
+        for check in checks_of(recipe):
             yield check(kernels, recipe)
+
+
+def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Check], ...]:
+    """The checks that a recipe needs; all but two concern every recipe."""
+    special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe)
+    return (codes, *special, accumulation, products, zeros, repeats)
 
 
 def codes(kernels: Kernels, recipe: LinearRecipe) -> Check:
@@ -95,82 +109,145 @@ def rotation(kernels: Kernels, recipe: LinearRecipe) -> Check:
 
 def rounding(kernels: Kernels, recipe: LinearRecipe) -> Check:
     """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds. Both copies are examined."""
-    between = np.asarray([0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5], np.float32)
-    between = between.astype(ml_dtypes.bfloat16).astype(np.float32)
-    grid = np.abs(formats.values(E2M1))
-    block = np.concatenate([[6.0], between, [3.0]]).astype(np.float32)
-    g = np.empty((TOKENS, OUTPUTS), np.float32)
-    row, column = np.indices(g.shape)
-    g[:] = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1)  # every block of a row or column holds all sixteen
-    seeds = [kernels.copies(recipe, "grad", g, seed) for seed in range(_DRAWS)]
+    rows = _blocks_of(_BETWEEN)
+    columns = _blocks_of(_QUARTERS) if _rotates(recipe) else rows
+    before = _before_rotation(recipe, columns)
+    seeds = [_two_copies(kernels, recipe, rows, before, seed) for seed in range(_DRAWS)]
+    again = _two_copies(kernels, recipe, rows, before, 0)
     faults: list[str] = []
-    again = kernels.copies(recipe, "grad", g, 0)
-    worst = 0.0
-    for side, where in enumerate(("rows", "columns")):
-        drawn = [np.asarray(formats.decode(jnp.asarray(copies[side].codes), E2M1)) * np.sign(g) for copies in seeds]
-        values = np.stack(drawn)
-        for x in np.unique(np.abs(g)):
-            below, above = grid[grid <= x].max(), grid[grid >= x].min()
-            sample = values[:, np.abs(g) == x]
-            if not np.isin(sample, (below, above)).all():
-                faults.append(
-                    f"{x:g} became {sample[~np.isin(sample, (below, above))][0]:g} along {where}, expected {below:g} or {above:g}"
-                )
-                continue
-            if below == above:
-                continue
-            share = (x - below) / (above - below)
-            deviation = (above - below) * np.sqrt(share * (1 - share) / sample.size)
-            # Hardware draws 8 bits: its share of "up" may be 1/512 off.
-            worst = max(worst, (abs(float(np.mean(sample, dtype=np.float64)) - x) - (above - below) / 512) / deviation)
+    worst = spread = 0.0
+    for side, (where, g) in enumerate((("rows", rows), ("columns", columns))):
+        values = np.stack([np.asarray(formats.decode(jnp.asarray(copies[side].codes), E2M1)) * np.sign(g) for copies in seeds])
+        x = np.abs(g)
+        below, above = _neighbours(x)
+        wrong = (values != below) & (values != above)
+        if wrong.any():
+            _, row, column = np.argwhere(wrong)[0]
+            expected = f"expected {below[row, column]:g} or {above[row, column]:g}"
+            faults.append(f"{x[row, column]:g} became {values[wrong][0]:g} along {where}, {expected}")
+        else:
+            worst = max(worst, _largest_bias(x, values))
+            spread = max(spread, _spread(x, values))
         if not np.array_equal(seeds[0][side].codes, again[side].codes):
             faults.append(f"the same seed gives other codes along {where}")
         if np.array_equal(seeds[0][side].codes, seeds[1][side].codes):
             faults.append(f"two seeds give the same codes along {where}")
     if worst > _SIGMAS:
         faults.append("biased")
+    if spread > _SPREAD:
+        faults.append(f"neighbours share random numbers: sums of draws vary {spread:.1f} times as much as independent ones")
     mean = f"the worst mean of 14 values is {max(worst, 0.0):.1f} standard errors from its value (limit {_SIGMAS:g}; {_DRAWS} seeds)"
     return Check(name=f"{recipe.name}: rounding", passed=not faults, detail="; ".join([*dict.fromkeys(faults[:3]), mean]))
 
 
+def _two_copies(kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int) -> tuple[Copy, Copy]:
+    """The copy of one gradient along its rows and that of another along its columns; usually the two are the same."""
+    along_rows, along_columns = kernels.copies(recipe, "grad", rows, seed)
+    return along_rows, along_columns if rows is columns else kernels.copies(recipe, "grad", columns, seed)[1]
+
+
+def _neighbours(x: Array) -> tuple[Array, Array]:
+    """The values of E2M1 around every x (0 to 6), equal where x is one of them."""
+    grid = np.unique(np.abs(formats.values(E2M1)))
+    return grid[np.searchsorted(grid, x, side="right") - 1], grid[np.searchsorted(grid, x, side="left")]
+
+
+def _largest_bias(x: Array, values: Array) -> float:
+    """How many standard errors the worst mean of `values` (seeds, M, N) is from its x.
+
+    Hardware draws 8 bits: its share of "up" may be 1/512 off.
+    """
+    worst = -np.inf
+    for value in np.unique(x):
+        below, above = (float(each) for each in _neighbours(value))
+        if below == above:
+            continue
+        sample, share = values[:, x == value], (value - below) / (above - below)
+        deviation = (above - below) * np.sqrt(share * (1 - share) / sample.size)
+        worst = max(worst, (abs(float(np.mean(sample, dtype=np.float64)) - float(value)) - (above - below) / 512) / deviation)
+    return worst
+
+
+def _spread(x: Array, values: Array) -> float:
+    """The mean square of the sums over blocks of how often values were rounded up, in units of that of independent draws.
+
+    Over blocks along rows or columns, whichever varies more; the values of one block have one sign.
+    """
+    below, above = _neighbours(x)
+    between = above > below
+    step = np.where(between, above - below, 1)
+    share = np.where(between, (x - below) / step, 0)
+    up = np.where(between, (values - below) / step - share, 0)
+    variance, rows = share * (1 - share), len(x) // 16
+    along = (((rows, 16, x.shape[1]), 1), ((len(x), -1, 16), 2))
+    return max(float(np.mean(up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis))) for view, axis in along)
+
+
 def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Check:
-    """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so y is known exactly."""
-    x, w = np.zeros((TOKENS, INPUTS), np.float32), np.ones((INPUTS, OUTPUTS), np.float32)
+    """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so the products are known exactly."""
+    nothing = np.zeros((TOKENS, OUTPUTS), np.float32)
+    a, b = _cancelling(recipe, TOKENS, INPUTS)
+    long, short = _cancelling(recipe, INPUTS, TOKENS)
+    x, g = (_before_rotation(recipe, part) for part in (long.T, short))
+    sums = {
+        "y": (a, b, kernels.layer(recipe, a, b, nothing, 0)[0]),
+        "dx": (a, b, kernels.layer(recipe, np.zeros_like(a), np.ascontiguousarray(b.T), a, 0)[1]),
+        "dw": (long, short, kernels.layer(recipe, x, b, g, 0)[2]),
+    }
+    faults, total = [], 0
+    for name, (left, right, ours) in sums.items():
+        exact = left.astype(np.float64) @ right.astype(np.float64)
+        cancelled = np.abs(exact) < np.abs(left[0, 0] * right[0, 0])
+        wrong = cancelled & (ours != exact)
+        total += int(np.sum(cancelled))
+        if np.any(wrong):
+            first = f"the first is {float(ours[wrong][0]):g}, expected {float(exact[wrong][0]):g}"
+            faults.append(f"{int(np.sum(wrong)):,} of {name}; {first}")
+    detail = f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}"
+    return Check(name=f"{recipe.name}: accumulation", passed=not faults, detail=detail)
+
+
+def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Array]:
+    """Matrices (rows, depth) and (depth, OUTPUTS) in whose product the largest terms cancel."""
+    a, b = np.zeros((rows, depth), np.float32), np.ones((depth, OUTPUTS), np.float32)
     if recipe.fprop_x is not None and recipe.fprop_x.scaling == "nvfp4":
-        x[:, 16:112] = 6 * 2.0**-9
-        x[:, 0], x[:, 112] = 2688, -2688
-        w[:] = 2688
-    else:
-        x[:, 1:97] = 2.0**-9
-        x[:, 0], x[:, -1] = 256, -256
-        x[-1] = 0
-        x[-1, 0] = 448  # the amax, so that the tensor's scale is 1
-        w[0] = w[-1] = 16
-        w[:, -1] = 448
-    exact = x.astype(np.float64) @ w.astype(np.float64)
-    y, _, _ = kernels.layer(recipe, x, w, np.zeros((TOKENS, OUTPUTS), np.float32), 0)
-    cancelled = np.abs(exact) < np.abs(x[0, 0] * w[0, 0])
-    wrong = cancelled & (y != exact)
-    detail = f"{int(np.sum(wrong)):,} of {int(np.sum(cancelled)):,} sums that cancel differ"
-    if np.any(wrong):
-        detail += f"; the first is {float(y[wrong][0]):g}, expected {float(exact[wrong][0]):g}"
-    return Check(name=f"{recipe.name}: accumulation", passed=not bool(np.any(wrong)), detail=detail)
+        a[:, 16 : depth - 16] = 6 * 2.0**-9
+        a[:, 0], a[:, depth - 16] = 2688, -2688
+        b[:] = 2688
+        return a, b
+    a[:, 1 : depth - 31] = 2.0**-9
+    a[:, 0], a[:, -1] = 256, -256
+    a[-1] = 0
+    a[-1, 0] = 448  # the amax, so that the tensor's scale is 1
+    b[0] = b[-1] = 16
+    b[:, -1] = 448
+    return a, b
 
 
 def products(kernels: Kernels, recipe: LinearRecipe) -> Check:
     """The three products of known matrices against float64 products of their copies."""
     x, w, g = _matrices()
-    expected = _exact_products(recipe, x, w, g)
-    worst = {}
-    for name, ours, known in zip(("y", "dx", "dw"), kernels.layer(recipe, x, w, g, 0), expected, strict=True):
-        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
-        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(ours).all() else np.inf
+    if _is_stochastic(recipe):
+        kept = _blocks_of(_ON_THE_GRID)
+        worst = _errors(kernels, recipe, (x, w, kept)) | {"dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]}
+    else:
+        worst = _errors(kernels, recipe, (x, w, g))
     detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
     return Check(
         name=f"{recipe.name}: products",
         passed=bool(max(worst.values()) <= 1),
         detail=f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)",
     )
+
+
+def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: tuple[Array, Array, Array]) -> dict[str, float]:
+    """The largest error of y, dx and dw for these x, w and g, in bfloat16 ulp of the largest value."""
+    worst = {}
+    exact = _exact_products(recipe, *matrices)
+    for name, ours, known in zip(("y", "dx", "dw"), kernels.layer(recipe, *matrices, 0), exact, strict=True):
+        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
+        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(ours).all() else np.inf
+    return worst
 
 
 def zeros(kernels: Kernels, recipe: LinearRecipe) -> Check:
@@ -184,11 +261,41 @@ def zeros(kernels: Kernels, recipe: LinearRecipe) -> Check:
 
 
 def repeats(kernels: Kernels, recipe: LinearRecipe) -> Check:
-    """The same layer three times."""
+    """The same layer three times, and once with another seed."""
     first, *others = (kernels.layer(recipe, *_matrices(), 3) for _ in range(3))
+    if _is_stochastic(recipe):
+        for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(), 4), strict=True):
+            if name != "y" and np.array_equal(one, other):
+                detail = f"two seeds give the same {name}: it is not rounded at random"
+                return Check(name=f"{recipe.name}: repeats", passed=False, detail=detail)
     wrong = sum(int(np.sum(a.view(np.uint32) != b.view(np.uint32))) for other in others for a, b in zip(first, other, strict=True))
     size = 2 * sum(part.size for part in first)
     return Check(name=f"{recipe.name}: repeats", passed=not wrong, detail=f"{wrong:,} of {size:,} values differ from the first time")
+
+
+def _is_stochastic(recipe: LinearRecipe) -> bool:
+    return any(operand is not None and operand.stochastic for operand in recipe.operands)
+
+
+def _rotates(recipe: LinearRecipe) -> bool:
+    return recipe.wgrad_g is not None and recipe.wgrad_g.rotated
+
+
+def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
+    """The matrix whose groups of sixteen rows a recipe rotates into `rotated`; the same matrix if the recipe does not rotate."""
+    if not _rotates(recipe):
+        return rotated
+    groups = rotated.reshape(-1, hadamard.SIZE, rotated.shape[1])
+    before: Array = np.einsum("ij,gjk->gik", hadamard.matrix(), groups).reshape(rotated.shape).astype(np.float32)
+    return before
+
+
+def _blocks_of(between: tuple[float, ...]) -> Array:
+    """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and these fourteen values, with one sign."""
+    block = np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    row, column = np.indices((TOKENS, OUTPUTS))
+    signed: Array = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
+    return signed
 
 
 def _matrices() -> tuple[Array, Array, Array]:
@@ -205,7 +312,8 @@ def _exact_products(recipe: LinearRecipe, x: Array, w: Array, g: Array) -> tuple
     def copy(matrix: Array, axis: int, quantizer: Quantizer | None) -> Array:
         if quantizer is None:
             return matrix.astype(np.float64)
-        return np.asarray(_rounded(jnp.asarray(matrix, jnp.bfloat16), axis, quantizer), np.float64)
+        nearest = replace(quantizer, stochastic=False, sr_bits=16)  # a gradient that is rounded at random consists of values of the format
+        return np.asarray(_rounded(jnp.asarray(matrix, jnp.bfloat16), axis, nearest), np.float64)
 
     y = copy(x, 1, recipe.fprop_x) @ copy(w, 0, recipe.fprop_w)
     dx = copy(g, 1, recipe.dgrad_g) @ copy(w, 1, recipe.dgrad_w).T
@@ -216,13 +324,3 @@ def _exact_products(recipe: LinearRecipe, x: Array, w: Array, g: Array) -> tuple
 @partial(jax.jit, static_argnums=(1, 2))
 def _rounded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     return dequantize(quantize(x, axis, quantizer), axis, quantizer)
-
-
-_PLAIN = (codes, accumulation, products, zeros, repeats)
-_CHECKS: Mapping[str, tuple[Callable[[Kernels, LinearRecipe], Check], ...]] = {
-    "fp8_current": _PLAIN,
-    "mxfp8": _PLAIN,
-    "nvfp4": (codes, rotation, accumulation, zeros, repeats),
-    "nvfp4_no_rht": (codes, rounding),
-    "nvfp4_no_sr": (codes, products),
-}

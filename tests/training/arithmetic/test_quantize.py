@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.arithmetic import random_bits
+from training.arithmetic import formats, random_bits
 from training.arithmetic.formats import E2M1, E4M3, E5M2, stochastic, stochastic_floor, values
 from training.arithmetic.hadamard import matrix
 from training.arithmetic.quantize import Quantizer, count_nonfinite, dequantize, quantize, tensor_scale, to_bfloat16
@@ -188,6 +188,19 @@ def test_a_subnormal_decode_scale_is_rounded_once(amax):
         ours = everything(jnp.asarray(x), 1, NVFP4)[0]
         np.testing.assert_array_equal(np.asarray(ours.scales), scales)
         np.testing.assert_array_equal(np.asarray(ours.codes), codes)
+
+
+@pytest.mark.parametrize("amax", [1.3e-26, 1e-25])
+@pytest.mark.parametrize("quantizer", [NVFP4, NVFP4_ROW], ids=["nvfp4", "nvfp4_row"])
+def test_just_above_the_lifted_scales_the_codes_equal_the_slow_twin(monkeypatch, quantizer, amax):
+    """Encode scales of 2^94 to 2^100, as a GPU computes them: the decode scale is far from subnormal and keeps all its bits."""
+    x = np.concatenate([bfloat16_values((32, 64), seed, 0, 3) for seed in range(4)])
+    x = (x * F32(amax / np.abs(x).max())).astype(ml_dtypes.bfloat16).astype(F32)
+    codes, scales, _ = twin(x, 1, quantizer)
+    monkeypatch.setattr(formats, "on_cpu", lambda: False)
+    ours = jax.jit(lambda x: quantize(x, 1, quantizer))(jnp.asarray(x))
+    np.testing.assert_array_equal(np.asarray(ours.scales), scales)
+    np.testing.assert_array_equal(np.asarray(ours.codes), codes)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -1,6 +1,7 @@
 """Every check passes on our arithmetic, and each of the planted faults is caught."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import jax
@@ -27,7 +28,7 @@ class Refusing(Emulated):
 def test_the_emulation_passes_every_check():
     done = list(checks.examine(Emulated()))
     assert [check for check in done if not check.passed] == []
-    assert len(done) == 19
+    assert len(done) == 29
     assert all(check.ran for check in done)
 
 
@@ -97,14 +98,60 @@ def never_the_same():
     return lambda _made, recipe, operand, x, _seed: Emulated().copies(recipe, operand, x, next(seeds))
 
 
-def few_bits(made, recipe, x, w, g):
+def few_bits(a, b):
     """Sums in a register of fourteen bits, as Hopper's FP8 units keep them without promotion."""
-    total = np.zeros((len(x), w.shape[1]))
-    for k in range(x.shape[1]):
-        total = total + np.outer(x[:, k].astype(np.float64), w[k])
+    total = np.zeros((len(a), b.shape[1]))
+    for k in range(a.shape[1]):
+        total = total + np.outer(a[:, k].astype(np.float64), b[k])
         exponent = np.floor(np.log2(np.maximum(np.abs(total), 1e-30)))
         total = np.rint(total / 2.0 ** (exponent - 13)) * 2.0 ** (exponent - 13)
-    return total.astype(np.float32), *made[1:]
+    return total.astype(np.float32)
+
+
+def rotated(recipe, x):
+    return np.asarray(hadamard.rotate(jnp.asarray(x))) if recipe.wgrad_x.rotated else x
+
+
+def few_bits_in_y(made, recipe, x, w, g):
+    return few_bits(x, w), *made[1:]
+
+
+def few_bits_in_dx(made, recipe, x, w, g):
+    return made[0], few_bits(g, w.T), made[2]
+
+
+def few_bits_in_dw(made, recipe, x, w, g):
+    return *made[:2], few_bits(rotated(recipe, x).T, rotated(recipe, g))
+
+
+def no_weight_gradient(made, recipe, x, w, g):
+    return *made[:2], made[2] * 0
+
+
+def only_x_rotated(made, recipe, x, w, g):
+    return *made[:2], rotated(recipe, x).T @ g
+
+
+def zeros_along_columns(made, recipe, operand, x, seed):
+    return (made[0], made[1]._replace(codes=made[1].codes * 0)) if operand == "grad" else made
+
+
+def one_number_a_row(made, recipe, operand, x, seed):
+    """Every value of a row is rounded by the same random number."""
+    uniform = np.random.default_rng(seed).uniform(size=(len(x), 1))
+    grid = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    below = grid[np.searchsorted(grid, np.abs(x), side="right") - 1]
+    above = grid[np.searchsorted(grid, np.abs(x), side="left")]
+    up = uniform * np.where(above > below, above - below, 1) < np.abs(x) - below
+    return made[0]._replace(codes=codes_of(np.where(up, above, below) * np.sign(x))), made[1]
+
+
+class NeverAtRandom(Emulated):
+    """A layer that rounds to nearest, whatever the recipe."""
+
+    def layer(self, recipe, x_MK, w_KN, g_MN, seed):
+        nearest = replace(recipe, dgrad_g=replace(recipe.dgrad_g, stochastic=False), wgrad_g=replace(recipe.wgrad_g, stochastic=False))
+        return super().layer(nearest, x_MK, w_KN, g_MN, seed)
 
 
 def without_the_tensor_scale(made, recipe, x, w, g):
@@ -138,12 +185,19 @@ def last_bit_by_chance():
         ("nvfp4_no_rht", checks.rounding, Stub(floored)),
         ("nvfp4_no_rht", checks.rounding, Stub(deaf_to_the_seed)),
         ("nvfp4_no_rht", checks.rounding, Stub(never_the_same())),
-        ("fp8_current", checks.accumulation, Stub(layer=few_bits)),
-        ("nvfp4", checks.accumulation, Stub(layer=few_bits)),
+        ("nvfp4", checks.rounding, Stub(zeros_along_columns)),
+        ("nvfp4_no_rht", checks.rounding, Stub(one_number_a_row)),
+        ("fp8_current", checks.accumulation, Stub(layer=few_bits_in_y)),
+        ("fp8_current", checks.accumulation, Stub(layer=few_bits_in_dx)),
+        ("nvfp4", checks.accumulation, Stub(layer=few_bits_in_y)),
+        ("nvfp4", checks.accumulation, Stub(layer=few_bits_in_dw)),
+        ("nvfp4", checks.products, Stub(layer=no_weight_gradient)),
+        ("nvfp4", checks.products, Stub(layer=only_x_rotated)),
         ("nvfp4_no_sr", checks.products, Stub(layer=without_the_tensor_scale)),
         ("nvfp4_no_sr", checks.products, Stub(layer=transposed_gradient)),
         ("fp8_current", checks.zeros, Stub(layer=nan_of_zeros)),
         ("fp8_current", checks.repeats, Stub(layer=last_bit_by_chance())),
+        ("nvfp4", checks.repeats, NeverAtRandom()),
     ],
     ids=[
         "swapped_nibbles",
@@ -155,15 +209,23 @@ def last_bit_by_chance():
         "floored",
         "deaf_to_the_seed",
         "never_the_same",
+        "rounding_to_zero_after_the_rotation",
+        "one_random_number_a_row",
         "few_bits_fp8",
+        "few_bits_fp8_dx",
         "few_bits_nvfp4",
+        "few_bits_nvfp4_dw",
+        "no_weight_gradient",
+        "only_x_rotated",
         "no_tensor_scale",
         "transposed_gradient",
         "nan_of_zeros",
         "last_bit_by_chance",
+        "never_at_random",
     ],
 )
 def test_a_planted_fault_is_caught(recipe, check, kernels):
+    assert check in checks.checks_of(linear_recipe(recipe, fast_bf16=True))
     assert not check(kernels, linear_recipe(recipe, fast_bf16=True)).passed
 
 

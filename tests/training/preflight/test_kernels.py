@@ -27,6 +27,8 @@ def kernels(stubbed_te):
         ("mxfp8", checks.codes),
         ("nvfp4", checks.codes),
         ("nvfp4", checks.rotation),
+        ("nvfp4", checks.accumulation),
+        ("nvfp4", checks.products),
         ("nvfp4_no_sr", checks.products),
     ],
 )
