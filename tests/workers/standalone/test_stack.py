@@ -242,10 +242,16 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
             )
 
         _until(can_resume, 120)
-        _part(state, "celery").kill()
+        worker = _part(state, "celery")
+        trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
+        assert len(trainers) == 2
+        for trainer in trainers:  # which then cannot react to the end of its worker
+            trainer.suspend()
+        worker.kill()
         _until(lambda: resumed() is not None, 120)
         client.cancel(job_id)
     assert resumed() > 0
+    assert psutil.wait_procs(trainers, timeout=60)[1] == []
 
 
 @pytest.mark.parametrize("part", ["valkey", "uvicorn"])
