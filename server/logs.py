@@ -20,12 +20,19 @@ Style = Literal["auto", "json", "text"]
 
 _BOUND: ContextVar[Mapping[str, object]] = ContextVar("parity_log_context", default=MappingProxyType({}))
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# A token's secret after its id, the password of any URL, what follows Authorization, and values whose name marks them as secret.
+# A token's secret after its id, the password of any URL (up to the last @), what follows Authorization, keys that are known by their form
+# (Hugging Face, GitHub, AWS, W&B, JWT, PEM), and values whose name marks them as secret.
 # The length of a name is limited: the time must grow with the line, not with its square, because the line may hold a stranger's path.
 _SECRETS = (
     (re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"),
     (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
-    (re.compile(r"(\w://[^\s:/@]*:)[^\s/@]+@"), r"\1***@"),
+    (re.compile(r"(\w://[^\s:/@]*:)[^\s/]+@"), r"\1***@"),
+    (re.compile(r"\b(hf_|gh[opsur]_|github_pat_|wandb_v1_)\w{16,}"), r"\1***"),
+    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"), r"\1***"),
+    (re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), r"\1***"),
+    # 40 digits alone may be a commit.
+    (re.compile(r"((?i:wandb)[^\n]{0,80}?\b|\blocal-)[0-9a-f]{40}\b"), r"\1***"),
+    (re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL), r"\1***\2"),
     (re.compile(r"((?i:\b(?:bearer|basic))\s+)[\w.~+/=-]{8,}"), r"\1***"),
     (re.compile(r"""((?i:password|passwd|secret|api_?key|access_?key|auth_?token)\w{0,64}["']?\s*[=:]\s*["']?)[^\s"',;]+"""), r"\1***"),
     (re.compile(r"""([A-Z]_TOKEN["']?\s*[=:]\s*["']?)[^\s"',;]+"""), r"\1***"),

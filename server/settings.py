@@ -104,6 +104,11 @@ class Settings(BaseSettings):
         """Folder of profiles, with one folder per attempt, named RUN-ATTEMPT."""
         return (self.state_dir / "artifacts").resolve()
 
+    @property
+    def processes(self) -> Path:
+        """Folder of the records of running training processes (`workers.leftovers.records`)."""
+        return (self.state_dir / "processes").resolve()
+
     def socket_problem(self) -> str | None:
         """Why the state folder cannot hold a unix socket, or None."""
         path = str(self.redis_socket)

@@ -35,7 +35,7 @@ from training.environment.maxtext_errors import MaxTextError
 from training.environment.maxtext_installed import VARIABLE, installed
 from training.spec import Arm, Data, JobSpec
 from workers.standalone import stack
-from workers.standalone.processes import Part, StartError
+from workers.standalone.processes import StartError
 
 
 class CheckError(Exception):
@@ -57,9 +57,9 @@ def main() -> int:
         _check_keys(job)
         settings = Settings(state_dir=Path(folder) / "state", port=8399)
         os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
-        with stack.running(settings, console) as parts, Client(f"http://{settings.host}:{settings.port}") as client:
+        with stack.running(settings, console) as keeper, Client(f"http://{settings.host}:{settings.port}") as client:
             submitted = client.submit(job, {"margin": "2.0%"})
-            document = watching.follow(client, submitted["id"], console, check=lambda: _check_parts(parts))
+            document = watching.follow(client, submitted["id"], console, check=keeper.check)
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
             Console().print(text.render_text(document["verdicts"]))
@@ -122,12 +122,6 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
             raise CheckError(f"the replicates of {arm} begin with other parameters: their first losses differ")
         if (curves[arm, 0]["lm_loss"] == curves[arm, 1]["lm_loss"]).all():
             raise CheckError(f"the replicates of {arm} are one run twice")
-
-
-def _check_parts(parts: list[Part]) -> None:
-    for part in parts:
-        if ended := part.ended():
-            raise CheckError(ended)
 
 
 if __name__ == "__main__":

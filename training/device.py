@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from training.environment import transformer_engine_installed
+from training.environment import distributed, transformer_engine_installed
 from training.environment.maxtext_errors import MaxTextError
 from training.environment.maxtext_installed import installed
 from training.environment.maxtext_options import QUANTIZATION
@@ -106,7 +106,7 @@ def describe() -> Device:
     """The device that JAX would train on in this process. Imports jax, which fixes the number of threads."""
     import jax  # noqa: PLC0415 - only here, so that flags and versions can be read without it
 
-    first = jax.devices()[0]
+    first = jax.local_devices()[0]  # of several processes, each describes its own
     instructions = instruction_set(cpu_flags())
     sm = None
     memory = usable_memory_bytes()
@@ -184,13 +184,20 @@ def _maxtext_is_there() -> tuple[bool, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the device, whether its codes are the known ones, and what it can run; the exit code is 0."""
+    """Print the device, whether its codes are the known ones, and what it can run; the exit code is 0.
+
+    In JSON also how many devices a run has here, those of all of a launcher's processes, and how many processes.
+    """
+    import jax  # noqa: PLC0415 - see describe
+
     from training.arithmetic import known_answers  # noqa: PLC0415 - it imports jax
 
     parser = argparse.ArgumentParser(prog="python -m training.device", description="Describe this machine and the recipes that it can run.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    device = describe()
+    own = distributed.processes(os.environ)
+    with distributed.joined(own):  # before jax first lists devices
+        device, devices = describe(), jax.device_count()
     wrong = known_answers.differing_formats()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
         engine: {recipe: can_run(engine, recipe, device, wrong) for recipe in RECIPES} for engine in _ENGINES
@@ -201,7 +208,9 @@ def main(arguments: list[str] | None = None) -> int:
             for engine, answers in runs.items()
             for recipe, (ok, reason) in answers.items()
         }
-        sys.stdout.write(json.dumps({**asdict(device), "wrong_formats": wrong, "can_run": can}) + "\n")
+        sys.stdout.write(
+            json.dumps({**asdict(device), "devices": devices, "processes": own.count, "wrong_formats": wrong, "can_run": can}) + "\n"
+        )
         return 0
     for name, value in asdict(device).items():
         sys.stdout.write(f"{name:14} {value}\n")

@@ -17,7 +17,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec
-from server.jobs.workers import refused_recipe
+from server.jobs.workers import devices_fit, refused_recipe
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
 
@@ -89,8 +89,12 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
 
 
 def _fits(job: Job, worker: Worker) -> bool:
-    """Whether a job is bound to this worker's device class and thread count, or not bound yet."""
-    return job.device_class in (None, worker.device["device_class"]) and job.threads in (None, worker.device["threads_per_run"])
+    """Whether this worker has the job's devices, and the device class and thread count that it is bound to, if it is bound yet."""
+    return (
+        devices_fit(worker, job)
+        and job.device_class in (None, worker.device["device_class"])
+        and job.threads in (None, worker.device["threads_per_run"])
+    )
 
 
 def _seconds_trained(session: Session, run_id: str) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, bindparam, case, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased, contains_eager
 
 from server.database.tables import Arm, Job, Run, Token, Worker
+from server.jobs.workers import device_counts
 
 _ABOVE_ALL = 2**31 - 1  # more than any priority
 
@@ -20,7 +21,8 @@ def next_run(session: Session, worker: Worker) -> Run | None:
     """
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
-    highest, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able)
+    devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
+    highest, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices)
     level = session.scalar(highest, {"below": _ABOVE_ALL})
     while level is not None:
         run = session.scalars(first, {"level": level}).first()
@@ -32,15 +34,21 @@ def next_run(session: Session, worker: Worker) -> Run | None:
 
 @cache
 def _statements(
-    capability: str, device_class: str, threads: int, able: tuple[tuple[str, ...], ...] | None
+    capability: str,
+    device_class: str,
+    threads: int,
+    able: tuple[tuple[str, ...], ...] | None,
+    devices: tuple[tuple[int, int], tuple[int, int]],
 ) -> tuple[Select[int], Select[Run]]:
     """The highest priority `below` another at which runs wait for such a worker, and the first run of a `level` that it can train.
 
-    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. Cached, because building these
-    statements takes longer than running them.
+    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
+    run has there, of MaxText and of other engines. Cached, because building these statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     fits = [or_(Job.device_class.is_(None), Job.device_class == device_class), or_(Job.threads.is_(None), Job.threads == threads)]
+    of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
+    fits.append(of_others if devices[0] == devices[1] else case((Job.engine == "maxtext", of_maxtext), else_=of_others))
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     first = (

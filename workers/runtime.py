@@ -27,9 +27,10 @@ from server.jobs.stale import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import provenance
 from workers import data_roots, duty, lease, reconcile, supervisor, webhooks
+from workers.leftovers import records
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
-from workers.training_process import command
+from workers.training_process import command, terminate_seconds
 
 _log = logging.getLogger(__name__)
 _RETENTION_SECONDS = 3600.0
@@ -64,7 +65,8 @@ class Runtime:
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
     def start(self) -> None:
-        """Register, repair the effects of crashes, and start the heartbeat."""
+        """End what an earlier worker left on this machine's devices, register, and start the threads."""
+        records.reap(self._settings.processes, terminate_seconds(self._settings))
         with self._database.write() as session:
             self._worker.heartbeat_at = clock.now(session)
             session.add(self._worker)
@@ -186,7 +188,7 @@ def _device(settings: Settings) -> dict[str, Any]:
     process = subprocess.run(
         command(settings, "training.device", "--json"),
         cwd=CHECKOUT,
-        env=environment(settings, Slot()),
+        env=environment(settings, slots_of(settings)[0]),  # a slot has one of several GPUs
         check=False,
         capture_output=True,
         text=True,

@@ -11,18 +11,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from server.settings import CHECKOUT, Settings
+from workers.leftovers import records
 from workers.protocol import Message, TrainRequest
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 50
 _EXIT_SECONDS = 5.0
-_TERMINATE_SECONDS = 15.0
+_TERMINATE_SECONDS = 15.0  # between SIGTERM and SIGKILL, for a launcher that ends its processes on other machines
 _CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
 
 
@@ -33,6 +34,8 @@ class TrainingProcess:
         self._process = process
         self._log = log
         self._messages: queue.Queue[Message | None] = queue.Queue()
+        self.has_trained = False
+        """Whether it has sent that the run was trained to its end; then it ends by itself."""
         threading.Thread(target=self._pump, name=f"run-{process.pid}", daemon=True).start()
 
     def messages(self, seconds: float) -> Iterator[Message | None]:
@@ -77,8 +80,10 @@ class TrainingProcess:
         try:
             with stdout:
                 for line in stdout:
-                    self._messages.put(json.loads(line))
-        except ValueError:
+                    message: Message = json.loads(line)
+                    self.has_trained = self.has_trained or message["kind"] == "end"
+                    self._messages.put(message)
+        except (ValueError, TypeError, KeyError):
             _log.warning("process %d ended within a line", self._process.pid)
         finally:
             self._messages.put(None)
@@ -94,12 +99,15 @@ def command(settings: Settings, *arguments: str) -> list[str]:
 def started(settings: Settings, request: TrainRequest, environment: Mapping[str, str], log_path: Path) -> Iterator[TrainingProcess]:
     """Start a training process with its request; the end of the block kills it with its whole group.
 
+    If this worker dies first, a watcher ends the process; `log_path` names the run and its attempt.
+
     Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes; and the launcher
     gets SIGTERM before it is killed, so that it can end the processes that it started on other machines.
     """
     line = json.dumps(request)
     launched = bool(settings.launcher)
-    with log_path.open("w", encoding="utf-8") as log:
+    with ExitStack() as watch:
+        log = watch.enter_context(log_path.open("w", encoding="utf-8"))
         process = subprocess.Popen(
             command(settings, "workers.child", *([line] if launched else [])),
             cwd=CHECKOUT,
@@ -111,26 +119,40 @@ def started(settings: Settings, request: TrainRequest, environment: Mapping[str,
             encoding="utf-8",
             start_new_session=True,
         )
-    stdin = process.stdin
-    assert stdin is not None  # noqa: S101 (PIPE)
-    try:
-        with suppress(BrokenPipeError):  # it has already ended; its messages and its status give the reason
-            if not launched:
-                stdin.write(line + "\n")
-                stdin.flush()
-        yield TrainingProcess(process, log_path)
-    finally:
-        if launched:
-            _terminate(process)
-        with suppress(ProcessLookupError):  # it had ended already, with all its children
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        with suppress(BrokenPipeError):
-            stdin.close()
+        stdin = process.stdin
+        assert stdin is not None  # noqa: S101 (PIPE)
+        trainer = TrainingProcess(process, log_path)
+        try:
+            watch.enter_context(records.watched(process.pid, log_path.stem, settings.processes, terminate_seconds(settings), log))
+            with suppress(BrokenPipeError):  # it has already ended; its messages and its status give the reason
+                if not launched:
+                    stdin.write(line + "\n")
+                    stdin.flush()
+            yield trainer
+        finally:
+            if launched:
+                _terminate(process, has_trained=trainer.has_trained)
+            with suppress(ProcessLookupError):  # it had ended already, with all its children
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            with suppress(BrokenPipeError):
+                stdin.close()
 
 
-def _terminate(process: subprocess.Popen[str]) -> None:
-    """Close the input, which ends our own process; then wait for the launcher, and send SIGTERM if it continues."""
+def terminate_seconds(settings: Settings) -> float:
+    """Seconds between SIGTERM and SIGKILL for a process whose worker is gone."""
+    return _TERMINATE_SECONDS if settings.launcher else _EXIT_SECONDS
+
+
+def _terminate(process: subprocess.Popen[str], *, has_trained: bool) -> None:
+    """Close the input, which ends our own process; then wait for the launcher, and send SIGTERM if it continues.
+
+    A launcher whose processes have trained the run gets time first, so that it does not log its end as cancelled.
+    """
+    if has_trained:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TERMINATE_SECONDS)
+            return
     if process.stdin is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()

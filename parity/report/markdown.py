@@ -1,5 +1,6 @@
 """Verdict documents as Markdown for a pull request."""
 
+import re
 from collections.abc import Sequence
 
 from parity.judging.document_types import VerdictDocument
@@ -35,8 +36,22 @@ def _markdown_details(document: VerdictDocument, reasons: Sequence[tuple[str, st
     return "\n".join([*lines, "", "</details>"])
 
 
+# What Markdown, HTML in it, or GitHub would take for its own. As entities, which hold inside HTML too; GitHub looks for mentions,
+# references and addresses after it has decoded entities, so a space of no width parts those.
+_ENTITIES: dict[str, str | int | None] = {mark: f"&#{ord(mark)};" for mark in "|[]*~\\"}
+_ENTITIES |= {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " ", "@": "@&#8203;"}
+_PARTED = (
+    (re.compile(r"(?<![^\W_])_|_(?![^\W_])"), "&#95;"),
+    (re.compile(r"(?<!&)#(?=\d)"), "#&#8203;"),  # not that of an entity
+    (re.compile(r"\b(GH-)(?=\d)", re.IGNORECASE), r"\1&#8203;"),
+    (re.compile(r"://"), ":&#8203;//"),
+    (re.compile(r"\b(www)\.", re.IGNORECASE), r"\1&#8203;."),
+)
+
+
 def escaped(text: str) -> str:
-    """Text without what Markdown, or HTML in it, would take for its own."""
-    for mark, code in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
-        text = text.replace(mark, code)
+    """Text without markup: it mentions nobody, refers to no issue and links nowhere."""
+    text = text.translate(str.maketrans(_ENTITIES))
+    for pattern, replacement in _PARTED:
+        text = pattern.sub(replacement, text)
     return text

@@ -9,8 +9,10 @@ and a PostgreSQL server that cannot be reached, or stops answering, is an Operat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
@@ -73,8 +75,27 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
     return engine
 
 
+def keep_private(url: str) -> None:
+    """Make the file of an SQLite database private to its owner, before SQLite makes it; its -wal and -shm files get the same mode."""
+    name = make_url(url).database
+    if not name or name == ":memory:" or name.startswith("file:"):
+        return
+    with suppress(FileExistsError, FileNotFoundError):  # SQLite reports a missing folder itself
+        # Never opened if it exists: closing it would release the locks that SQLite holds on it in this process.
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    for ending in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError, PermissionError):  # another user's file is that user's affair
+            path = Path(name + ending)
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
+
+
 def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
     engine = create_engine(url, **pool)
+
+    @event.listens_for(engine, "do_connect")
+    def _private(_dialect: object, _record: object, _words: list[Any], _options: dict[str, Any]) -> None:
+        keep_private(url)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:  # the driver's own connection, untyped

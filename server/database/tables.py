@@ -58,6 +58,8 @@ class Job(Base):
     engine: Mapped[str]
     capability: Mapped[str]
     spec: Mapped[dict[str, Any]]
+    # Devices that each of its runs trains on together.
+    devices: Mapped[int] = mapped_column(default=1, server_default="1")
     criteria: Mapped[dict[str, Any]]
     # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes mean the same comparison.
     config_hash: Mapped[str | None] = mapped_column(String(64), index=True)

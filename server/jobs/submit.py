@@ -118,6 +118,7 @@ def submit_job(
         engine=spec.engine,
         capability=capability(spec)[0],
         spec=spec.document(),
+        devices=spec.devices,
         criteria=criteria.document(),
         config_hash=config_hash(spec, criteria, revision, named),
         revision=revision or None,

@@ -28,6 +28,9 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # Internal ranges that Python reports as public: local NAT64 (RFC 8215), site-local addresses, old ways to write IPv4 as IPv6.
 _INSIDE = [ipaddress.ip_network(text) for text in ("64:ff9b:1::/48", "fec0::/10", "::/96")]
 Address = IPv4Address | IPv6Address
+# Services that give a machine in a cloud its credentials, at addresses that are not link-local: Alibaba's, AWS's and Google's over IPv6,
+# and Azure's host, which is a public address.
+_METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16")))
 
 
 def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_private: bool) -> Webhook:
@@ -144,6 +147,8 @@ def address_problem(address: Address, scheme: str, *, to_private: bool) -> str |
     address = _inner(address)
     if address.is_link_local or address.is_multicast or address.is_unspecified:  # cloud metadata services; never a receiver of webhooks
         return f"{address} is a link-local, multicast or unspecified address, which webhooks may not use"
+    if ipaddress.ip_address(address.packed) in _METADATA:  # packed: without a zone such as %eth0
+        return f"{address} is the metadata service of a cloud, which webhooks may not use"
     is_public = address.is_global and not any(address in network for network in _INSIDE)
     if not is_public and not to_private:
         return f"{address} is not a public address; PARITY_WEBHOOKS_TO_PRIVATE_ADDRESSES=true allows it"

@@ -16,6 +16,7 @@ from training.rules import CAPABILITY_IN_WORDS
 
 _TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.provenance`
 _WORKERS_LOOKED_AT = 500
+_ANY_NUMBER = 2**31 - 1
 
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
@@ -39,10 +40,14 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         return limited
     if slots:
         return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+    if job.devices > 1:
+        wanted += f" with {job.devices} devices for each run"
     for worker in live:
         reason = _unable(worker, job) if worker.capability == job.capability else None
         if reason:
             return f"Waiting for another worker: {worker.name} cannot run this job ({reason})."
+        if worker.capability == job.capability and not devices_fit(worker, job):
+            return f"Waiting for {wanted}: a run has {worker.device['devices']} on {worker.name}."
     return f"Waiting for {wanted}: none is registered. Start one; the workers page lists the registered workers."
 
 
@@ -62,7 +67,24 @@ def _at_its_limit(job: Job) -> str | None:
 def can_take(worker: Worker, job: Job) -> bool:
     """Whether a worker has the capability, the device and the libraries that a job needs."""
     bound = job.device_class in (None, worker.device.get("device_class")) and job.threads in (None, worker.device.get("threads_per_run"))
-    return worker.capability == job.capability and bound and _unable(worker, job) is None
+    return worker.capability == job.capability and bound and devices_fit(worker, job) and _unable(worker, job) is None
+
+
+def devices_fit(worker: Worker, job: Job) -> bool:
+    """Whether a run of this job finds the devices that it trains on at this worker."""
+    least, most = device_counts(worker, job.engine)
+    return least <= job.devices <= most
+
+
+def device_counts(worker: Worker, engine: str) -> tuple[int, int]:
+    """The least and the most devices that a run of this engine may train on at this worker.
+
+    Only our own trainer in one process leaves devices unused; MaxText, and processes that train together, use all that they have.
+    """
+    devices = worker.device.get("devices")
+    if devices is None:  # registered by an older version
+        return 1, _ANY_NUMBER
+    return (devices if engine == "maxtext" or worker.device.get("processes", 1) > 1 else 1), devices
 
 
 def _unable(worker: Worker, job: Job) -> str | None:

@@ -97,3 +97,14 @@ def test_all_the_way_down_and_up_again(database, record):
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert set(_rows(database)) == set(Base.metadata.tables)
+
+
+def test_the_devices_of_earlier_jobs_are_those_of_their_specifications(database, recorded):
+    ids = [recorded({"nvfp4": 0.01}, done=0) for _ in range(2)]
+    with database.write() as session:
+        job = session.get_one(Job, ids[1])
+        job.spec = {**job.spec, "devices": 8}
+    command.downgrade(alembic_config(database.url), "0014")
+    command.upgrade(alembic_config(database.url), "head")
+    with database.read() as session:
+        assert [session.get_one(Job, job_id).devices for job_id in ids] == [1, 8]

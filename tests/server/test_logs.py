@@ -71,3 +71,35 @@ def test_a_line_made_to_be_slow_is_not():
     began = time.process_time()
     assert logs.without_secrets("/" + "secret" * 5000) == "/" + "secret" * 5000
     assert time.process_time() - began < 1.0  # seconds; 4 where each "secret" is followed to the end of the path
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("postgresql://parity:p@ss@w0rd@db:5432/x", "postgresql://parity:***@db:5432/x"),
+        ("redis://:p@ss@h:1 and http://host:80/a@b", "redis://:***@h:1 and http://host:80/a@b"),
+        ("token hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345", "token hf_***"),
+        ("ghp_" + "a1B2" * 9, "ghp_***"),
+        ("github_pat_" + "11AA_" * 9, "github_pat_***"),
+        ("id AKIAIOSFODNN7EXAMPLE", "id AKIA***"),
+        ("sent eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN, then", "sent eyJ***, then"),
+        ("wandb login " + "0123456789" * 4, "wandb login ***"),
+        ("wandb login --relogin local-" + "0123456789" * 4, "wandb login --relogin local-***"),
+        ("commit " + "0123456789" * 4, "commit " + "0123456789" * 4),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nafter",
+            "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nafter",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE, cut", "-----BEGIN PRIVATE KEY-----***"),
+        ("hf_transfer and ghp_x are words; eyJ.a.b too", "hf_transfer and ghp_x are words; eyJ.a.b too"),
+    ],
+)
+def test_keys_are_known_by_their_form(line, kept):
+    assert logs.without_secrets(line) == kept
+
+
+@pytest.mark.parametrize("part", ["wandb", "-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaa.", "x://x:", "x://x:@"])
+def test_lines_made_of_beginnings_are_not_slow(part):
+    began = time.process_time()
+    logs.without_secrets(part * 5000)
+    assert time.process_time() - began < 1.0  # seconds

@@ -33,4 +33,6 @@ while any(task.poll() is None for task in tasks):
     time.sleep(0.02)
     failed = ended + [task.returncode for task in tasks if task.returncode]
     if failed:
+        sys.stderr.write(f"srun: error: step CANCELLED, status {failed[0]}\n")
         end(failed[0])
+sys.stderr.write("srun: step COMPLETED\n")

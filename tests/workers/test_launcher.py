@@ -55,7 +55,7 @@ def _processes():
     return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
 
 
-def test_two_processes_train_one_run_and_the_first_tells_it(database, submit, train):
+def test_two_processes_train_one_run_and_the_first_tells_it(settings, database, submit, train):
     submit(devices=2, schedule=Schedule(steps=12, warmup_steps=2), **SMALL)
     run = _run(database, train())
     assert (run.state, run.code, run.steps_done) == ("finished", None, 12)
@@ -65,6 +65,8 @@ def test_two_processes_train_one_run_and_the_first_tells_it(database, submit, tr
     assert steps.tolist() == list(range(12))
     assert columns["lm_loss"][-3:].mean() < columns["lm_loss"][:3].mean()
     assert not _processes()
+    (log,) = (settings.state_dir / "logs" / "runs").glob(f"{run.id}-*.log")
+    assert log.read_text().splitlines()[-1] == "srun: step COMPLETED"
 
 
 def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, train):
@@ -119,3 +121,11 @@ def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
     device = {"device_class": "gpu:sm100"}
     says = (sys.executable, "-c", f"print('''{json.dumps(device)}'''); print('again')")
     assert runtime._device(settings.model_copy(update={"launcher": says})) == device
+
+
+def test_the_devices_of_all_of_the_launchers_processes_are_registered(settings, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
+    device = runtime._device(settings.model_copy(update={"launcher": SRUN}))
+    assert (device["devices"], device["processes"]) == (2, 2)

@@ -155,6 +155,32 @@ def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(data
         assert can_take(worker, session.get_one(Job, plain))
 
 
+def test_a_worker_claims_only_runs_that_fit_its_devices(database, submit, make_worker):
+    wide, narrow = submit(devices=2), submit()
+    one, two, four, launched = (make_worker(name) for name in ("one", "two", "four", "launched"))
+    one.device["devices"], two.device["devices"], four.device["devices"], launched.device["devices"] = 1, 2, 4, 4
+    launched.device["processes"] = 4  # that train together, on all of their devices
+    assert _claim(database, launched) is None
+    assert [_claim(database, worker).job_id for worker in (one, two, four)] == [narrow, wide, wide]
+    with database.read() as session:
+        jobs = session.get_one(Job, wide), session.get_one(Job, narrow)
+        assert [[can_take(worker, job) for worker in (one, two, four, launched)] for job in jobs] == [
+            [False, True, True, False],
+            [True, True, True, False],
+        ]
+
+
+def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):
+    job_id = submit()
+    with database.write() as session:
+        session.get_one(Job, job_id).engine = "maxtext"
+    worker = make_worker()
+    worker.device["devices"] = 2
+    assert _claim(database, worker) is None
+    worker.device["devices"] = 1
+    assert _claim(database, worker).job_id == job_id
+
+
 def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):
     submit()
     worker = make_worker()

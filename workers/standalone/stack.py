@@ -1,8 +1,9 @@
 """The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard, one worker.
 
 `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits examples/demo.yaml over REST, follows
-it, prints the verdicts, and continues serving (with CI=true it stops). Exit status: 0 done, 2 it cannot start
-(another stack uses the state folder, the port is taken), 4 a part of the stack ended or the job failed, 130 Ctrl-C in a demo.
+it, prints the verdicts, and continues serving (with CI=true it stops). A part that dies is started again. Exit status: 0 done, 2 it
+cannot start (another stack uses the state folder, the port is taken), 4 a part did not start or died again and again, or the job failed,
+130 Ctrl-C in a demo.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from server.jobs.workers import live_workers
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from workers.standalone import broker, demo
+from workers.standalone.keeping import Keeper
 from workers.standalone.processes import Part, StartError, start, wait_until
 
 _FREE_BYTES = 200 * 2**20
@@ -52,12 +54,12 @@ def main() -> int:
     console = Console(stderr=True)
     try:
         settings = Settings()
-        with running(settings, console) as parts:
+        with running(settings, console) as keeper:
             if arguments.what == "demo":
-                answered = demo.run(_url(settings), console, lambda: _check(parts))
+                answered = demo.run(_url(settings), console, keeper.check)
                 if os.environ.get("CI", "").lower() == "true":
                     return 0 if answered else INFRASTRUCTURE
-            _serve(settings, parts, console)
+            _serve(settings, keeper, console)
             return 0
     except RefusedError as error:
         console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False)
@@ -74,33 +76,31 @@ def main() -> int:
 
 
 @contextmanager
-def running(settings: Settings, console: Console) -> Iterator[list[Part]]:
-    """The stack, up and ready; stopped in reverse order at the end."""
+def running(settings: Settings, console: Console) -> Iterator[Keeper]:
+    """The stack, up and ready, and its keeper; stopped in reverse order at the end."""
     with ExitStack() as stack:
         _prepare(settings)
         stack.enter_context(_only_one(settings))
         _check_port(settings)
         began = time.monotonic()
-        parts: list[Part] = []
+        commands = {"redis": _redis_command(settings), "api": _api_command(settings), "worker": _worker_command()}
 
-        def add(name: str, arguments: list[str]) -> Part:
-            part = start(name, arguments, settings.state_dir / "logs" / f"{name}.log", _environment(settings))
-            stack.callback(part.stop)
-            parts.append(part)
-            return part
+        def begin(name: str) -> Part:
+            return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings))
 
-        broker = add("redis", _redis_command(settings))
-        wait_until(broker, lambda: _answers(settings), _START_SECONDS)
+        keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
+        stack.callback(_stop, keeper)
+        wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
         command.upgrade(alembic_config(settings.database), "head")
-        api = add("api", _api_command(settings))
-        worker = add("worker", _worker_command())
+        api = keeper.add("api")
+        worker = keeper.add("worker")
         with Client(_url(settings)) as client:
             wait_until(api, client.ready, _START_SECONDS)
         # From the database, because the API may require a token.
         with closing(Database(settings.database)) as database:
             wait_until(worker, lambda: _registered(settings, database, worker), _START_SECONDS)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
-        yield parts
+        yield keeper
         console.print("stopping", highlight=False)
 
 
@@ -148,23 +148,21 @@ def _check_port(settings: Settings) -> None:
             raise RefusedError(f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); {remedy}") from error
 
 
-def _serve(settings: Settings, parts: list[Part], console: Console) -> None:
-    """Wait for Ctrl-C; StartError if a part ends by itself."""
+def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
+    """Keep the parts running until Ctrl-C; StartError if one dies again and again."""
     console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
     try:
         while True:
-            _check(parts)
+            keeper.check()
             time.sleep(0.5)
     except KeyboardInterrupt:
         return
 
 
-def _check(parts: list[Part]) -> None:
-    """StartError if a part has ended by itself."""
-    for part in parts:
-        ended = part.ended()
-        if ended:
-            raise StartError(ended)
+def _stop(keeper: Keeper) -> None:
+    with ExitStack() as stops:  # the last started first, and all of them whatever goes wrong with one
+        for part in keeper.parts():
+            stops.callback(part.stop)
 
 
 def _registered(settings: Settings, database: Database, worker: Part) -> bool:

@@ -16,9 +16,9 @@ from training.spec import Arm
 def waiting(database, make_job):
     """A function that gives a queued job's sentence, and whether a worker with this device takes it."""
 
-    def ask(device=None, *, capability="cpu", bound=None, engine="emulated"):
+    def ask(device=None, *, capability="cpu", bound=None, engine="emulated", devices=1):
         with database.write() as session:
-            spec = make_job(engine=engine, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+            spec = make_job(engine=engine, devices=devices, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
             job_id = submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).id
         now = time.time()
         registered = [] if device is None else [_worker("w-one", capability, device, now)]
@@ -56,6 +56,13 @@ def _can(**recipes):
             "Waiting for another worker: w-one cannot run this job (too old a processor).",
         ),
         (_can(fp8_current=""), {}, "Waiting for another worker: w-one cannot run this job (its version does not support recipe nvfp4"),
+        (None, {"devices": 2}, "Waiting for a worker that trains on CPUs with 2 devices for each run: none is registered."),
+        ({"devices": 1}, {"devices": 2}, "Waiting for a worker that trains on CPUs with 2 devices for each run: a run has 1 on w-one."),
+        (
+            {"devices": 4, "processes": 4},
+            {"devices": 2},
+            "Waiting for a worker that trains on CPUs with 2 devices for each run: a run has 4 on w-one.",
+        ),
         (None, {"engine": "external"}, "Waiting for data of 2 of 2 runs (the first is r"),
     ],
 )
@@ -65,7 +72,7 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
     assert not taken
 
 
-@pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4="")])
+@pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4=""), {"devices": 2, "processes": 1}])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
     assert waiting(device) == ("Waiting for a free slot on a worker that trains on CPUs.", True)
     waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")

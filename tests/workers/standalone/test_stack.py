@@ -1,5 +1,6 @@
 """The whole stack as a process: up, a job over REST to its verdict, down; and what it refuses."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,13 +8,18 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from rich.console import Console
+from sqlalchemy import select
 
 from parity.client.rest import Client, ClientError
+from server.database.sessions import Database
+from server.database.tables import Attempt, Run
 from server.settings import CHECKOUT, Settings
 from workers.standalone import demo
 from workers.standalone import stack as standalone
@@ -41,6 +47,21 @@ def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Po
     )
 
 
+def _until(happened, seconds=60) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _part(state: Path, name: str) -> psutil.Process | None:
+    """The part of the stack with this word in its command line; None while there is none."""
+    stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)
+    return None
+
+
 def _refused(what: str, state: Path, port: int) -> str:
     process = _standalone(what, state, port)
     out, _ = process.communicate(timeout=60)
@@ -48,12 +69,21 @@ def _refused(what: str, state: Path, port: int) -> str:
     return out
 
 
+# A worker's death is noticed soon, and its run resumes soon.
+SHORT = {
+    "PARITY_LEASE_SECONDS": "3",
+    "PARITY_HEARTBEAT_SECONDS": "0.5",
+    "PARITY_RECONCILE_SECONDS": "0.5",
+    "PARITY_CHECKPOINT_SECONDS": "0.2",
+}
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
     """A stack in a folder of its own: (state folder, port)."""
     state, port = tmp_path_factory.mktemp("s"), _free_port()
     (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
-    process = _standalone("serve", state, port)
+    process = _standalone("serve", state, port, **SHORT)
     with Client(f"http://127.0.0.1:{port}") as client:
         deadline = time.monotonic() + 60
         while not client.ready():
@@ -176,19 +206,62 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
     assert "/no/such/corpus" in capsys.readouterr().err
 
 
-def test_a_worker_that_dies_ends_the_demo_with_its_log(tmp_path):
+def test_a_demo_goes_on_after_its_worker_was_killed(tmp_path):
     port = _free_port()
-    process = _standalone("demo", tmp_path, port)
+    process = _standalone("demo", tmp_path, port, **SHORT)
     with Client(f"http://127.0.0.1:{port}") as client:
-        deadline = time.monotonic() + 60
-        while not (client.ready() and client.workers() and client.jobs()["items"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        worker = int(client.workers()[0]["name"].rsplit(":", 1)[1])
-    os.kill(worker, signal.SIGKILL)
+        _until(lambda: client.ready() and client.workers() and client.jobs()["items"])
+        first = client.workers()[0]["name"]
+        os.kill(int(first.rsplit(":", 1)[1]), signal.SIGKILL)
+        _until(lambda: any(worker["name"] != first for worker in client.workers()))
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == standalone.INFRASTRUCTURE, out
+    assert process.returncode == 130, out
     assert "worker ended with status -9" in out
+
+
+def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
+    state, port = stack
+    job_file = tmp_path / "parity.yaml"
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    job_id = _parity("submit", str(job_file), port=port).stdout.split()[0]
+    with closing(Database(Settings(state_dir=state).database)) as database, Client(f"http://127.0.0.1:{port}") as client:
+
+        def resumed():
+            with database.read() as session:
+                return session.scalar(select(Attempt.first_step).join(Run).where(Run.job_id == job_id, Attempt.epoch == 2))
+
+        def can_resume():
+            with database.read() as session:
+                steps = {run.id: run.steps_done for run in session.scalars(select(Run).where(Run.job_id == job_id))}
+            checkpoints = [path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")]
+            return all(
+                any(path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done for path in checkpoints)
+                for run, done in steps.items()
+            )
+
+        _until(can_resume, 120)
+        worker = _part(state, "celery")
+        trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
+        assert len(trainers) == 2
+        for trainer in trainers:  # which then cannot react to the end of its worker
+            trainer.suspend()
+        worker.kill()
+        _until(lambda: resumed() is not None, 120)
+        client.cancel(job_id)
+    assert resumed() > 0
+    assert psutil.wait_procs(trainers, timeout=60)[1] == []
+
+
+@pytest.mark.parametrize("part", ["valkey", "uvicorn"])
+def test_a_killed_part_is_started_again(stack, part):
+    state, port = stack
+    killed = _part(state, part)
+    killed.kill()
+    _until(lambda: _part(state, part) not in (None, killed))
+    with Client(f"http://127.0.0.1:{port}") as client:
+        _until(client.ready)
 
 
 def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
