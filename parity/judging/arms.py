@@ -99,11 +99,13 @@ def _stated_rounding(run: Curve) -> Rounding | None:
 
 
 def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
-    """The controls that are reruns of the baseline's lowest seed: enough common points in the window, same data order, no run of an arm."""
+    """The controls that are reruns of the baseline's lowest seed: same recipe and rounding where both
+    state them, enough common points in the window, same data order, no run of an arm.
+    """
     reference = [run for run in arms.baseline.runs if run.seed == min(run.seed for run in arms.baseline.runs)]
     used, left_out, offsets = [], [], []
     for number, control in enumerate(controls):
-        reason, offset = _no_rerun(control, (*arms.runs, *controls[:number])), 0.0
+        reason, offset = _other_arithmetic(control, reference) or _no_rerun(control, (*arms.runs, *controls[:number])), 0.0
         if not reason:
             reason, offset = _check_control(control, reference, criteria, window)
         if reason:
@@ -112,6 +114,15 @@ def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, w
             used.append(control)
             offsets.append(offset)
     return Controls(used=tuple(used), left_out=tuple(left_out), offsets=np.array(offsets))
+
+
+def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
+    """Why a control is no rerun of the baseline by what both state, "" where it may be: another recipe has another run noise."""
+    for what in ("recipe", "rounding"):
+        own, stated = getattr(control, what), {getattr(run, what) for run in reference} - {None}
+        if own is not None and stated and own not in stated:
+            return f"{what} {own}, but the baseline's is {' or '.join(sorted(stated))}"
+    return ""
 
 
 def _no_rerun(control: Curve, others: Sequence[Curve]) -> str:

@@ -426,6 +426,15 @@ def test_controls_that_are_no_reruns_are_left_out_by_name(make_run: MakeRun, jud
     assert "short: 0 points" in sentence
 
 
+@pytest.mark.parametrize(("what", "base", "control"), [("recipe", "nvfp4", "fp8_current"), ("rounding", "stochastic", "nearest")])
+def test_controls_of_another_arithmetic_are_left_out(make_run: MakeRun, judge_pair: JudgePair, what: str, base: str, control: str) -> None:
+    controls = [make_run(seed=seed, offset_sd=0.01, **{what: control}) for seed in (5, 6, 7)]
+    document = judge_pair(make_run(**{what: base}), make_run(seed=2), controls=controls).document()
+    assert document["tau"]["baseline"]["source"] == "prior"
+    sentence = next(reason["sentence"] for reason in document["reasons"] if reason["code"] == "CONTROLS_LEFT_OUT")
+    assert f"{what} {control}" in sentence
+
+
 def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, judge_pair: JudgePair) -> None:
     policy = criteria_from_mapping({"profile": "noise-floor"})
     assert judge_pair(make_run(), make_run(seed=2), policy).codes[0] == "MARGIN_UNDETERMINED"
