@@ -59,7 +59,7 @@ def render_markdown(document: EvaluationDocument) -> str:
     lines += [f"- next: {escaped(sentence)}" for sentence in advice]
     parts = [
         f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}",
-        *map(markdown_table, _tables(document)),
+        *(markdown_table([tuple(map(escaped, row)) for row in table]) for table in _tables(document)),
         "\n".join([f"<details><summary>{escaped(document['candidate']['name'])}: reasons and numbers</summary>", "", *lines]),
         "</details>",
         f"parity {VERSION}\n",
@@ -68,6 +68,6 @@ def render_markdown(document: EvaluationDocument) -> str:
 
 
 def markdown_table(rows: Sequence[Cells]) -> str:
-    """Rows as a Markdown table, the first one as its heading."""
-    head, *body = ("| " + " | ".join(map(escaped, row)) + " |" for row in rows)
+    """Rows of cells that are Markdown as a table, the first one as its heading."""
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
