@@ -109,7 +109,7 @@ def steps(name: str, seconds: float, cpu: str) -> list[str]:
 
 
 def watching(seconds: float) -> list[str]:
-    """What watched and compared steps cost beside plain ones, spread over 25 and 100 steps; the bar that was missed (for watched ones)."""
+    """Print the cost of watched and compared steps, spread over 25 and 100 steps; returns the missed bars (watched steps only)."""
     shape, data = SIZES["0.34M"]
     missed = []
     schedules = {

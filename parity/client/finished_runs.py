@@ -37,7 +37,7 @@ def send_run(
 
 
 def _table(curve: Curve) -> tuple[list[str], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The names and rows of training that the record takes; a total loss is the record's `loss`, beside the judged `lm_loss`."""
+    """The names and rows of training that the record takes; a total loss is recorded as `loss`, the judged loss as `lm_loss`."""
     rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
     rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != _VALIDATION}
     return list(rows), np.stack(list(rows.values()))

@@ -5,7 +5,7 @@
     {"end": "finished", "message": null}
 
 `run` is null where no run was named. Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
-one at the end, which is not read. What the server has is kept in a file beside it: the attempt's epoch and a byte offset. Files survive
+one at the end, which is not read. A second file records how much the server has: the attempt's epoch and a byte offset. Files survive
 the process, not a power cut.
 """
 

@@ -36,9 +36,9 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
     if long_layout(names, columns, name):
         raise InputError(f"{name} is a long table with one row per value; expected a column of losses: pivot it, or write it to CSV")
     _refuse_several_runs(names, column, name)
-    found = find_columns(names, columns, name, OPTION)
+    headers = find_columns(names, columns, name, OPTION)
     values, missing = {}, np.zeros(0, dtype=bool)
-    for quantity, own in list(found.items()):
+    for quantity, own in list(headers.items()):
         numbers, null = _numbers(column(own), where := f"{name}: column {own!r}")
         if numbers is not None:
             values[quantity] = numbers
@@ -46,10 +46,10 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
         elif quantity in (STEP, LOSS, *columns):
             raise InputError(f"{where} does not hold numbers; expected numbers (nan and inf are allowed)")
         else:
-            del found[quantity]  # a guess, such as a time that is a date
+            del headers[quantity]  # a guess, such as a time that is a date
     lengths = {quantity: len(own) for quantity, own in values.items()}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{found[quantity]} {length:,}" for quantity, length in lengths.items())
+        shown = ", ".join(f"{headers[quantity]} {length:,}" for quantity, length in lengths.items())
         raise InputError(f"{name}: the columns have different lengths ({shown}); expected one value per step in each")
     notes = []
     if hasattr(data, "columns"):
@@ -57,7 +57,7 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
     if missing.any():
         values = _without(values, missing)
         notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
-    taken = Columns(values=values, names=found, others=other_losses(names, found[LOSS]), notes=tuple(notes), option=OPTION)
+    taken = Columns(values=values, names=headers, others=other_losses(names, headers[LOSS]), notes=tuple(notes), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
 
 

@@ -22,7 +22,7 @@ _WIDTH = 80
 
 
 class Reason(NamedTuple):
-    """Why the verdict is what it is: a code of docs/method.md and its sentence."""
+    """A reason for the verdict: a code of docs/method.md and its sentence."""
 
     code: str
     sentence: str

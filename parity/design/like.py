@@ -20,7 +20,7 @@ LAST_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """What a run says, None for what it does not; `level` in nats, `words` for the report."""
+    """What a run states, None for what it does not; `level` in nats, `words` for the report."""
 
     level: float
     recipe: str | None
@@ -31,7 +31,7 @@ class Likeness:
 
 
 def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
-    """What the run in a file or a tracker says. Raises ReadError where it cannot be read, or has no finite loss near its end."""
+    """What the run in a file or a tracker states. Raises ReadError where it cannot be read, or has no finite loss near its end."""
     curve, facts = read_with_config(name, columns=columns)
     late = curve.loss[-max(1, round(LAST_SHARE * len(curve.loss))) :]
     finite = late[usable(late)]

@@ -35,7 +35,7 @@ def is_writer(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def _torch_rank() -> int | None:
-    """The rank in PyTorch's process group; None where there is none. PyTorch is not imported for this."""
+    """The rank in PyTorch's process group, or None without one. Does not import PyTorch."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

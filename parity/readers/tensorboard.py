@@ -165,7 +165,7 @@ def _tensor(data: bytes) -> float | None:
 
 
 def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field number and value of a protobuf message: varints as int, all else as bytes. Raises IndexError where it is none."""
+    """Field number and value of a protobuf message: varints as int, all else as bytes. Raises IndexError for bytes that are no message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

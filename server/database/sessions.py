@@ -3,7 +3,7 @@
 On SQLite a deferred transaction that reads and then writes can fail as busy despite any timeout, so a write begins with
 BEGIN IMMEDIATE. With WAL, readers continue during a write; with synchronous=FULL no commit is lost at power loss.
 
-Nothing waits for ever: a process has a fixed number of connections and waits a few seconds for a free one (sqlalchemy.exc.TimeoutError),
+Every wait has a limit: a process has a fixed number of connections and waits a few seconds for a free one (sqlalchemy.exc.TimeoutError),
 and a PostgreSQL server that cannot be reached, or stops answering, is an OperationalError after a limit (`server.database.patience`).
 """
 

@@ -1,6 +1,6 @@
 """uvicorn's connection, closed where a client opens it and sends no whole request, or an ambiguous one.
 
-uvicorn waits for ever for the head of a request, so that a few hundred idle sockets would use up its files.
+uvicorn waits indefinitely for the head of a request, so that a few hundred idle sockets would use up its files.
 """
 
 from __future__ import annotations
