@@ -12,7 +12,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.looks.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
+from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
 from parity.judging.looks.half_widths import HalfWidths, half_widths
 from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, number
