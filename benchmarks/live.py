@@ -66,7 +66,8 @@ def model(rng: np.random.Generator, count: int) -> FloatArray:
     """Offsets as the rules assume: correlation and spread of the trailing window at each block, and what is left moves at its own time."""
     r, q = (np.array([curve(min(1.0, share / 0.9)) for share in AT]) for curve in (correlation, spread))  # 0.9: a window's centre
     final = rng.normal(size=(count, 1))
-    return q * (r * final + np.sqrt(1.0 - r**2) * ornstein(rng, count, 0.15))
+    offsets: FloatArray = q * (r * final + np.sqrt(1.0 - r**2) * ornstein(rng, count, 0.15))
+    return offsets
 
 
 def early(rng: np.random.Generator, count: int) -> FloatArray:
@@ -255,7 +256,8 @@ def l4(quick: bool) -> Iterator[Line]:
 
 def coverage(made: list[tuple[Progress, float]], arms: tuple[LiveArm, LiveArm]) -> tuple[float, float]:
     """How often the 90 % forecast holds the final gap at looks from half of the plan to 97.5 %, and at those before half."""
-    late, early_looks = [], []
+    late: list[bool] = []
+    early_looks: list[bool] = []
     for path, truth in made:
         for prediction in looks(path, arms, last=BLOCKS - 1):
             level = prediction.below(truth)
@@ -348,7 +350,7 @@ def l6(quick: bool) -> Iterator[Line]:
 
 
 def l7(quick: bool) -> Iterator[Line]:
-    """What futility saves: steps of candidates whose true gap is spread as wide as the margin."""
+    """What stops save: steps of candidates whose true gaps are spread as wide as two margins, and in replays of emulated runs."""
     count = 200 if quick else 1000
     for floors in (FP8, NVFP4):
         rng = np.random.default_rng(7)
@@ -357,6 +359,19 @@ def l7(quick: bool) -> Iterator[Line]:
         yield Line(
             what=f"gaps of |N(0, 2)| margins, {floors.name}: candidate's steps saved",
             value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} stopped)",
+            mark="reported",
+            ok=True,
+        )
+    groups = emulated()
+    for cell in sorted({cell for cell, _ in groups}):
+        base, cand = groups[cell, "fp8_current"], groups[cell, "nvfp4"]
+        runs = range(0, len(base), 3 if quick else 1)
+        pairs = [pair(np.repeat(cand[j] - base[i], 2), np.repeat(base[i], 2)) for i, j in itertools.product(runs, runs)]
+        ends = [at for each in pairs if (at := alarm(each, (NEAREST, STOCHASTIC))) is not None]
+        gap = float(cand[:, -8:].mean() / base[:, -8:].mean() - 1.0)
+        yield Line(
+            what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's steps saved",
+            value=f"{share(sum(1.0 - at for at in ends) / len(pairs))} ({share(len(ends) / len(pairs))} of {len(pairs)} pairs stopped)",
             mark="reported",
             ok=True,
         )

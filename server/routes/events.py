@@ -55,8 +55,9 @@ async def follow(
         int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; and `alive`, without an id, at the start and after
-    every 15 s without an event. The stream closes when the job has ended, and within a minute after the token has expired."""
+    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `forecast`, `futile`, `hopeless`; and `alive`, without an id, at
+    the start and after every 15 s without an event. The stream closes when the job has ended, and within a minute after the token has
+    expired."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, still_known) if cursor < last else ()
