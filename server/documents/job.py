@@ -178,7 +178,7 @@ def job_summary(job: Job) -> JobSummary:
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
     noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
-    live = _live_state(arm)
+    live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
     return ArmDocument(
@@ -198,7 +198,8 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
     )
 
 
-def _live_state(arm: Arm) -> LiveState | None:
+def live_state(arm: Arm) -> LiveState | None:
+    """The last forecast of a candidate; None before the first look, and for a baseline."""
     look = latest(arm.job, arm.name)
     if look is None:
         return None
