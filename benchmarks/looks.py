@@ -15,7 +15,7 @@ from marks import Line, share
 
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, run_floor, run_term
 

@@ -10,7 +10,7 @@ from parity.judging.curve import Curve
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.public import public_floors
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.readers.trackers import FAMILY
 from parity.wording import did_you_mean

@@ -6,7 +6,7 @@ Each function takes the `name` by which an error calls the input: an option such
 from typing import get_args
 
 from parity.judging.curve import MAX_STEP, ROUNDINGS, Rounding
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.recipes import ALWAYS_STOCHASTIC, OTHER
 from parity.wording import did_you_mean
 

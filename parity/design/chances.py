@@ -35,8 +35,8 @@ from parity.judging.curve import FloatArray, Rounding
 from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.floors.lending import Lenders
 from parity.judging.interval import Interval, interval
-from parity.judging.looks.multiplicity import Multiplicity
 from parity.judging.measurements import lender_for
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, prior_for, run_floor, run_term
 from parity.judging.spikes import find_spikes

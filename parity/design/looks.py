@@ -18,7 +18,7 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.floors.lending import Lenders
 from parity.judging.interval import interval
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import run_term
 
 DRAWN = 1000

@@ -3,7 +3,7 @@
 h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
 margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
 
-Runs or steps that are added make a further look, so h has the t of the next look's level (`looks.multiplicity`); where no look is left,
+Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
 that of the first look of a new question.
 
 More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.

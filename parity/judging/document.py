@@ -15,8 +15,8 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
-from parity.judging.looks.multiplicity import look_weights
 from parity.judging.measurements import Measurements
+from parity.judging.multiplicity import look_weights
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.peers import Peer

@@ -41,7 +41,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
 from parity.judging.floors.groups import Floors, read_floors
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.verdict import judge
 from parity.version import JUDGE_VERSION

@@ -17,7 +17,7 @@ from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
-from parity.judging.looks.multiplicity import ONE_LOOK, Multiplicity
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.schedule.learning_rate import not_at_end, recorded_rates
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share

@@ -16,9 +16,9 @@ from parity.judging.floors.groups import Floors
 from parity.judging.floors.lending import Lenders
 from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
-from parity.judging.looks.multiplicity import Multiplicity
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, measure
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps

@@ -17,8 +17,8 @@ from parity.judging.curve import BoolArray, FloatArray, IntArray
 from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
-from parity.judging.looks.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.margin import Margin, determine_margin
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds

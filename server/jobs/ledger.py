@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError

@@ -11,7 +11,7 @@ from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
 from parity.judging.curve import Curve, Rounding, curve_from_arrays
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
-from parity.judging.looks.multiplicity import Multiplicity
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe
 

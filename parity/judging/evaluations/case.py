@@ -13,8 +13,8 @@ from parity.judging.evaluations.measured import measure
 from parity.judging.evaluations.rules import Ground, Question, decide
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.inputs.context import HOST, values_of
-from parity.judging.looks.multiplicity import Multiplicity
 from parity.judging.margin import determine_margin
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import prior_for, run_floor
 from parity.recipes import check_recipe
 

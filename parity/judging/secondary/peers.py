@@ -7,8 +7,8 @@ from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.floors.lending import Lenders
 from parity.judging.inputs.pairing import SAME_ORDER
-from parity.judging.looks.multiplicity import pairs_confidence
 from parity.judging.measurements import measure
+from parity.judging.multiplicity import pairs_confidence
 from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.throughput import Ratio, throughput
 from parity.judging.window import Window

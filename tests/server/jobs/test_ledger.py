@@ -71,7 +71,7 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
     "other",
     [
         {"job": spec("mxfp8")},
-        {"job": spec(keep_last=1)},
+        {"job": spec(layer_policy="all_linears")},
         {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
         {"margin": "0.5%"},
         {"revision": "r2"},

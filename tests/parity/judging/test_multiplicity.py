@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import Criteria, curve_from_arrays, judge
-from parity.judging.looks.multiplicity import MAX_LOOKS, Multiplicity, look_weights, pairs_confidence
+from parity.judging.multiplicity import MAX_LOOKS, Multiplicity, look_weights, pairs_confidence
 
 STEPS = 1500
 
