@@ -1,4 +1,4 @@
-"""Checks L1 to L3 of benchmarks/calibration.py: how often something passes that is exactly at the margin, with looks and candidates.
+"""Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the margin, with looks and candidates.
 
 A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that each pass is false. tau is drawn as the
 judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms where both round alike, else one for each. A run's late mean is
@@ -95,7 +95,7 @@ def _jobs(case: Case, quick: bool) -> int:
     return (1000 if quick else JOBS) // max(1, case.candidates // 3)
 
 
-def l1(quick: bool) -> Iterator[Line]:
+def m1(quick: bool) -> Iterator[Line]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
     for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
         for looks, candidates in ((1, 1), (1, 3), (1, 10), (2, 1), (3, 1), (2, 3), (3, 10), (5, 1)):
@@ -111,7 +111,7 @@ def l1(quick: bool) -> Iterator[Line]:
             yield Line(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
 
 
-def l2(quick: bool) -> Iterator[Line]:
+def m2(quick: bool) -> Iterator[Line]:
     """The same where nobody counts: each look and candidate at the policy's own confidence. Shown, not marked."""
     for looks, candidates in ((3, 1), (8, 1), (1, 3), (1, 10), (3, 10)):
         case = Case(candidates=candidates, looks=looks, registered=False, floor=DETERMINISTIC, rule="one more an arm")
@@ -120,7 +120,7 @@ def l2(quick: bool) -> Iterator[Line]:
         yield Line(what=what, value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}", mark="shown", ok=True)
 
 
-def l3(quick: bool) -> Iterator[Line]:
+def m3(quick: bool) -> Iterator[Line]:
     """What registering costs: how often a candidate without a gap, or with half the margin, is decided."""
     for gap, words in ((0.0, "no gap"), (0.5 * MARGIN, "half the margin"), (2.0 * MARGIN, "twice the margin")):
         for looks, candidates in ((1, 1), (2, 1), (3, 1), (1, 3), (1, 10), (3, 10)):
@@ -130,4 +130,4 @@ def l3(quick: bool) -> Iterator[Line]:
             yield Line(what=f"nvfp4, {words}: {looks} looks, {candidates} candidates", value=value, mark="shown", ok=True)
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"L1": l1, "L2": l2, "L3": l3}
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"M1": m1, "M2": m2, "M3": m3}
