@@ -1,0 +1,66 @@
+"""Whole jobs: with PARITY_RETENTION_JOB_DAYS, a job goes with everything that belongs to it, in one transaction.
+
+Kept: open jobs, jobs with a run that belongs to a named baseline or whose curve a run of another job reuses, and jobs with a delivery
+that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from server.database.sessions import Database
+from server.database.states import JOB_ENDED
+from server.database.tables import Base, BaselineRun, ChunkColumn, Job, Run, WebhookDelivery
+from server.retention.batch import Batch
+from server.retention.curves import count
+
+
+def batches(database: Database, cutoff: float) -> Iterator[Batch]:
+    """One for each job that ended before the cutoff and that nothing else needs; the newest first, because they may reuse older ones."""
+    with database.read() as session:
+        old = session.scalars(_unneeded(cutoff).order_by(Job.finished_at.desc(), Job.id)).all()
+    for job_id in old:
+        with database.read() as session:
+            runs = select(Run.id).where(Run.job_id == job_id)
+            sized = select(func.count(), func.sum(func.length(ChunkColumn.payload))).where(ChunkColumn.run_id.in_(runs))
+            rows, size = session.execute(sized).one()
+        why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
+        yield Batch(what="job", of=job_id, rows=rows, size_bytes=int(size or 0), why=why, delete=partial(_drop, job_id, cutoff))
+
+
+def _unneeded(cutoff: float) -> Select[str]:
+    user = aliased(Run)
+    own = select(Run.id).where(Run.job_id == Job.id)
+    named = own.where(select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists())
+    reused = own.where(select(user.id).where(user.reused_from == Run.id, user.job_id != Job.id).exists())
+    to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
+    return select(Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, ~named.exists(), ~reused.exists(), ~to_send.exists())
+
+
+def _drop(job_id: str, cutoff: float, session: Session) -> int:
+    # Runs before their job, like every other writer.
+    runs = session.scalars(select(Run.id).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    if session.scalar(_unneeded(cutoff).where(Job.id == job_id).with_for_update(of=Job)) is None:
+        return 0
+    rows = 0
+    for table in reversed(Base.metadata.sorted_tables):
+        if table is Run.__table__:
+            belonging = [table.c.job_id == job_id]
+        elif table is Job.__table__:
+            belonging = [table.c.id == job_id]
+        else:
+            belonging = [*_references(table, "runs.id", list(runs)), *_references(table, "jobs.id", [job_id])]
+        if belonging:
+            rows += count(session.execute(delete(table).where(or_(*belonging))))
+    return rows
+
+
+def _references(table: Table, key: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
+    """For each foreign key of a table to `key` (table.column): that it has one of these values."""
+    for column in table.columns:
+        if any(foreign.target_fullname == key for foreign in column.foreign_keys):
+            yield column.in_(values)
