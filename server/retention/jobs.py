@@ -1,4 +1,7 @@
-"""Whole jobs: with PARITY_RETENTION_JOB_DAYS, a job goes with everything that belongs to it, in one transaction.
+"""Whole jobs: with PARITY_RETENTION_JOB_DAYS, a job goes with everything that belongs to it.
+
+All in one transaction, except for long curves: SQLite would refuse other writers for seconds. Their chunks go first, a few at a time, in
+the order of steps, so the window of the verdict goes last; their runs' messages say so, and no other run reuses them any more.
 
 Kept: open jobs, jobs with a run that belongs to a named baseline or whose curve a run of another job reuses, and jobs with a delivery
 that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here.
@@ -6,17 +9,21 @@ that is still to be sent. What belongs to a job is read from the foreign keys of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select
+from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, ChunkColumn, Job, Run, WebhookDelivery
-from server.retention.batch import Batch
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
+from server.retention.batch import Batch, slices
 from server.retention.curves import count
+
+_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
+_CHUNKS_AT_ONCE = 50
+_MARK = "its curve is being deleted with its job (PARITY_RETENTION_JOB_DAYS)"
 
 
 def batches(database: Database, cutoff: float) -> Iterator[Batch]:
@@ -28,7 +35,10 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
             runs = select(Run.id).where(Run.job_id == job_id)
             sized = select(func.count(), func.sum(func.length(ChunkColumn.payload))).where(ChunkColumn.run_id.in_(runs))
             rows, size = session.execute(sized).one()
+            chunks = [tuple(row) for row in session.execute(select(*_KEY).where(Chunk.run_id.in_(runs)).order_by(*_KEY))]
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
+        for some in [*slices(chunks, _CHUNKS_AT_ONCE)][:-1]:
+            yield Batch(what="curve", of=job_id, rows=len(some), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, some))
         yield Batch(what="job", of=job_id, rows=rows, size_bytes=int(size or 0), why=why, delete=partial(_drop, job_id, cutoff))
 
 
@@ -41,21 +51,39 @@ def _unneeded(cutoff: float) -> Select[str]:
     return select(Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, ~named.exists(), ~reused.exists(), ~to_send.exists())
 
 
-def _drop(job_id: str, cutoff: float, session: Session) -> int:
-    # Runs before their job, like every other writer.
-    runs = session.scalars(select(Run.id).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
-    if session.scalar(_unneeded(cutoff).where(Job.id == job_id).with_for_update(of=Job)) is None:
+def _locked(job_id: str, cutoff: float, session: Session) -> Sequence[Run] | None:
+    """The runs of a job, locked before their job as every writer does; None if the job is needed."""
+    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    unneeded = session.scalar(_unneeded(cutoff).where(Job.id == job_id).with_for_update(of=Job))
+    return None if unneeded is None else runs
+
+
+def _drop_chunks(job_id: str, cutoff: float, chunks: Sequence[tuple[object, ...]], session: Session) -> int:
+    runs = _locked(job_id, cutoff, session)
+    if runs is None:
         return 0
-    rows = 0
+    named = {chunk[0] for chunk in chunks}
+    for run in runs:
+        if run.id in named and _MARK not in (run.message or ""):
+            run.message = f"{run.message}; {_MARK}" if run.message else _MARK
+    gone = delete(Chunk).where(tuple_(*_KEY).in_(chunks))
+    return count(session.execute(gone.execution_options(synchronize_session=False)))
+
+
+def _drop(job_id: str, cutoff: float, session: Session) -> int:
+    locked = _locked(job_id, cutoff, session)
+    if locked is None:
+        return 0
+    runs, rows = [run.id for run in locked], 0
     for table in reversed(Base.metadata.sorted_tables):
         if table is Run.__table__:
             belonging = [table.c.job_id == job_id]
         elif table is Job.__table__:
             belonging = [table.c.id == job_id]
         else:
-            belonging = [*_references(table, "runs.id", list(runs)), *_references(table, "jobs.id", [job_id])]
+            belonging = [*_references(table, "runs.id", runs), *_references(table, "jobs.id", [job_id])]
         if belonging:
-            rows += count(session.execute(delete(table).where(or_(*belonging))))
+            rows += count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
     return rows
 
 

@@ -1,6 +1,7 @@
 """A real Slurm cluster of one node in a temporary folder: munged, slurmctld and slurmd, started by hand, without systemd.
 
-`make test-slurm` runs these tests; every other run of the tests skips them. They need Debian's packages slurm-wlm and munge. The node has two cores, 4000 MB and two GPUs that are device files without a GPU behind them, so Slurm can allot and constrain them.
+`make test-slurm` runs these tests; every other run of the tests skips them. They need Debian's packages slurm-wlm and munge. The node
+has two cores and two GPUs, device files without a GPU behind them, so that Slurm can allot and constrain them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol")
@@ -49,7 +51,8 @@ GresTypes=gpu
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 NodeName=localhost NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-PartitionName=low Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=30
+PartitionName=low Nodes=ALL Default=YES State=UP PriorityTier=1
+PartitionName=patient Nodes=ALL State=UP PriorityTier=1 GraceTime=10
 PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF
 """
 
@@ -98,6 +101,12 @@ class Cluster:
         """The state of a batch job, such as RUNNING."""
         fields = dict(field.partition("=")[::2] for field in self.call("scontrol", "show", "job", job).split())
         return fields["JobState"]
+
+    def worker(self, job: str) -> psutil.Process:
+        """The process of a batch job's worker: the script ends in `exec`."""
+        listed = [int(line.split()[0]) for line in self.call("scontrol", "listpids", job, check=False).splitlines()[1:]]
+        (worker,) = (process for process in map(psutil.Process, listed) if "celery" in process.cmdline())
+        return worker
 
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("slurm*.log")))

@@ -128,27 +128,31 @@ def test_a_cancelled_allocation_returns_its_run_and_the_next_one_finishes_it(
     assert _curve(database, run_id) == undisturbed[tasks]
 
 
-def test_a_preempted_allocation_is_requeued_and_finishes_its_run(cluster, database, submit, batch, until, attempts, undisturbed):
-    run_id = submit(2)
-    low = batch("--partition=low", "--requeue", "--open-mode=append")
+@pytest.mark.parametrize("partition", ["low", "patient"])
+def test_a_preempted_allocation_is_requeued_and_its_run_finished(cluster, database, submit, batch, until, attempts, partition):
+    """Without a grace period Slurm signals the worker and its step at once; with one the step first, and the worker at its end."""
+    run_id = submit(2, steps=2000)
+    low = batch(f"--partition={partition}", "--requeue", "--open-mode=append")
     until(run_id, lambda run: run.steps_done >= 20)
     urgent = cluster.call("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3").strip()
-    wait_until(lambda: cluster.state(urgent) in ("RUNNING", "COMPLETED"), 60, cluster.logs)
-    assert until(run_id, lambda run: run.epoch == 1 and run.state != "running").crashes == 0
-    assert attempts(run_id)[:1] == ["released"]
-    # Slurm starts the same batch script again; it may do so only two minutes later.
-    cluster.call("scontrol", "update", f"JobId={low}", "StartTime=now", check=False)
+    wait_until(lambda: cluster.state(urgent) in ("RUNNING", "COMPLETED"), 120, cluster.logs)
+    ended = attempts(run_id)
+    assert {*ended} == {"released"}
+    run = until(run_id, lambda run: run.state != "running")
+    assert (run.state, run.code, run.crashes) == ("queued", None, 0)
+    wait_until(lambda: cluster.state(low) == "PENDING", 120, cluster.logs)
+    cluster.call("scontrol", "update", f"JobId={low}", "StartTime=now")  # Slurm itself waits two minutes
     until(run_id, lambda run: run.state == "finished")
-    assert attempts(run_id) == ["released", "finished"]
-    assert _curve(database, run_id) == undisturbed[2]
+    assert attempts(run_id) == [*ended, "finished"]
+    assert _curve(database, run_id)[0] == list(range(2000))
 
 
-def test_an_allocation_that_is_killed_without_a_warning_loses_no_step(cluster, database, submit, batch, until, attempts, undisturbed):
+def test_a_worker_that_is_killed_without_a_warning_loses_no_step(cluster, database, submit, batch, until, attempts, undisturbed):
     run_id = submit(2)
     first = batch()
     until(run_id, lambda run: run.steps_done >= 20)
-    cluster.call("scancel", "--signal=KILL", "--full", first)
-    wait_until(lambda: cluster.state(first) not in ("RUNNING", "COMPLETING"), 60, cluster.logs)
+    cluster.worker(first).kill()
+    wait_until(lambda: cluster.state(first) == "FAILED", 60, cluster.logs)
     batch()
     until(run_id, lambda run: run.state == "finished")
     assert attempts(run_id) == ["lost", "finished"]

@@ -5,10 +5,12 @@ import time
 import pytest
 from sqlalchemy import func, select
 
-from server.database import store
+from server.database import events, store
 from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
 from server.jobs.conclude import conclude
-from server.retention.work import plan
+from server.jobs.fingerprint import unsound
+from server.retention import jobs
+from server.retention.work import delete, plan
 
 pytestmark = pytest.mark.both_databases
 
@@ -74,8 +76,6 @@ def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):
 
 
 def _events(database, job_id):
-    from server.database import events
-
     with database.read() as session:
         return events.after(session, job_id, 0)
 
@@ -108,6 +108,22 @@ def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, de
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(Arm)) == 0
+
+
+def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
+    monkeypatch.setattr(jobs, "_CHUNKS_AT_ONCE", 1)
+    job_id, runs = judged()
+    batches = [batch for batch in plan(kept, database) if batch.of == job_id]
+    assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
+    assert delete(database, batches[0]) == 1
+    with database.read() as session:
+        begun, *others = sorted((session.get_one(Run, run_id) for run_id in runs), key=lambda run: run.message is None)
+        assert "PARITY_RETENTION_JOB_DAYS" in begun.message
+        assert unsound(session, begun) is not None
+        assert [unsound(session, run) for run in others] == [None] * 3
+        assert session.get_one(Job, job_id).status == "concluded"
+    assert [what for what, of, _ in deleted(kept) if of == job_id] == ["curve"] * 2 + ["job"]
+    assert _rows(database) == {}
 
 
 def test_a_deleted_job_is_not_found(api, kept, judged, deleted):
