@@ -3,8 +3,9 @@
     python benchmarks/growth.py [--runs-a-day 1000] [--steps 10000] [--jobs 2]
 
 Writes a few judged jobs of eight runs each into a real SQLite and a real PostgreSQL, as workers do: 11 columns, ten steps a write. Their
-values are rounded to float32 as a trainer's are, so they compress no better. Then it compacts the database, measures each table, and
-multiplies. It also deletes, as retention does, and measures how long the longest transaction takes, and what is left.
+values are rounded to float32 as a trainer's are, so they compress no better. More jobs of a few steps fill the pages of the tables that
+grow with jobs. Then it compacts the database, measures each table, and multiplies. It also deletes, as retention does, and measures how
+long the longest transaction takes, and what is left.
 """
 
 from __future__ import annotations
@@ -44,19 +45,25 @@ RUNS_A_JOB = 8
 STEPS_A_WRITE = 10
 LONG_STEPS = 1_000_000
 DAYS = 365
-# Tables by what they hold, in the order of the printed table; every other one counts as the rest.
+SHORT_JOBS, SHORT_STEPS = 40, 100
+# As large as that of a run of our own engine.
+MANIFEST = {f"version.package_{index}": "1.2.3+a-typical-build" for index in range(45)}
+# Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
-    "jobs, runs, attempts, verdicts": ("jobs", "arms", "runs", "attempts", "verdicts"),
     "events": ("events",),
+    "jobs, runs, attempts, verdicts": ("jobs", "arms", "runs", "attempts", "verdicts"),
     "keys and deliveries": ("idempotency_keys", "webhook_deliveries"),
 }
+BY_STEPS = ("curves", "events")
 _DAY = 86_400.0
 
 
 def train(database: Database, held: lease.Claim, worker_seconds: float = 60.0) -> None:
     """Record a run as its worker does."""
     recorder, generator = Recorder(database, held, worker_seconds), np.random.default_rng(held.spec.seed)
+    with database.write() as session:
+        lease.renew(session, held, worker_seconds, manifest=MANIFEST)
     single = generator.standard_normal((held.steps, 6)).astype(np.float32).astype(np.float64)
     precise = generator.standard_normal((held.steps, 2))
     for step in range(held.steps):
@@ -100,8 +107,6 @@ def write(database: Database, jobs: int, steps: int) -> None:
     )
     device = {"device_class": "cpu", "threads_per_run": 1}
     worker = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=0.0, heartbeat_at=0.0)
-    with database.write() as session:
-        webhooks.register(session, "https://hooks.example/parity", ["job.ended", "verdict.given"], to_private=False)
     for _ in range(jobs):
         with database.write() as session:
             order = Order(reuse=False)
@@ -173,10 +178,17 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
     """Print the table of one database."""
     command.upgrade(alembic_config(settings.database), "head")
     database = Database(settings.database, statement_seconds=3600)
+    with database.write() as session:
+        webhooks.register(session, "https://hooks.example/parity", ["job.ended", "verdict.given"], to_private=False)
     before = sizes(database)
     write(database, jobs, steps)
-    added = parts(before, sizes(database))
-    a_run = {part: size / (jobs * RUNS_A_JOB) for part, size in added.items()}
+    of_steps = sizes(database)
+    write(database, SHORT_JOBS, SHORT_STEPS)
+    of_jobs, added = parts(of_steps, sizes(database)), parts(before, sizes(database))
+    a_run = {
+        part: size / (jobs * RUNS_A_JOB) if part in BY_STEPS else of_jobs[part] / (SHORT_JOBS * RUNS_A_JOB)
+        for part, size in parts(before, of_steps).items()
+    }
     kept_days = {"events": settings.retention_event_days, "keys and deliveries": settings.retention_key_days}
     out = sys.stdout.write
     out(f"\n{name}: {jobs * RUNS_A_JOB} runs of {steps:,} steps x 11 columns; a year of {runs_a_day:,} runs a day, in GB\n")

@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, delete, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
-from server.retention.batch import Batch, slices
-from server.retention.curves import count
+from server.database.tables import Base, BaselineRun, ChunkColumn, Job, Run, WebhookDelivery
+from server.retention import curves
+from server.retention.batch import Batch
 
-_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
-_CHUNKS_AT_ONCE = 50
 _MARK = "its curve is being deleted with its job (PARITY_RETENTION_JOB_DAYS)"
 
 
@@ -33,13 +31,11 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
     for job_id in old:
         with database.read() as session:
             runs = select(Run.id).where(Run.job_id == job_id)
-            sized = select(func.count(), func.sum(func.length(ChunkColumn.payload))).where(ChunkColumn.run_id.in_(runs))
-            rows, size = session.execute(sized).one()
-            chunks = [tuple(row) for row in session.execute(select(*_KEY).where(Chunk.run_id.in_(runs)).order_by(*_KEY))]
+            size, parts = curves.bytes_of(session, ChunkColumn.run_id.in_(runs)), curves.chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
-        for some in [*slices(chunks, _CHUNKS_AT_ONCE)][:-1]:
-            yield Batch(what="curve", of=job_id, rows=len(some), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, some))
-        yield Batch(what="job", of=job_id, rows=rows, size_bytes=int(size or 0), why=why, delete=partial(_drop, job_id, cutoff))
+        for keys in parts[:-1]:
+            yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))
+        yield Batch(what="job", of=job_id, rows=1, size_bytes=size, why=why, delete=partial(_drop, job_id, cutoff))
 
 
 def _unneeded(cutoff: float) -> Select[str]:
@@ -58,16 +54,15 @@ def _locked(job_id: str, cutoff: float, session: Session) -> Sequence[Run] | Non
     return None if unneeded is None else runs
 
 
-def _drop_chunks(job_id: str, cutoff: float, chunks: Sequence[tuple[object, ...]], session: Session) -> int:
+def _drop_chunks(job_id: str, cutoff: float, keys: Sequence[curves.Key], session: Session) -> int:
     runs = _locked(job_id, cutoff, session)
     if runs is None:
         return 0
-    named = {chunk[0] for chunk in chunks}
+    named = {run_id for run_id, *_ in keys}
     for run in runs:
         if run.id in named and _MARK not in (run.message or ""):
             run.message = f"{run.message}; {_MARK}" if run.message else _MARK
-    gone = delete(Chunk).where(tuple_(*_KEY).in_(chunks))
-    return count(session.execute(gone.execution_options(synchronize_session=False)))
+    return curves.drop_chunks(session, keys)
 
 
 def _drop(job_id: str, cutoff: float, session: Session) -> int:
@@ -83,7 +78,7 @@ def _drop(job_id: str, cutoff: float, session: Session) -> int:
         else:
             belonging = [*_references(table, "runs.id", runs), *_references(table, "jobs.id", [job_id])]
         if belonging:
-            rows += count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
+            rows += curves.count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
     return rows
 
 

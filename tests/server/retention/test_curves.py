@@ -62,6 +62,19 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, 
         assert message.startswith("out of memory; its curve was deleted on 20")
 
 
+def test_a_long_curve_goes_in_parts(database, kept, recorded, deleted, monkeypatch):
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.finished_at = "failed", time.time() - OLD
+        run = next(run for run in job.runs if run.arm.role == "candidate")
+        store.append(session, run.id, "validation", 1, np.arange(3), {"loss": np.ones(3)})
+    assert [what for what, of, _ in deleted(kept) if of == run.id] == ["curve", "curve"]
+    with database.read() as session:
+        assert session.get_one(Run, run.id).message.count("its curve was deleted") == 1
+
+
 def test_a_job_without_a_verdict_keeps_its_baseline_only(database, kept, recorded, deleted):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:

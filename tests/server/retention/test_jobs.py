@@ -9,7 +9,7 @@ from server.database import events, store
 from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
-from server.retention import jobs
+from server.retention import curves
 from server.retention.work import delete, plan
 
 pytestmark = pytest.mark.both_databases
@@ -111,7 +111,7 @@ def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, de
 
 
 def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
-    monkeypatch.setattr(jobs, "_CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
     job_id, runs = judged()
     batches = [batch for batch in plan(kept, database) if batch.of == job_id]
     assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
