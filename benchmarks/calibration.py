@@ -1,6 +1,6 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-and F10 on reruns that were stopped early.
+F10 on reruns that were stopped early, and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import borrowed_floors
 import early_stops
+import looks
 import numpy as np
 import unseen_families
 from marks import Line, share
@@ -313,6 +314,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "F6": f6,
     **unseen_families.CHECKS,
     **early_stops.CHECKS,
+    **looks.CHECKS,
 }
 
 

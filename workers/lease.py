@@ -33,7 +33,8 @@ class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
     `steps` is how many steps to train: for a noise run fewer than its schedule has. `steps_done` is what the run had when it was claimed,
-    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused.
+    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused, for a candidate only of
+    earlier looks at its `question`.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class Claim:
     max_seconds: float | None = None
     seconds_trained: float = 0.0
     reuses: bool = False
+    question: str | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -73,6 +75,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         lifecycle.fail(session, run, code="RECIPE_REFUSED", message=f"worker {worker.name} cannot train an override of this arm: {refused}")
         return None
     trained = _seconds_trained(session, run.id) if run.epoch else 0.0
+    further = job.look is not None and job.look > 1
     epoch = lifecycle.claim(session, run, worker, lease_seconds)
     if epoch is None:
         return None
@@ -86,7 +89,8 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         steps_done=run.steps_done,
         max_seconds=None if job.max_run_seconds is None else job.max_run_seconds - trained,
         seconds_trained=trained,
-        reuses=job.reuse and run.arm.role == "baseline" and run.kind == "full" and run.steps_done == 0,
+        reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
+        question=run.arm.question if run.arm.role == "candidate" else None,
     )
 
 
@@ -127,7 +131,7 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
-    source = equal_run(session, fingerprint) if held.reuses else None
+    source = equal_run(session, fingerprint, held.question) if held.reuses else None
     if source is None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
