@@ -3,6 +3,9 @@
 All in one transaction, except for long curves: SQLite would refuse other writers for seconds. Their chunks go first, a few at a time, in
 the order of steps, so the window of the verdict goes last; their runs' messages say so, and no other run reuses them any more.
 
+A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs and verdicts, without curves: if
+looks could be forgotten, a question could be judged again until it passes.
+
 Kept: open jobs, jobs with a run that belongs to a named baseline or whose curve a run of another job reuses, and jobs with a delivery
 that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here.
 """
@@ -12,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, Select, Table, delete, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, delete, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, ChunkColumn, Job, Run, WebhookDelivery
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
 from server.retention import curves
 from server.retention.batch import Batch
 
-_MARK = "its curve is being deleted with its job (PARITY_RETENTION_JOB_DAYS)"
+_IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
+_OF_A_LOOK = ("jobs", "arms", "runs", "verdicts", "events")  # of its events only the last is left by then
+_MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 
 
 def batches(database: Database, cutoff: float) -> Iterator[Batch]:
@@ -44,7 +49,15 @@ def _unneeded(cutoff: float) -> Select[str]:
     named = own.where(select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists())
     reused = own.where(select(user.id).where(user.reused_from == Run.id, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
-    return select(Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, ~named.exists(), ~reused.exists(), ~to_send.exists())
+    has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
+    return select(Job.id).where(
+        or_(~_IS_A_LOOK, has_curves.exists()),
+        Job.status.in_(JOB_ENDED),
+        Job.finished_at < cutoff,
+        ~named.exists(),
+        ~reused.exists(),
+        ~to_send.exists(),
+    )
 
 
 def _locked(job_id: str, cutoff: float, session: Session) -> Sequence[Run] | None:
@@ -59,9 +72,7 @@ def _drop_chunks(job_id: str, cutoff: float, keys: Sequence[curves.Key], session
     if runs is None:
         return 0
     named = {run_id for run_id, *_ in keys}
-    for run in runs:
-        if run.id in named and _MARK not in (run.message or ""):
-            run.message = f"{run.message}; {_MARK}" if run.message else _MARK
+    _mark([run for run in runs if run.id in named])
     return curves.drop_chunks(session, keys)
 
 
@@ -70,7 +81,15 @@ def _drop(job_id: str, cutoff: float, session: Session) -> int:
     if locked is None:
         return 0
     runs, rows = [run.id for run in locked], 0
+    is_a_look = session.scalar(select(Job.id).where(Job.id == job_id, _IS_A_LOOK)) is not None
+    if is_a_look:
+        _mark(locked)
+        for run in locked:
+            run.reused_from = None
+        session.flush()
     for table in reversed(Base.metadata.sorted_tables):
+        if is_a_look and table.name in _OF_A_LOOK:
+            continue
         if table is Run.__table__:
             belonging = [table.c.job_id == job_id]
         elif table is Job.__table__:
@@ -80,6 +99,13 @@ def _drop(job_id: str, cutoff: float, session: Session) -> int:
         if belonging:
             rows += curves.count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
     return rows
+
+
+def _mark(runs: Sequence[Run]) -> None:
+    """Say in the message of runs that their curves are gone."""
+    for run in runs:
+        if _MARK not in (run.message or ""):
+            run.message = f"{run.message}; {_MARK}" if run.message else _MARK
 
 
 def _references(table: Table, key: str, values: list[str]) -> Iterator[ColumnElement[bool]]:

@@ -7,6 +7,7 @@ from sqlalchemy import func, select
 
 from server.database import events, store
 from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
+from server.jobs import ledger
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
 from server.retention import curves
@@ -28,11 +29,13 @@ def kept(settings):
 def judged(database, recorded, age):
     """A function that makes a job that was judged 40 days ago; returns its id and the ids of its runs."""
 
-    def judge(gap: float = 0.0):
+    def judge(gap: float = 0.0, *, is_a_look: bool = False):
         job_id = recorded({"nvfp4": gap})
         conclude(database, job_id)
         age(job_id)
         with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.look, job.arms[1].question = (1, f"q{job_id}") if is_a_look else (None, None)
             runs = [run.id for run in session.get_one(Job, job_id).runs]
             session.add(IdempotencyKey(principal="me", key=job_id, body_digest="", job_id=job_id, created_at=time.time()))
             session.add(Attempt(run_id=runs[0], epoch=1, state="finished", started_at=time.time()))
@@ -108,6 +111,26 @@ def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, de
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(Arm)) == 0
+
+
+def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, deleted):
+    (first, runs), (second, others) = judged(is_a_look=True), judged(0.01, is_a_look=True)
+    with database.write() as session:
+        session.get_one(Run, others[0]).reused_from = runs[0]
+    before = _rows(database)
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
+    after = _rows(database)
+    assert {name: after[name] for name in ("jobs", "arms", "runs", "verdicts")} == {
+        name: before[name] for name in ("jobs", "arms", "runs", "verdicts")
+    }
+    assert after.keys() == {"jobs", "arms", "runs", "verdicts", "events"}
+    assert [what for what, *_ in deleted(kept) if what == "job"] == []
+    document = api.get(f"/api/v1/jobs/{second}").json()
+    assert "PARITY_RETENTION_JOB_DAYS" in document["arms"][0]["runs"][0]["message"]
+    assert api.get(f"/jobs/{second}").status_code == 200
+    with database.write() as session:  # the ledger still counts it
+        assert [job.id for job in ledger._earlier(session, Job(id="j"), [f"q{second}"])] == [second]
 
 
 def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
