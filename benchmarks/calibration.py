@@ -1,6 +1,6 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-F10 on reruns that were stopped early, and L1 to L7 on the live rules (which took the place of A10).
+F10 on reruns that were stopped early, L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -18,6 +18,7 @@ from pathlib import Path
 import borrowed_floors
 import early_stops
 import live
+import looks
 import numpy as np
 import unseen_families
 from marks import Line, share
@@ -294,6 +295,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     **unseen_families.CHECKS,
     **early_stops.CHECKS,
     **live.CHECKS,
+    **looks.CHECKS,
 }
 
 

@@ -83,6 +83,9 @@ class Job(Base):
     event_sequence: Mapped[int] = mapped_column(default=0)
     # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
     gate_groups: Mapped[list[str] | None]
+    # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
+    look: Mapped[int | None]
+    look_candidates: Mapped[int | None]
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
@@ -106,6 +109,8 @@ class Arm(Base):
     name: Mapped[str]
     role: Mapped[Role] = mapped_column(String(32))
     recipe: Mapped[str]
+    # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
+    question: Mapped[str | None] = mapped_column(String(64), index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(

@@ -16,6 +16,7 @@ from server.database.tables import Arm, Job, JobStatus, Role
 from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import VerdictSummary, verdict_documents, verdict_summary
+from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
 from training.overrides import phrase
@@ -68,6 +69,15 @@ class ArmDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookDocument:
+    """Which of the registered looks at its question a job is, and how many candidates share the error."""
+
+    number: int
+    looks: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended."""
 
@@ -86,6 +96,7 @@ class JobDocument:
     baseline: NamedDocument | None
     config_hash: str | None
     revision: str | None
+    look: LookDocument | None
     parameters: int | None
     share_done: float
     eta_seconds: float | None
@@ -143,6 +154,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         baseline=_named_baseline(job),
         config_hash=job.config_hash,
         revision=job.revision,
+        look=_look(job),
         parameters=_parameters(job),
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
@@ -212,6 +224,13 @@ def _named_baseline(job: Job) -> NamedDocument | None:
     if job.named is None:
         return None
     return NamedDocument(name=job.named.name, version=job.named.version, controls=len(job.controls or ()))
+
+
+def _look(job: Job) -> LookDocument | None:
+    shared = multiplicity_of(job)
+    if shared is None:
+        return None
+    return LookDocument(number=shared.look, looks=shared.looks, candidates=shared.candidates)
 
 
 def _parameters(job: Job) -> int | None:

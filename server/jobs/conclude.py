@@ -19,7 +19,7 @@ from server.database import clock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, Verdict, new_id
-from server.jobs import lifecycle, live
+from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 
@@ -115,6 +115,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
+        multiplicity=ledger.multiplicity_of(job) if criteria is None else None,
     )
 
 

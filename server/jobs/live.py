@@ -28,6 +28,7 @@ from parity.judging.live.rules import ENDED_BY, Look, State, due_looks, look_at,
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.live.words import sentence
 from parity.judging.measurements import lender_for
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
@@ -35,6 +36,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
+from server.jobs.ledger import multiplicity_of
 
 CODE = "EARLY_STOP"
 _STEPS_A_LOOK = 200_000  # keeps a call short, because it locks the job's row
@@ -181,6 +183,7 @@ def _recorded(session: Session, run: Run) -> list[int]:
 def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Look]:
     """The looks that have become due, in order."""
     baseline = job.arms[0]
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
     seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
     sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
@@ -192,9 +195,9 @@ def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -
         seen = [
             (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
         ]
-        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds))
+        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
         if prediction is not None:
-            made.append(look_at(prediction))
+            made.append(look_at(prediction, shared.left))
     return made
 
 

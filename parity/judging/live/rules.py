@@ -73,11 +73,11 @@ def due_looks(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *,
             yield tuple(blocks)
 
 
-def look_at(prediction: Prediction) -> Look:
-    """The look at a prediction."""
+def look_at(prediction: Prediction, looks_left: int = 0) -> Look:
+    """The look at a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
     tail = 0.5 * (1.0 - FORECAST)
     return Look(
-        state=state_of(prediction),
+        state=state_of(prediction, looks_left),
         share=prediction.share,
         step=prediction.step,
         gap=prediction.gap,
@@ -92,12 +92,12 @@ def look_at(prediction: Prediction) -> Look:
     )
 
 
-def state_of(prediction: Prediction) -> State:
-    """What the rules say of a prediction."""
+def state_of(prediction: Prediction, looks_left: int = 0) -> State:
+    """What the rules say of a prediction. While looks are left, no candidate is futile: further runs may still decide."""
     passes = prediction.passes
     if passes < FUTILITY_ERROR and prediction.passes_if(prediction.drifts) < DRIFT_ERROR:
         if prediction.fails > 1.0 - HARM_ERROR:
             return "harmful"
-        if prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
+        if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
             return "futile"
     return "on_course" if passes > ON_COURSE else "open"

@@ -104,7 +104,7 @@ function follow() {
     }
   });
   source.addEventListener("alive", () => { heardAt = Date.now(); });
-  for (const kind of ["metric", "run", "verdict", "status", "forecast", "futile", "hopeless"]) {
+  for (const kind of ["metric", "run", "verdict", "status", "forecast", "futile", "hopeless", "reload"]) {
     source.addEventListener(kind, (event) => {
       heardAt = Date.now();
       lastEvent = event.lastEventId || lastEvent;

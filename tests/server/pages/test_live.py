@@ -48,7 +48,7 @@ def _is_stale_and_not_broken(page: Page, words: str):
 
 def _is_live_again(page: Page, steps: int):
     expect(page.locator("[data-live=runs]")).to_contain_text(f"{steps} of 1,500", timeout=_SECONDS)
-    expect(page.locator(GAP)).to_contain_text(f"of {steps} common steps")
+    expect(page.locator(GAP)).to_contain_text(f"of {steps} common steps", timeout=_SECONDS)
     expect(page.locator("#connection")).to_have_text("live")
     assert page.evaluate("window.stays")
 

@@ -114,3 +114,14 @@ def test_an_early_would_be_pass_is_only_on_course() -> None:
     look = look_at(prediction)
     assert look.state == "on_course"
     assert "forecast and no verdict" in sentence(look)
+
+
+def test_while_looks_are_left_nothing_is_futile_and_a_shared_error_widens_the_verdict() -> None:
+    late = [(pair(0.03).until(78), False)]
+    prediction = predict(late, 1, (NEAREST, NEAREST), POLICY)
+    shared = predict(late, 1, (NEAREST, NEAREST), POLICY, confidence=0.99)
+    assert prediction is not None
+    assert shared is not None
+    assert state_of(prediction) == "futile"
+    assert state_of(prediction, looks_left=1) == "open"
+    assert shared.half_width > prediction.half_width
