@@ -25,6 +25,7 @@ from server.routes import (
     health,
     images,
     jobs,
+    live,
     metrics,
     overlay,
     policies,
@@ -75,7 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_runs = (runs, curves, gap, overlay)
+    about_runs = (runs, curves, gap, live, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)

@@ -24,7 +24,7 @@ Role = Literal["baseline", "candidate"]
 RunKind = Literal["full", "noise"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
-WebhookEvent = Literal["job.ended", "verdict.given"]
+WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
 DeliveryKind = WebhookEvent | Literal["test"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 
@@ -66,7 +66,7 @@ class Job(Base):
     revision: Mapped[str | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
-    # State of the early-stop rule for each pair of runs, keyed by the candidate's run.
+    # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
     early_stop: Mapped[dict[str, Any] | None]
     # Device class and thread count of all runs of the job; set when the first run starts to train.
     device_class: Mapped[str | None]

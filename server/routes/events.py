@@ -63,10 +63,10 @@ async def follow(
         int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `hopeless`; and `alive`, without an id, at the start and after
-    every 15 s without an event. If events after `Last-Event-ID` are no longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first:
-    read the job again; the stream continues with the events that are left. It closes when the job has ended, and within a minute after
-    the token has expired."""
+    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `forecast`, `futile`, `hopeless`; and `alive`, without an id, at
+    the start and after every 15 s without an event. If events after `Last-Event-ID` are no longer kept (`PARITY_RETENTION_EVENT_DAYS`),
+    `reload` comes first: read the job again; the stream continues with the events that are left. It closes when the job has ended, and
+    within a minute after the token has expired."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, kept.first, still_known) if cursor < kept.last else ()
