@@ -35,6 +35,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
+from server.jobs.ledger import confidence_of
 
 CODE = "EARLY_STOP"
 _STEPS_A_LOOK = 200_000  # keeps a call short, because it locks the job's row
@@ -191,7 +192,7 @@ def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -
         for blocks in due(pair.looked, done, ended=pair.ended):
             seen = [(other.state, other.ended) for other in pairs]
             seen[number] = (pair.state.until(blocks), pair.ended and blocks == done)
-            prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds))
+            prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), confidence=confidence_of(job))
             if prediction is not None:
                 made.append(look_at(prediction))
     return made
