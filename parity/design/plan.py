@@ -71,7 +71,8 @@ class Plan:
     `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
     policy forbids a pass whatever the gap. `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none.
-    The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one. `stops` has what `early_stop: stop` saves.
+    The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one. `stops` has
+    what `early_stop: stop` saves, and is empty where the policy only advises.
     """
 
     design: Design

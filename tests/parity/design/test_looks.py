@@ -1,6 +1,7 @@
 """What further looks and candidates do to a plan."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_the_first_look_of_several_agrees_with_the_exact_chances() -> None:
 
 def test_looks_only_add_decisions_and_cost() -> None:
     ahead = looks_ahead(PAIR, Criteria(margin="1%", looks=3), NO_FAMILIES, 0.024)
-    for before, after in zip(ahead, ahead[1:], strict=False):
+    for before, after in itertools.pairwise(ahead):
         assert before.passed <= after.passed <= 1.0
         assert before.failed <= after.failed <= 1.0
         assert before.run_steps < after.run_steps <= run_steps(after.design)
