@@ -81,13 +81,6 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
     return Multiplicity(look=job.look, looks=looks, candidates=job.look_candidates, registered=True)
 
 
-def confidence_of(job: Job) -> float:
-    """The confidence of the intervals that the job's verdicts will have."""
-    criteria = criteria_from_mapping(job.criteria)
-    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
-    return shared.confidence(criteria.confidence)
-
-
 def _digest(job: Job, arm: Arm, renews: Job | None) -> str:
     """SHA-256 of the question of one candidate."""
     spec: dict[str, Any] = job.spec
