@@ -96,7 +96,7 @@ class Recorder:
         if self._unsealed >= store.SEALED_STEPS:
             self.seal()
         elif self._small >= store.SMALL_CHUNKS:
-            self._seal(store.SMALL_CHUNKS * len(steps))
+            self._seal(min(store.SMALL_CHUNKS * len(steps), store.SEALED_STEPS))
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived after its step."""

@@ -1,4 +1,4 @@
-"""small chunks in one row, without a summary that nothing reads, and when a run's newest steps were recorded.
+"""small chunks in one row, without a summary that nothing reads; when a run's newest steps were recorded; indexes of jobs.
 
 Revision ID: 0017
 Revises: 0015
@@ -24,9 +24,15 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("payload", sa.LargeBinary(), nullable=True))
         batch_op.drop_column("summary")
     op.add_column("runs", sa.Column("recorded_at", sa.Float(precision=53), nullable=True))
+    op.create_index("jobs_by_claim", "jobs", ["capability", "status", "device_class", "threads", "devices"])
+    op.create_index("jobs_by_status", "jobs", ["status", "id"])
+    op.drop_index("ix_jobs_status", "jobs")
 
 
 def downgrade() -> None:
+    op.create_index("ix_jobs_status", "jobs", ["status"])
+    op.drop_index("jobs_by_status", "jobs")
+    op.drop_index("jobs_by_claim", "jobs")
     connection = op.get_bind()
     while _unpack(connection):
         pass

@@ -111,11 +111,14 @@ def _seal_due(last_step: int | None, flush: Flush) -> int | None:
     if last_step is None:
         return None
     count, advance = len(flush.columns["step"]), flush.last_step - last_step
-    stride = max(1, advance // count)
-    for steps, size in ((store.SEALED_STEPS, stride * store.SEALED_STEPS), (store.SMALL_CHUNKS * count, store.SMALL_CHUNKS * advance)):
-        if flush.last_step // size != last_step // size:
-            return min(steps, store.SEALED_STEPS)
-    return None
+
+    def is_full(size: int) -> bool:
+        return flush.last_step // size != last_step // size
+
+    if is_full(max(1, advance // count) * store.SEALED_STEPS):
+        return store.SEALED_STEPS
+    small = store.SMALL_CHUNKS * count
+    return small if small < store.SEALED_STEPS and is_full(store.SMALL_CHUNKS * advance) else None
 
 
 _runs, _attempts, _chunks = Run.__table__.c, Attempt.__table__.c, Chunk.__table__.c

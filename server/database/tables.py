@@ -49,10 +49,15 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
+    # Whether any open job fits a worker; and a page of the jobs of one status.
+    __table_args__ = (
+        Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
+        Index("jobs_by_status", "status", "id"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32), index=True)
+    status: Mapped[JobStatus] = mapped_column(String(32))
     code: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     engine: Mapped[str]
