@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
@@ -33,7 +33,7 @@ from server.routes import (
     webhooks,
 )
 from server.settings import Settings
-from server.web import problems
+from server.web import auth, problems, rules
 from server.web.context import Context
 from server.web.limits import Limiter
 from server.web.live import Broadcast
@@ -78,10 +78,14 @@ def create_app(settings: Settings) -> FastAPI:
     about_runs = (runs, curves, gap, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
-            module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
+            module.router,
+            dependencies=[Depends(auth.authorize)],
+            max_body_size=settings.max_body_bytes,
+            responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
-    app.openapi_schema = problems.describe(app.openapi())
+    rules.check(app.openapi())
+    app.openapi_schema = problems.describe(rules.mark(app.openapi()))
     # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the default, which is only a tenth smaller.
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Guard, settings=settings)

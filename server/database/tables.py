@@ -191,6 +191,8 @@ class Attempt(Base):
     fingerprint: Mapped[str | None]
     # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
+    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
+    token_digest: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -360,6 +362,8 @@ class Token(Base):
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
+    principal: Mapped[str]
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
