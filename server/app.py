@@ -11,6 +11,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from parity.version import VERSION
 from server import logs
 from server.database.sessions import Database
+from server.deliveries import Deliverer
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
@@ -56,8 +57,11 @@ def context_of(settings: Settings) -> Context:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
+    deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
+    deliverer.start()
     yield
+    deliverer.close()
     context.broadcast.close()
     context.database.close()
 

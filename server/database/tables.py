@@ -398,7 +398,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """A URL that receives events. Its secret signs them, so it is stored in plain text; it is shown once, at creation."""
+    """A URL that receives events. Its secret signs them, so it is stored encrypted (`server.database.sealed`), not hashed."""
 
     __tablename__ = "webhooks"
 

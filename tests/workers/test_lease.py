@@ -1,5 +1,6 @@
 """Claims, leases and the fence."""
 
+import dataclasses
 import threading
 import time
 
@@ -179,6 +180,24 @@ def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):
     assert _claim(database, worker) is None
     worker.device["devices"] = 1
     assert _claim(database, worker).job_id == job_id
+
+
+def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(database, submit, make_worker):
+    submit()
+    held = _claim(database, make_worker())
+    assert held.token not in repr(held)
+    for token in ("", held.token[:-1]):
+        forged = dataclasses.replace(held, token=token)
+        for write in (
+            lambda session, claim: lease.renew(session, claim, 5.0, steps_done=7),
+            lease.finish,
+            lambda session, claim: lease.fail(session, claim, code="TRAINER_FAILED", message="no"),
+        ):
+            with pytest.raises(LeaseLostError), database.write() as session:
+                write(session, forged)
+    assert (_run(database, held.run_id).state, _run(database, held.run_id).steps_done) == ("running", 0)
+    with database.write() as session:
+        lease.finish(session, held)
 
 
 def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):
