@@ -104,23 +104,25 @@ def remove(session: Session, webhook_id: str) -> None:
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
     """Write a delivery for each webhook that is registered for one of these events. Call it in the transaction of the event."""
-    for hook in session.scalars(_kept().order_by(Webhook.id)).all():
+    for hook_id, events in session.execute(_kept().order_by(Webhook.id)).all():
         for kind in kinds:
-            if kind in hook.events:
-                _deliver(session, hook.id, kind, job_id)
+            if kind in events:
+                _deliver(session, hook_id, kind, job_id)
 
 
 def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
     """Write a test delivery, without content. NotFoundError if the webhook does not exist."""
-    hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
-    if hook is None:
+    if not tables.is_id("h", webhook_id) or session.execute(_kept().where(Webhook.id == webhook_id)).first() is None:
         raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
-    return _deliver(session, hook.id, "test", None)
+    return _deliver(session, webhook_id, "test", None)
 
 
-def _kept() -> Select[Webhook]:
-    """Webhooks, locked against deletion until the transaction ends: a delivery of a deleted one would abort the event's transaction."""
-    return select(Webhook).with_for_update(read=True, key_share=True)
+def _kept() -> Select[str, list[str]]:
+    """Ids and events of webhooks, all that a worker may read of them, locked against deletion until the transaction ends.
+
+    A delivery of a deleted one would abort the event's transaction.
+    """
+    return select(Webhook.id, Webhook.events).with_for_update(read=True, key_share=True)
 
 
 def _deliver(session: Session, webhook_id: str, kind: DeliveryKind, job_id: str | None) -> WebhookDelivery:

@@ -31,9 +31,7 @@ def record(database, recorded):
     """A record with a row in every table at the least; the ids of two runs: one with a curve of its own, one that has the other's."""
     old, new = recorded({"nvfp4": 0.01}, steps=300), recorded({"nvfp4": 0.01}, steps=300, done=0)
     with database.write() as session:
-        webhooks.register(
-            session, "https://hooks.example/", ["job.ended"], BOX, to_private=False
-        )
+        webhooks.register(session, "https://hooks.example/", ["job.ended"], BOX, to_private=False)
     conclude(database, old)
     now = time.time()
     with database.write() as session:
