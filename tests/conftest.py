@@ -170,8 +170,14 @@ def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
-    """A database as the migrations make it, in the place that the settings name."""
+def database(owner_database: Database) -> Database:
+    """The same; a module of tests may connect with a worker's rights instead."""
+    return owner_database
+
+
+@pytest.fixture
+def owner_database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
+    """A database as the migrations make it, in the place that the settings name; the connection owns the tables."""
     template, own = make_url(migrated(database_kind)).database, make_url(settings.database)
     beside = own.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
     if database_kind == "sqlite":
@@ -210,7 +216,7 @@ Recorded = Callable[..., str]
 
 
 @pytest.fixture
-def recorded(database: Database) -> Recorded:
+def recorded(owner_database: Database) -> Recorded:
     """A function that writes a job whose runs have ended, with curves of a known gap; returns the job's id."""
 
     def record(
@@ -233,7 +239,7 @@ def recorded(database: Database) -> Recorded:
         at = np.arange(steps if done is None else done)
         batch = generator.normal(0, 0.1, len(at))
         generator = np.random.default_rng(rerun) if rerun else generator
-        with database.write() as session:
+        with owner_database.write() as session:
             job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
             for run in job.runs:
                 gap = gaps.get(run.arm.name, 0.0)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from server.database.sessions import Database
 from server.database.tables import Worker
 
 
@@ -14,6 +15,14 @@ from server.database.tables import Worker
 def settings(settings):
     (settings.state_dir / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     return settings
+
+
+@pytest.fixture
+def worker_database(owner_database, worker_settings):
+    """The database with the rights of a worker."""
+    made = Database(worker_settings.database)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -35,13 +44,13 @@ def make_worker(database):
 
 
 @pytest.fixture
-def submit(database, make_job):
+def submit(owner_database, make_job):
     """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
     from parity import criteria_from_mapping
     from server.jobs.submit import Order, submit_job
 
     def submit_small(**changes) -> str:
-        with database.write() as session:
+        with owner_database.write() as session:
             return submit_job(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
 
     return submit_small

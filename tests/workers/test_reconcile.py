@@ -13,6 +13,12 @@ from workers import duty, lease, reconcile
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.fixture
+def database(worker_database):
+    """These tests do what a worker does, with its rights."""
+    return worker_database
+
+
 def _claim(database, worker, seconds):
     with database.write() as session:
         return lease.claim(session, worker, seconds)
