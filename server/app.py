@@ -26,6 +26,7 @@ from server.routes import (
     health,
     images,
     jobs,
+    live,
     metrics,
     overlay,
     policies,
@@ -79,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_runs = (runs, curves, gap, overlay)
+    about_runs = (runs, curves, gap, live, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router,

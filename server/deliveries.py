@@ -31,7 +31,7 @@ from server.database.clock import time_text
 from server.database.sealed import box_of
 from server.database.sessions import Database
 from server.database.tables import Job, WebhookDelivery
-from server.documents.job import job_summary
+from server.documents.job import job_summary, live_state
 from server.jobs import webhooks
 from server.settings import Settings
 
@@ -135,7 +135,7 @@ def _try(settings: Settings, database: Database, delivery_id: str, secret: str) 
 
 def _parcel(row: WebhookDelivery, public_url: str, secret: str) -> Parcel:
     document: dict[str, Any] = {"id": row.id, "type": row.kind, "created_at": time_text(row.created_at)}
-    document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "links": {}}
+    document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "forecasts": [], "links": {}}
     body = json.dumps(document, allow_nan=False).encode()
     return Parcel(id=row.id, url=row.webhook.url, secret=secret, body=body)
 
@@ -147,6 +147,7 @@ def _about(job: Job, base: str) -> dict[str, Any]:
     return {
         "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": summary.finished_at},
         "verdicts": [dataclasses.asdict(verdict) for verdict in summary.verdicts],
+        "forecasts": [{"candidate": arm.name} | dataclasses.asdict(live) for arm in job.arms if (live := live_state(arm))],
         "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
     }
 

@@ -79,7 +79,20 @@ class Settings(BaseSettings):
     )
 
     retention_days: float | None = Field(
-        default=None, gt=0, description="days after which data that no verdict needs is deleted (docs/operations.md); unset: all is kept"
+        default=None,
+        gt=0,
+        description="days after a job's end until curves that no verdict needs, logs and checkpoints are deleted; unset: never",
+    )
+    retention_job_days: float | None = Field(
+        default=None, gt=0, description="days after a job's end until it is deleted with its verdicts and curves; unset: never"
+    )
+    retention_event_days: float = Field(
+        default=7.0, gt=0, description="days for which the events of jobs are kept, from which open pages are updated"
+    )
+    retention_key_days: float = Field(
+        default=30.0,
+        gt=0,
+        description="days for which idempotency keys, sent deliveries, workers that are gone and compiled programs are kept",
     )
 
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")

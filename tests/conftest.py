@@ -22,6 +22,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 from parity import criteria_from_mapping
 from server.database import roles, store
 from server.database.sessions import Database
+from server.jobs import ledger
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
@@ -228,8 +229,12 @@ def recorded(owner_database: Database) -> Recorded:
         level: float = 1.4,
         rerun: int = 0,
         replicates: int = 2,
+        looks: int = 1,
     ) -> str:
-        """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has; another `rerun` has the same batches."""
+        """`gaps`: candidate recipe -> true gap in nats; `done`: steps that every run has; another `rerun` has the same batches.
+
+        With `looks` above 1 the job is the first of these at its question.
+        """
         spec = small_job(
             steps,
             baseline=Arm(recipe="fp8_current", replicates=replicates),
@@ -240,7 +245,9 @@ def recorded(owner_database: Database) -> Recorded:
         batch = generator.normal(0, 0.1, len(at))
         generator = np.random.default_rng(rerun) if rerun else generator
         with owner_database.write() as session:
-            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", "looks": looks}))
+            if looks > 1:
+                ledger.register(session, job)
             for run in job.runs:
                 gap = gaps.get(run.arm.name, 0.0)
                 loss = level + 1.5 * np.exp(-at / 100) + batch + gap + generator.normal(0, 0.001) + generator.normal(0, 0.01, len(at))

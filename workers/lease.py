@@ -34,7 +34,8 @@ class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
-    `seconds_trained` is the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused.
+    `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
+    equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
     """
 
     run_id: str
@@ -44,9 +45,11 @@ class Claim:
     token: str = field(repr=False)
     spec: RunSpec
     steps: int
+    steps_done: int = 0
     max_seconds: float | None = None
     seconds_trained: float = 0.0
     reuses: bool = False
+    question: str | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -74,6 +77,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         lifecycle.fail(session, run, code="RECIPE_REFUSED", message=f"worker {worker.name} cannot train an override of this arm: {refused}")
         return None
     trained = _seconds_trained(session, run.id) if run.epoch else 0.0
+    further = job.look is not None and job.look > 1
     epoch = lifecycle.claim(session, run, worker, lease_seconds)
     if epoch is None:
         return None
@@ -85,9 +89,11 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         token=run_tokens.issue(session, run.id, epoch),
         spec=spec,
         steps=run.planned_steps,
+        steps_done=run.steps_done,
         max_seconds=None if job.max_run_seconds is None else job.max_run_seconds - trained,
         seconds_trained=trained,
-        reuses=job.reuse and run.arm.role == "baseline" and run.kind == "full" and run.steps_done == 0,
+        reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
+        question=run.arm.question if run.arm.role == "candidate" else None,
     )
 
 
@@ -105,12 +111,13 @@ def _seconds_trained(session: Session, run_id: str) -> float:
     return float(session.scalar(spent) or 0.0)
 
 
-def renew(session: Session, held: Claim, lease_seconds: float, **columns: object) -> None:
-    """Extend the lease (and set `columns` of the run) if this worker still holds it; LeaseLostError otherwise.
+def renew(session: Session, held: Claim, lease_seconds: float, *conditions: ColumnElement[bool], **columns: object) -> None:
+    """Extend the lease (and set `columns` of the run) if this worker still holds it, under these conditions; LeaseLostError otherwise.
 
     This locks the run's row, so all writes in the same transaction are fenced.
     """
-    held_still = update(Run).where(Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", _has_its_token(held))
+    held_by = (Run.epoch == held.epoch, Run.state == "running", _has_its_token(held))
+    held_still = update(Run).where(Run.id == held.run_id, *held_by, *conditions)
     statement = held_still.values(lease_expires_at=clock.now(session) + lease_seconds, **columns).returning(Run.id)
     if session.execute(statement.execution_options(synchronize_session=False)).first() is None:
         raise _lost(held)
@@ -128,7 +135,7 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
-    source = equal_run(session, fingerprint) if held.reuses else None
+    source = equal_run(session, fingerprint, held.question) if held.reuses else None
     if source is None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
@@ -183,4 +190,4 @@ def _has_its_token(held: Claim) -> ColumnElement[bool]:
 
 
 def _lost(held: Claim) -> LeaseLostError:
-    return LeaseLostError(f"attempt {held.epoch} no longer holds run {held.run_id}")
+    return LeaseLostError(f"attempt {held.epoch} no longer holds run {held.run_id}, or the record was restored from an older copy")

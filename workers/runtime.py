@@ -21,9 +21,9 @@ from server import logs
 from server.database import clock, tables
 from server.database.sessions import Database
 from server.database.tables import Worker
-from server.jobs import retention
 from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
+from server.retention import work as retention
 from server.settings import CHECKOUT, Settings
 from training import provenance
 from workers import data_roots, duty, lease, reconcile, supervisor
@@ -33,7 +33,6 @@ from workers.slots import slots as slots_of
 from workers.training_process import command, terminate_seconds
 
 _log = logging.getLogger(__name__)
-_RETENTION_SECONDS = 3600.0
 _DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
 
@@ -44,7 +43,7 @@ class Runtime:
         self._settings = settings
         self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
-        self._next_retention = 0.0
+        self._retention, self._files = retention.Keeper(settings, self._database), retention.Files(settings, self._database)
         self._bell = threading.Condition()
         self._rings = 0
         self._worker = Worker(
@@ -56,7 +55,7 @@ class Runtime:
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
-        self._futility, self._ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
+        self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
         # Threads of their own: long work does not delay the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
@@ -146,19 +145,19 @@ class Runtime:
             self._stopping.wait(self._settings.reconcile_seconds)
 
     def _reconcile(self) -> None:
-        """Register again if the trainer has changed; then, if no other worker does it, put right what crashes left behind."""
+        """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
+        behind and delete old rows."""
         self._register_trainer()
+        self._files.work()
         with self._database.write() as session:
             if not duty.take(session, duty.HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
-        self._futility.look(self._database)
+        self._live.look(self._database)
         self._ended.conclude(self._database)
-        if time.monotonic() >= self._next_retention:
-            retention.drop(self._settings, self._database)
-            self._next_retention = time.monotonic() + _RETENTION_SECONDS
+        self._retention.work()
 
     def _register_trainer(self) -> None:
         """Register again if the trainer has changed: each run starts a new process, with the libraries installed at that time."""

@@ -19,7 +19,7 @@ _RUN_PROGRESS = (
 
 API: Mapping[str, str] = {
     "alembic_version": "select",
-    "arms": "select, insert",
+    "arms": "select, insert, update (question)",
     "attempts": "select, insert, update",
     "baseline_events": "select, insert",
     "baseline_runs": "select, insert",
@@ -31,7 +31,7 @@ API: Mapping[str, str] = {
     "events": "select, insert",
     "idempotency_keys": "select, insert",
     "imported_groups": "select, insert",
-    "jobs": f"select, insert, {_JOB_PROGRESS}, update (gate_groups)",
+    "jobs": f"select, insert, {_JOB_PROGRESS}, update (gate_groups, look, look_candidates)",
     "runs": f"select, insert, {_RUN_PROGRESS}",
     "tokens": "select, insert, update",
     "verdicts": "select, insert",
@@ -46,21 +46,22 @@ WORKER: Mapping[str, str] = {
     "baseline_events": "",
     "baseline_runs": "select",
     "baselines": "select",
-    "browser_sessions": "",
+    # The elected worker deletes old rows of this and other tables; whole jobs, with their verdicts, only the owner can.
+    "browser_sessions": "select (expires_at), delete",
     "chunk_columns": "select, insert",
     "chunks": "select, insert, delete",
     "duties": "select, update",
-    "events": "select, insert",
-    "idempotency_keys": "",
+    "events": "select, insert, delete",
+    "idempotency_keys": "select (principal, key, created_at), delete",
     "imported_groups": "select",
     "jobs": f"select, {_JOB_PROGRESS}",
     "runs": f"select, {_RUN_PROGRESS}",
     "tokens": "select (id, max_running)",
     "verdicts": "select, insert",
-    "webhook_deliveries": "insert",
+    "webhook_deliveries": "select, insert, delete",
     # A row can only be locked by a role that may update one of its columns.
     "webhooks": "select (id, events), update (created_at)",
-    "workers": "select, insert, update",
+    "workers": "select, insert, update, delete",
 }
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
