@@ -14,6 +14,7 @@ from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings
 from server.web import auth
+from server.web.rules import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     create = commands.add_parser("create", help="create a token and print its text")
     create.add_argument("name", help="owner or purpose, at most 100 characters")
-    create.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="scope to grant; repeat for more than one")
+    create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="scope to grant; repeat for more than one")
     create.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
     create.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
     create.add_argument("--for", dest="principal", help="principal whose jobs it is for (listed by `list`); default: a new one")

@@ -44,6 +44,14 @@ def worker_settings(settings: Settings) -> Settings:
     return _as_role(settings, ROLES[1])
 
 
+@pytest.fixture
+def worker_database(owner_database: Database, worker_settings: Settings) -> Iterator[Database]:
+    """The database with the rights of a worker."""
+    made = Database(worker_settings.database)
+    yield made
+    made.close()
+
+
 def _as_role(settings: Settings, role: str) -> Settings:
     """The settings of a process that connects to the test's database with a role's rights; unchanged for SQLite, which has no roles."""
     if not settings.database_url:

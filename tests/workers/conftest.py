@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from server.database.sessions import Database
 from server.database.tables import Worker
 
 
@@ -15,14 +14,6 @@ from server.database.tables import Worker
 def settings(settings):
     (settings.state_dir / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     return settings
-
-
-@pytest.fixture
-def worker_database(owner_database, worker_settings):
-    """The database with the rights of a worker."""
-    made = Database(worker_settings.database)
-    yield made
-    made.close()
 
 
 @pytest.fixture

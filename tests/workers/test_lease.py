@@ -222,7 +222,7 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
 def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make_worker):
     limited, free = submit(), submit()
     with database.write() as session:
-        token = Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
+        token = Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
         session.add(token)
         session.get_one(Job, limited).submitted_by = token.id
     worker = make_worker()
@@ -240,7 +240,9 @@ def test_claims_at_once_keep_a_token_below_its_limit(database, submit, make_work
         with database.write() as session:
             session.get_one(Job, job_id).submitted_by = "t-limited"
     with database.write() as session:
-        session.add(Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time()))
+        session.add(
+            Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time())
+        )
     worker, claimed = make_worker(), []
     threads = [threading.Thread(target=lambda: claimed.append(_claim(database, worker))) for _ in range(6)]
     for thread in threads:

@@ -27,7 +27,8 @@ def settings(settings):
 class Caller:
     """The API as the holder of one token sees it."""
 
-    def __init__(self, api: TestClient, text: str) -> None:
+    def __init__(self, api: TestClient, text: str, token_id: str = "", principal: str = "") -> None:
+        self.id, self.principal = token_id, principal
         self.send = partial(api.request, headers={"Authorization": f"Bearer {text}"})
 
     def attach(self, run, **more):
@@ -48,9 +49,7 @@ def caller(api, database):
     def make(*scopes, of=None):
         with database.write() as session:
             row, text = auth.create_token(session, "-".join(scopes), scopes, None, principal_id=of and of.principal)
-            made = Caller(api, text)
-            made.principal, made.id = row.principal, row.id
-            return made
+            return Caller(api, text, row.id, row.principal)
 
     return make
 

@@ -11,6 +11,7 @@ from server.database.sealed import Box
 from server.database.tables import Webhook, WebhookDelivery
 from server.jobs import webhooks
 from server.web import auth
+from server.web.rules import SCOPES
 
 KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 ASKED: dict[str, Any] = {"url": "https://hooks.example/in/T0K3N", "events": ["verdict.given", "job.ended"]}
@@ -25,7 +26,7 @@ def settings(settings):
 def headers(database):
     """The headers of a token by its scope."""
     with database.write() as session:
-        return {scope: {"Authorization": f"Bearer {auth.create_token(session, 'mine', [scope], 1)[1]}"} for scope in auth.SCOPES}
+        return {scope: {"Authorization": f"Bearer {auth.create_token(session, 'mine', [scope], 1)[1]}"} for scope in SCOPES}
 
 
 @pytest.mark.both_databases
