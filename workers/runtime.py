@@ -1,4 +1,4 @@
-"""A running worker: registered with its device, with a thread for each slot, for heartbeats, for webhooks and for housekeeping.
+"""A running worker: registered with its device, with a thread for each slot, for heartbeats and for housekeeping.
 
 A slot looks for a run when the doorbell rings, after each run, and periodically; a message only makes it look sooner. So a worker
 also works while the broker is unreachable, or if the broker's client does not reconnect.
@@ -26,7 +26,7 @@ from server.jobs.stale import mark_or_fail_stale
 from server.retention import work as retention
 from server.settings import CHECKOUT, Settings
 from training import provenance
-from workers import data_roots, duty, lease, reconcile, supervisor, webhooks
+from workers import data_roots, duty, lease, reconcile, supervisor
 from workers.leftovers import records
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -56,10 +56,9 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
-        # Threads of their own: neither long work nor a URL that hangs delays the heartbeat.
+        # Threads of their own: long work does not delay the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
-        self._threads.append(threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
@@ -143,15 +142,6 @@ class Runtime:
                 self._reconcile()
             except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
                 _log.exception("housekeeping failed; retrying")
-            self._stopping.wait(self._settings.reconcile_seconds)
-
-    def _keep_delivering(self) -> None:
-        """Send due deliveries of webhooks until the worker stops."""
-        while not self._stopping.is_set():
-            try:
-                webhooks.deliver_due(self._settings, self._database, self._stopping.is_set)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("webhooks could not be sent; retrying")
             self._stopping.wait(self._settings.reconcile_seconds)
 
     def _reconcile(self) -> None:

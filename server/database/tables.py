@@ -203,6 +203,8 @@ class Attempt(Base):
     fingerprint: Mapped[str | None]
     # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
+    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
+    token_digest: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -376,6 +378,8 @@ class Token(Base):
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
+    principal: Mapped[str]
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
@@ -410,7 +414,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """A URL that receives events. Its secret signs them, so it is stored in plain text; it is shown once, at creation."""
+    """A URL that receives events. Its secret signs them, so it is stored encrypted (`server.database.sealed`), not hashed."""
 
     __tablename__ = "webhooks"
 

@@ -13,6 +13,12 @@ from workers import duty, lease, reconcile
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.fixture
+def database(worker_database):
+    """These tests do what a worker does, with its rights."""
+    return worker_database
+
+
 def _claim(database, worker, seconds):
     with database.write() as session:
         return lease.claim(session, worker, seconds)
@@ -73,9 +79,9 @@ def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded,
         assert session.get_one(Job, first).status == "concluded"
 
 
-def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
+def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, owner_database, recorded):
     job_id = recorded({"nvfp4": 0.0})
-    with database.write() as session:
+    with owner_database.write() as session:
         session.get_one(Job, job_id).criteria = {"margin": "nonsense"}
     conclude(database, job_id)
     with database.read() as session:
