@@ -33,8 +33,8 @@ class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
     `steps` is how many steps to train: for a noise run fewer than its schedule has. `steps_done` is what the run had when it was claimed,
-    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused, for a candidate only of
-    earlier looks at its `question`.
+    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused, for a candidate only
+    of earlier looks at its `question`.
     """
 
     run_id: str
