@@ -2,13 +2,14 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from server.database.tables import Chunk, IdempotencyKey, Job
 from server.retention import __main__ as command
 from server.retention import rows, work
-from server.retention.batch import Batch
+from server.retention.batch import Batch, slices
 from server.retention.work import Keeper, plan
 
 OLD = 40 * 86_400
@@ -31,10 +32,9 @@ def _left(database):
 
 
 def test_a_turn_is_short_and_the_next_one_goes_on(database, settings, old_keys, monkeypatch):
-    parts = rows.slices
-    monkeypatch.setattr(rows, "slices", lambda items: parts(items, 1))
+    monkeypatch.setattr(rows, "slices", lambda items: slices(items, 1))
     now = iter(range(10**6))
-    monkeypatch.setattr("server.retention.work.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("server.retention.work.time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(work, "_SECONDS_AT_ONCE", 1.5)  # one batch a turn, by this clock
     keeper = Keeper(settings, database)
     left = []
