@@ -11,6 +11,7 @@ long the longest transaction takes, and what is left.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sqlite3
 import sys
@@ -47,7 +48,7 @@ LONG_STEPS = 1_000_000
 DAYS = 365
 SHORT_JOBS, SHORT_STEPS = 40, 100
 # As large as that of a run of our own engine.
-MANIFEST = {f"version.package_{index}": "1.2.3+a-typical-build" for index in range(45)}
+MANIFEST = {f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}" for index in range(45)}
 # Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
