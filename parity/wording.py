@@ -37,7 +37,7 @@ def percent(share: float, digits: int = 2) -> str:
     value = 100.0 * share
     if value == 0.0:
         return "0 %"
-    text = f"{value:.{digits}g}"
+    text = f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.{digits}g}"
     return f"{text if '.' in text or 'e' in text or abs(value) >= 10 else text + '.0'} %"
 
 

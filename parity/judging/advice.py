@@ -31,7 +31,7 @@ LayerSnr = Mapping[tuple[str, str], float]
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
 NO_LOOK_LEFT = (
-    " That is a further look, and none is left: judging again until it is decided raises false passes. "
+    "That is a further look, and none is left: judging again until it is decided raises false passes. "
     "Ask a new question that has these runs from its start, or that registers its looks (looks: 2)."
 )
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -62,8 +62,9 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
         ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
         return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
+    no_look = () if m.multiplicity.left or (runs is None and steps is None) else (NO_LOOK_LEFT,)
     return Advice(
-        sentences=(*state_first, _straddle_sentence(m, runs, steps)),
+        sentences=(*state_first, _straddle_sentence(m, runs, steps), *no_look),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
@@ -147,7 +148,7 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
     if steps is not None:
         options.append(f"{'or run' if options else 'Run'} {steps:,} more steps")
     tail = "." if steps is not None else "; more steps won't help."
-    return f"{' '.join(options)} to decide{_look_words(m)}{tail}{NO_LOOK_LEFT if not m.multiplicity.left else ''}"
+    return f"{' '.join(options)} to decide{_look_words(m)}{tail}"
 
 
 def _look_words(m: Measurements) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_LOOKS = 10
+FAIL_BY_GAP = "GAP_EXCEEDS_MARGIN"  # the one fail that further runs can undo, as a further look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def _ends(interval: IntervalDocument) -> str:
 
 def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
-    rows: list[Cells] = [("", "value", f"{percent(document['gap']['confidence'])} CI", "over")]
+    rows: list[Cells] = [("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")]
     for interval, unit in _intervals(document):
         rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
     if target := document["target"]:

@@ -133,7 +133,7 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
         axes.errorbar(
             [x], [mean], yerr=ends, fmt="D" if number == 0 else "_", color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5
         )
-    words = f"{percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
+    words = f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
     axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
 
 

@@ -74,8 +74,8 @@ def looks_words(document: VerdictDocument) -> str:
     number = f"look {shared['look']} of {shared['looks']}"
     level = ""
     if shared["looks"] > 1 or shared["candidates"] > 1:
-        among = f" at one of {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
-        level = f"{among}: this interval has {level_percent(shared['confidence'])}, so that all of them together keep {nominal}"
+        among = f", {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
+        level = f"{among}: each interval has {level_percent(shared['confidence'])}, so that all together keep {nominal}"
     counted = "registered" if shared["registered"] else "not registered: nobody counts further comparisons of this question"
     return f"{number}{level}; {counted}"
 

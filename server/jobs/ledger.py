@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.multiplicity import Multiplicity
+from parity.judging.multiplicity import FAIL_BY_GAP, Multiplicity
 from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
@@ -37,7 +37,6 @@ _OF_THE_QUESTION = (
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
 _IN_THE_DIGEST = ("margin", "profile", "question")
-_DECIDED_BY_THE_GAP = ("GAP_EXCEEDS_MARGIN",)
 _ANEW = "name the question anew if the reason for judging again is not the verdict (criteria.question)"
 _MAY_CHANGE = (*_IN_THE_DIGEST, "early_stop")
 
@@ -138,7 +137,7 @@ def _check_open(session: Session, earlier: Sequence[Job], asked: dict[str, str])
         for job in earlier:
             question = next((arm.question for arm in job.arms if job.id == verdict.job_id and arm.name == verdict.candidate), None)
             code = json.loads(verdict.document)["codes"][0]
-            if question is None or question not in asked or (verdict.outcome == "fail" and code in _DECIDED_BY_THE_GAP):
+            if question is None or question not in asked or (verdict.outcome == "fail" and code == FAIL_BY_GAP):
                 continue
             why = "has passed; a look after a pass can only take it back"
             if verdict.outcome == "fail":

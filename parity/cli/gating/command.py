@@ -39,6 +39,7 @@ from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
+from parity.judging.multiplicity import FAIL_BY_GAP
 
 app = typer.Typer()
 
@@ -240,7 +241,7 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
 
 def is_narrow(verdict: Mapping[str, Any]) -> bool:
     """Whether an interval lies beyond the margin by less than half of its own width."""
-    if verdict["codes"][0] != "GAP_EXCEEDS_MARGIN":
+    if verdict["codes"][0] != FAIL_BY_GAP:
         return False
     gap, margin = verdict["gap"], verdict["margin"]["nats"]
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
