@@ -6,7 +6,7 @@ from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from server.database import clock
-from server.database.tables import HOUSEKEEPING, Duty
+from server.database.tables import Duty
 
 
 def take(session: Session, name: str, holder: str, seconds: float) -> bool:
