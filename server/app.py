@@ -10,6 +10,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
+from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.pages import dashboard
 from server.queue import Doorbell, broker
@@ -25,6 +26,7 @@ from server.routes import (
     health,
     images,
     jobs,
+    live,
     metrics,
     overlay,
     policies,
@@ -46,6 +48,7 @@ def context_of(settings: Settings) -> Context:
     return Context(
         settings=settings,
         database=database,
+        flushes=Flushes(database, settings.external_stale_seconds),
         doorbell=Doorbell(broker(settings)),
         broadcast=Broadcast(database),
         limiter=Limiter(settings.redis, settings.requests_per_minute),
@@ -75,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_runs = (runs, curves, gap, overlay)
+    about_runs = (runs, curves, gap, live, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)

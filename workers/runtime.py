@@ -55,7 +55,7 @@ class Runtime:
             started_at=time.time(),
             heartbeat_at=time.time(),
         )
-        self._futility, self._ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
+        self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
         # Threads of their own: neither long work nor a URL that hangs delays the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
@@ -165,7 +165,7 @@ class Runtime:
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
-        self._futility.look(self._database)
+        self._live.look(self._database)
         self._ended.conclude(self._database)
         self._retention.work()
 

@@ -28,7 +28,7 @@ from parity.version import VERSION
 from server.database.clock import time_text
 from server.database.sessions import Database
 from server.database.tables import Job, WebhookDelivery
-from server.documents.job import job_summary
+from server.documents.job import job_summary, live_state
 from server.jobs import webhooks
 from server.settings import Settings
 
@@ -86,7 +86,7 @@ def _try(settings: Settings, database: Database, delivery_id: str) -> tuple[int 
 
 def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
     document: dict[str, Any] = {"id": row.id, "type": row.kind, "created_at": time_text(row.created_at)}
-    document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "links": {}}
+    document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "forecasts": [], "links": {}}
     body = json.dumps(document, allow_nan=False).encode()
     return Parcel(id=row.id, url=row.webhook.url, secret=row.webhook.secret, body=body)
 
@@ -98,6 +98,7 @@ def _about(job: Job, base: str) -> dict[str, Any]:
     return {
         "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": summary.finished_at},
         "verdicts": [dataclasses.asdict(verdict) for verdict in summary.verdicts],
+        "forecasts": [{"candidate": arm.name} | dataclasses.asdict(live) for arm in job.arms if (live := live_state(arm))],
         "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
     }
 

@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap
+from parity.judging.live.gap_chart import BinnedGap
 from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, new_figure, shortened, wrapped
 from parity.report.gap_bins import verdict_gap
 from parity.report.headline import MARKS, headline, judged_gap

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.judging.curve import FloatArray
 from parity.judging.document_types import VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap
+from parity.judging.live.gap_chart import BinnedGap
 from parity.report.headline import answer, baseline_name, candidate_name
 from parity.wording import interval_words, level_percent, percent, signed
 

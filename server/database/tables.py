@@ -24,7 +24,7 @@ Role = Literal["baseline", "candidate"]
 RunKind = Literal["full", "noise"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
-WebhookEvent = Literal["job.ended", "verdict.given"]
+WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
 DeliveryKind = WebhookEvent | Literal["test"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 
@@ -49,10 +49,15 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
+    # Whether any open job fits a worker; and a page of the jobs of one status.
+    __table_args__ = (
+        Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
+        Index("jobs_by_status", "status", "id"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32), index=True)
+    status: Mapped[JobStatus] = mapped_column(String(32))
     code: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     engine: Mapped[str]
@@ -66,7 +71,7 @@ class Job(Base):
     revision: Mapped[str | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
-    # State of the early-stop rule for each pair of runs, keyed by the candidate's run.
+    # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
     early_stop: Mapped[dict[str, Any] | None]
     # Device class and thread count of all runs of the job; set when the first run starts to train.
     device_class: Mapped[str | None]
@@ -172,6 +177,8 @@ class Run(Base):
     steps_done: Mapped[int] = mapped_column(default=0)
     last_loss: Mapped[str | None] = mapped_column(String(32))
     steps_per_second: Mapped[float | None]
+    # When the newest training steps were recorded; open pages follow it.
+    recorded_at: Mapped[float | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None] = mapped_column(index=True)
@@ -201,7 +208,11 @@ class Attempt(Base):
 
 
 class Chunk(Base):
-    """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`. `ChunkColumn` has the values."""
+    """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`.
+
+    `payload` has the values of a small chunk: its columns one after another, as `codec.encode` writes them, without `step` if the steps
+    are at equal distances. It is None where `ChunkColumn` has them.
+    """
 
     __tablename__ = "chunks"
 
@@ -212,11 +223,11 @@ class Chunk(Base):
     last_step: Mapped[int]
     count: Mapped[int]
     columns: Mapped[list[str]]
-    summary: Mapped[dict[str, Any]]
+    payload: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 class ChunkColumn(Base):
-    """One column of a chunk, as `codec.encode` writes it: a reader of one column touches no other."""
+    """One column of a large chunk, as `codec.encode` writes it: a reader of one column touches no other."""
 
     __tablename__ = "chunk_columns"
     __table_args__ = (

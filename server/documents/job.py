@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session, selectinload
 
+from parity.judging.live.rules import State
+from parity.judging.live.words import sentence
 from server.curves.buckets import Number
 from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, Role
@@ -15,6 +17,7 @@ from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import VerdictSummary, verdict_documents, verdict_summary
 from server.jobs.ledger import multiplicity_of
+from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
 from training.overrides import phrase
 from training.spec import Model
@@ -30,8 +33,21 @@ class NamedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end."""
+
+    state: State
+    sentence: str
+    step: int
+    passes: float
+    fails: float
+    inconclusive: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null.
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
+    if the final gap is surely above the margin; either may be null.
 
     `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
     measure run noise; they are in none of the totals.
@@ -47,6 +63,7 @@ class ArmDocument:
     steps_per_second: float | None
     eta_seconds: float | None
     hopeless: str | None
+    live: LiveState | None
     runs: list[RunDocument]
     noise_runs: list[RunDocument]
 
@@ -173,7 +190,7 @@ def job_summary(job: Job) -> JobSummary:
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
     noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
-    ids = {run.id for run in runs}
+    live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
     return ArmDocument(
@@ -186,9 +203,20 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
-        hopeless=next((pair["hopeless"] for run, pair in (arm.job.early_stop or {}).items() if pair["hopeless"] and run in ids), None),
+        hopeless=live.sentence if live and live.state == "harmful" else None,
+        live=live,
         runs=runs,
         noise_runs=noise_runs,
+    )
+
+
+def live_state(arm: Arm) -> LiveState | None:
+    """The last forecast of a candidate; None before the first look, and for a baseline."""
+    look = latest(arm.job, arm.name)
+    if look is None:
+        return None
+    return LiveState(
+        state=look.state, sentence=sentence(look), step=look.step, passes=look.passes, fails=look.fails, inconclusive=look.inconclusive
     )
 
 

@@ -25,7 +25,7 @@ _MEANINGS: Mapping[str, str] = {
     "gates": "checks that decide; all others are advisory",
     "accuracy_margin_points": "percentage points by which a downstream accuracy may be worse",
     "looks": "how often the question may be judged, with runs added in between; the looks share the error",
-    "early_stop": "whether a futile pair is stopped or only reported",
+    "early_stop": "whether a hopeless or futile candidate is stopped or only reported",
 }
 
 

@@ -99,7 +99,7 @@ def test_a_later_look_finds_jobs_whose_runs_ended_since(database, recorded):
 
 def test_only_jobs_with_new_steps_are_watched(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    watch = reconcile.FutilityWatch()
+    watch = reconcile.LiveWatch()
     assert watch.look(database) == [job_id]
     assert watch.look(database) == []
     with database.write() as session:

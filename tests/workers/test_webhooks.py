@@ -173,6 +173,7 @@ def test_a_verdict_arrives_signed_and_once(settings, database, recorded, receive
         assert document["job"].items() >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
         assert [(each["candidate"], each["verdict"]) for each in document["verdicts"]] == [("nvfp4", "pass"), ("nvfp4_no_rht", "fail")]
         assert abs(document["verdicts"][1]["gap_nats"] - 0.3) < 0.02
+        assert [each["candidate"] for each in document["forecasts"]] == ["nvfp4", "nvfp4_no_rht"]
         assert document["links"]["page"] == f"https://parity.example/jobs/{job}"
     assert "T0K3N" not in caplog.text
 

@@ -1,5 +1,7 @@
-"""Early stop over the record: told once, never a pass or a fail, and what is stopped is the arm that is beyond hope."""
+"""Live forecasts over the record: told once, never a pass or a fail, and what is stopped is the arm that is beyond hope."""
 
+import itertools
+import json
 import time
 
 import numpy as np
@@ -8,9 +10,10 @@ import pytest
 from parity import criteria_from_mapping
 from server.database import events, store
 from server.database.states import begin_attempt
-from server.database.tables import Attempt, Job, Run
-from server.jobs import futility
-from server.jobs.conclude import decide, ready_to_conclude
+from server.database.tables import Attempt, Job, Run, WebhookDelivery
+from server.jobs import live as forecast
+from server.jobs import webhooks
+from server.jobs.conclude import conclude, decide, ready_to_conclude
 from server.jobs.submit import submit_job
 from training.spec import Arm
 
@@ -47,7 +50,7 @@ def _record(database, job_id, first, last, gaps):
 
 def _watch(database, job_id):
     with database.write() as session:
-        return futility.watch(session, job_id)
+        return forecast.watch(session, job_id)
 
 
 def _states(database, job_id):
@@ -65,11 +68,11 @@ def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
         run.epoch = 2
     _watch(database, job_id)  # the new attempt has recorded nothing yet
     with database.write() as session:
-        assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 200
+        assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 200
         store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
     _watch(database, job_id)
     with database.read() as session:
-        assert session.get_one(Job, job_id).early_stop[run.id]["next_step"] == 50
+        assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 50
 
 
 def test_a_futile_pair_is_one_event_and_trains_on(database, live):
@@ -84,7 +87,7 @@ def test_a_futile_pair_is_one_event_and_trains_on(database, live):
     with database.read() as session:
         emitted = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
     assert len(emitted) == 1
-    assert "hopeless after" in emitted[0].payload["message"]
+    assert emitted[0].payload["message"].startswith("Hopeless")
     assert set(_states(database, job_id).values()) == {("running", None)}
 
 
@@ -96,14 +99,15 @@ def test_looking_often_or_once_finds_the_same(database, live):
         _watch(database, often)
     _watch(database, once)
     with database.read() as session:
-        remembered = [
-            {run.arm.name: (session.get_one(Job, job_id).early_stop or {}).get(run.id) for run in session.get_one(Job, job_id).runs}
-            for job_id in (often, once)
+        jobs = [session.get_one(Job, job_id) for job_id in (often, once)]
+        looks = [{arm.name: forecast.looks(job, arm.name) for arm in job.arms[1:]} for job in jobs]
+        assert looks[0] == looks[1]
+        assert [pair.document() for pair in forecast.pairs_of(jobs[0], jobs[0].arms[1])] == [
+            pair.document() for pair in forecast.pairs_of(jobs[1], jobs[1].arms[1])
         ]
-    assert remembered[0] == remembered[1]
-    assert remembered[0]["nvfp4"]["hopeless"]
-    assert remembered[0]["mxfp8"]["hopeless"] is None
-    assert remembered[0]["mxfp8"]["next_step"] == 600
+    assert looks[0]["nvfp4"][-1].state == "harmful"
+    assert looks[0]["mxfp8"][-1].state in ("open", "on_course")
+    assert [look.step for look in looks[0]["mxfp8"]] == list(range(199, 600, 50))
 
 
 def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, live):
@@ -124,7 +128,7 @@ def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, 
     with database.read() as session:
         outcome = decide(session, job_id)
     assert outcome.code == "EARLY_STOP"
-    assert "hopeless after" in outcome.message
+    assert "Hopeless" in outcome.message
 
 
 def test_the_baseline_ends_with_its_last_candidate(database, live):
@@ -155,3 +159,53 @@ def test_queued_replicates_of_a_stopped_arm_are_cancelled(database, live):
     _watch(database, job_id)
     with database.read() as session:
         assert session.get_one(Run, "r000000000000-0000000000").state == "cancelled"
+
+
+def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
+    job_id = live()
+    _record(database, job_id, 0, STEPS, {"nvfp4": 0.3})
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.state = "finished"
+    conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "concluded"
+        assert forecast.latest(job, "nvfp4").share == 1.0
+        assert forecast.latest(job, "nvfp4").state == "harmful"
+        assert {event.kind for event in events.after(session, job_id, 0)} & {"hopeless", "futile", "forecast"} == set()
+
+
+def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
+    job_id = live()
+    with database.write() as session:
+        webhooks.register(session, "https://example.com/hook", ["job.hopeless", "job.futile"], to_private=True)
+    for first in range(0, 800, 50):
+        _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
+        _watch(database, job_id)
+    with database.read() as session:
+        told = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "hopeless")]
+        assert [event.payload["state"] for event in told if event.payload["arm"] == "nvfp4"][-1] == "harmful"
+        states = [event.payload["state"] for event in told if event.payload["arm"] == "mxfp8"]
+        assert all(first != second for first, second in itertools.pairwise(states))
+        kinds = [row.kind for row in session.query(WebhookDelivery)]
+    assert kinds.count("job.hopeless") == 1
+    assert len(kinds) <= 2
+
+
+def test_replicates_are_forecast_together_and_share_a_baseline(database, make_job):
+    spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8", replicates=2),))
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job.status, job_id = "running", job.id
+        for run in job.runs:
+            run.state, run.epoch = "running", 1
+            at = np.arange(1000 if run.replicate == 0 else 400)
+            loss = 2.0 + 0.01 * np.random.default_rng(run.position).normal(size=len(at))
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
+    _watch(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert len(forecast.pairs_of(job, job.arms[1])) == 2
+        assert [look.share for look in forecast.looks(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
+        assert len(json.dumps(job.early_stop)) < 12_000

@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.looks.gap_chart import binned_gap, gap_basis, step_edges
+from parity.judging.live.gap_chart import binned_gap, gap_basis, step_edges
 from parity.judging.run_floor import Prior
 
 MakeRun = Callable[..., Curve]
