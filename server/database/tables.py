@@ -340,7 +340,7 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS = "readiness"
+READINESS, HOUSEKEEPING = "readiness", "housekeeping"
 
 
 class Duty(Base):
