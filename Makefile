@@ -12,7 +12,7 @@ export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve test test-faults test-slurm test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
 	@$(BIN)/python -m workers.standalone demo
@@ -27,6 +27,9 @@ test: .venv/.installed-dev node_modules/.installed ## every test, one process pe
 test-faults: .venv/.installed-dev ## 250 faults on each database, three quarters of an hour
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
+
+test-slurm: .venv/.installed-dev ## runs under srun on a real Slurm of one node, cancelled, preempted and killed; needs Debian's slurm-wlm and munge
+	@PARITY_TEST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm
 
 check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/ruff check .

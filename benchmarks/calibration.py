@@ -1,6 +1,6 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
 F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-and F10 on reruns that were stopped early.
+F10 on reruns that were stopped early, L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
 Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
 The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
@@ -17,6 +17,8 @@ from pathlib import Path
 
 import borrowed_floors
 import early_stops
+import live
+import looks
 import numpy as np
 import unseen_families
 from marks import Line, share
@@ -24,7 +26,6 @@ from scipy.signal import lfilter
 
 from parity import Criteria, Curve, Verdict, criteria_from_mapping, curve_from_arrays, judge
 from parity.judging.interval import t_quantile
-from parity.judging.looks.futility import early_stop, look, observe
 from parity.judging.noise import mean_se
 from parity.judging.secondary.token_tax import fit_law, token_tax
 from parity.readers import read_runs
@@ -195,25 +196,6 @@ def a7(quick: bool) -> Iterator[Line]:
         yield Line(what=f"cut to {share(cut)} of the plan, passes", value=str(passes), mark="0", ok=passes == 0)
 
 
-def a10(quick: bool) -> Iterator[Line]:
-    """Early stop: never up to a gap of 2 %, before half of the plan at 5 % and 10 %."""
-    runs = group(6 if quick else 14, seed=100)
-    for gap, mark in ((0.0, "0"), (0.01, "0"), (0.02, "0"), (0.05, ">= 95 % before half"), (0.10, ">= 95 % before half")):
-        stops = []
-        for base, cand in itertools.permutations(runs, 2):
-            state = early_stop(STEPS)
-            for left, right in zip(base.loss[: STEPS // 2], cand.loss[: STEPS // 2] + gap * LEVEL, strict=True):
-                state = observe(state, float(left), float(right))
-                status = look(state, POLICY["1.0%"])
-                if status is not None and status.hopeless:
-                    stops.append(status.step)
-                    break
-        rate = len(stops) / (len(runs) * (len(runs) - 1))
-        median = f", median step {int(np.median(stops))}" if stops else ""
-        ok = rate == 0.0 if mark == "0" else rate >= 0.95
-        yield Line(what=f"gap {share(gap)}, stopped before half", value=share(rate) + median, mark=mark, ok=ok)
-
-
 def a11(quick: bool) -> Iterator[Line]:
     """Token tax on a known law: bias and spread."""
     for n, tax in itertools.product((2000, 10_000), (0.0, 0.05, 0.15, 0.36)):
@@ -305,7 +287,6 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A4": a4,
     "A5": a5,
     "A7": a7,
-    "A10": a10,
     "A11": a11,
     "A12": a12,
     "A13": a13,
@@ -313,6 +294,8 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "F6": f6,
     **unseen_families.CHECKS,
     **early_stops.CHECKS,
+    **live.CHECKS,
+    **looks.CHECKS,
 }
 
 

@@ -29,8 +29,9 @@ from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from server.curves import loading
-from server.database import codec, events, store
+from server.database import codec, events, run_tokens, store
 from server.database.sessions import Database
+from server.database.states import begin_attempt
 from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config
@@ -334,7 +335,9 @@ def cost(url: str) -> None:
         row = job.runs[0]
         row.state, row.epoch, row.lease_expires_at = "running", 1, time.time() + 3600
         session.flush()
-        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, spec=run)
+        begin_attempt(session, row.id, 1, None)
+        token = run_tokens.issue(session, row.id, 1)
+        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, token=token, spec=run, steps=row.planned_steps)
     recorder = Recorder(database, held, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()

@@ -1,6 +1,7 @@
 """How numbers are written in sentences and tables, everywhere the same: nats with sign, shares in %, intervals as "a to b"."""
 
 import difflib
+import math
 from collections.abc import Iterable
 
 SENTENCE_DECIMALS, TABLE_DECIMALS = 3, 4
@@ -23,12 +24,20 @@ def interval_words(lo: float, hi: float, decimals: int = SENTENCE_DECIMALS) -> s
     return f"{signed(lo, decimals)} to {signed(hi, decimals)}"
 
 
+def level_percent(confidence: float) -> str:
+    """A confidence with two digits of what is left of it: "95 %", "97.5 %", "99.58 %"."""
+    left = 100.0 * (1.0 - confidence)
+    decimals = max(0, 1 - math.floor(math.log10(left))) if left > 0.0 else 0
+    words = f"{100.0 - left:.{decimals}f}"
+    return f"{words.rstrip('0').rstrip('.') if '.' in words else words} %"
+
+
 def percent(share: float, digits: int = 2) -> str:
     """A share as "1.0 %": `digits` significant digits, at least one decimal below 10 %."""
     value = 100.0 * share
     if value == 0.0:
         return "0 %"
-    text = f"{value:.{digits}g}"
+    text = f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.{digits}g}"
     return f"{text if '.' in text or 'e' in text or abs(value) >= 10 else text + '.0'} %"
 
 

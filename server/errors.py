@@ -50,6 +50,13 @@ class StaleAttemptError(ConflictError):
     title = "This attempt has ended"
 
 
+class LookError(ConflictError):
+    """A further look at a question that was not registered, or that was registered differently."""
+
+    kind = "look"
+    title = "This look is not registered"
+
+
 class BadRequestError(ServiceError):
     """The request is ambiguous as HTTP."""
 

@@ -1,23 +1,37 @@
-"""Backups as docs/operations.md says: taken while the service holds the database, restored elsewhere, curves compared bit for bit."""
+"""Backups as docs/operations.md says: taken while a run is written, restored elsewhere, curves compared bit for bit."""
 
 import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 
+from parity import criteria_from_mapping
+from server.app import create_app
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import Job, Verdict
+from server.database.tables import Job, Run, Verdict, Worker
 from server.jobs.conclude import conclude
-from server.settings import CHECKOUT
+from server.jobs.submit import submit_job
+from server.settings import CHECKOUT, Settings
+from server.web.auth import create_token
+from workers import lease, reconcile
+from workers import recorder as recorder_module
+from workers.lease import LeaseLostError
+from workers.recorder import Recorder
 
 pytestmark = pytest.mark.both_databases
 
+NOTHING_ELSE = {"validation_loss": None, "layer_grad_norms": None, "layers": None}
 DOCUMENT = (CHECKOUT / "docs" / "operations.md").read_text()
 
 
@@ -74,3 +88,116 @@ def test_a_restored_backup_is_the_record(request, database, recorded, tmp_path):
         session.rollback()
     assert _contents(copy) == before
     copy.close()
+
+
+@pytest.fixture
+def worker(database):
+    """A registered worker."""
+    device = {"device_class": "cpu:test", "threads_per_run": 1}
+    row = Worker(id="w1", name="one", capability="cpu", slots=1, device=device, started_at=time.time(), heartbeat_at=time.time())
+    with database.write() as session:
+        session.add(row)
+        session.flush()
+        session.expunge(row)
+    return row
+
+
+def _claim(database, worker):
+    with database.write() as session:
+        return lease.claim(session, worker, 1000.0)
+
+
+def _record(recorder, steps):
+    for step in steps:
+        recorder.add(dict.fromkeys(recorder_module._COLUMNS, step / 7) | {"step": step, **NOTHING_ELSE})
+    recorder.flush()
+
+
+def _curve(database, run_id):
+    with database.read() as session:
+        steps, columns = store.read(session, run_id, "train")
+    return steps.tolist(), np.stack([*columns.values()])
+
+
+@pytest.fixture
+def backup(request, database, make_job, worker, tmp_path):
+    """A backup that was taken while an attempt at a run wrote step after step; `before`: the steps that it had at the beginning."""
+    with database.write() as session:
+        _, token = create_token(session, "me", ["view"], 1.0)
+        submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
+    make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
+    held = _claim(database, worker)
+    recorder = Recorder(database, held, 1000.0)
+    ended, written = threading.Event(), threading.Event()
+
+    def write():
+        for step in range(100_000):
+            _record(recorder, [step])
+            if step == 20:
+                written.set()
+            if ended.is_set():
+                return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    written.wait(60)
+    before = len(_curve(database, held.run_id)[0])
+    copy = Database(_copy(database, tmp_path, make))
+    ended.set()
+    thread.join()
+    yield SimpleNamespace(database=copy, held=held, recorder=recorder, before=before, token=token)
+    copy.close()
+
+
+def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(database, settings, backup):
+    copy, held = backup.database, backup.held
+    (steps, values), (all_steps, all_values) = _curve(copy, held.run_id), _curve(database, held.run_id)
+    assert backup.before <= len(steps) <= len(all_steps)
+    assert steps == list(range(len(steps)))
+    assert values.tobytes() == all_values[:, : len(steps)].tobytes()
+    app = create_app(settings.model_copy(update={"database_url": copy.url, "require_tokens": True}))
+    with TestClient(app, base_url="http://127.0.0.1") as api:
+        assert api.get("/readyz").status_code == 200
+        url = f"/api/v1/jobs/{held.job_id}"
+        assert api.get(url).status_code == 401
+        answer = api.get(url, headers={"Authorization": f"Bearer {backup.token}"})
+        assert answer.json()["arms"][0]["runs"][0]["steps_done"] == len(steps)
+
+
+def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
+    """The attempt that the backup knows goes on; a newer one began after the backup; both write to the restored record."""
+    copy, held, recorder = backup.database, backup.held, backup.recorder
+    recorded, curve = len(_curve(database, held.run_id)[0]), _curve(copy, held.run_id)[1]
+    with database.write() as session:
+        lease.give_back(session, session.get_one(Run, held.run_id), "lost", attempt="lost", max_attempts=3)
+    second = _claim(database, worker)
+    assert (second.run_id, second.epoch, second.steps_done) == (held.run_id, 2, recorded)
+    newer = Recorder(database, second, 1000.0)
+    recorder._database = newer._database = copy
+    _record_more(recorder, newer, recorded)
+    # The lease of the backup's attempt is over: another attempt begins, with the number that the lost one had.
+    with copy.write() as session:
+        session.get_one(Run, held.run_id).lease_expires_at = 0.0
+    again = _given_back_and_claimed(copy, worker)
+    assert again.epoch == second.epoch
+    with pytest.raises(LeaseLostError):
+        _record(newer, [recorded])
+    resumed = Recorder(copy, again, 1000.0)
+    _record(resumed, range(10, 30))
+    _record(resumed, range(30, 40))
+    with pytest.raises(LeaseLostError):
+        _record(newer, [recorded])
+    steps, values = _curve(copy, held.run_id)
+    assert steps == list(range(40))
+    assert values[:, :10].tobytes() == curve[:, :10].tobytes()
+
+
+def _record_more(recorder, newer, step):
+    for each in (recorder, newer):
+        with pytest.raises(LeaseLostError):
+            _record(each, [step])
+
+
+def _given_back_and_claimed(copy, worker):
+    assert len(reconcile.give_back_expired(Settings(), copy)) == 1
+    return _claim(copy, worker)

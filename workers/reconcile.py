@@ -11,7 +11,7 @@ from server.database import clock
 from server.database.sessions import Database
 from server.database.states import JOB_OPEN, RUN_OPEN
 from server.database.tables import Job, Run
-from server.jobs import futility
+from server.jobs import live
 from server.jobs.conclude import conclude
 from server.settings import Settings
 from workers import lease
@@ -77,8 +77,8 @@ def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
     return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))
 
 
-class FutilityWatch:
-    """Looks for futile pairs in the running jobs that have new steps since its last look."""
+class LiveWatch:
+    """Forecasts the running jobs that have new steps since its last look; the last steps of a job are looked at when it is concluded."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
@@ -91,9 +91,9 @@ class FutilityWatch:
         for job_id in looked_at:
             try:
                 with database.write() as session:
-                    futility.watch(session, job_id)
+                    live.watch(session, job_id)
             except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
-                _log.exception("job %s could not be watched for early stop", job_id)
+                _log.exception("job %s could not be forecast", job_id)
                 del progress[job_id]
         self._seen = progress
         return looked_at

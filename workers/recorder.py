@@ -16,7 +16,7 @@ from sqlalchemy import update
 
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import Attempt
+from server.database.tables import Attempt, Run
 from workers import lease
 from workers.lease import Claim
 from workers.protocol import StepValues
@@ -50,6 +50,8 @@ class Recorder:
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = self._small = 0  # steps, flushes
         self._begun = False
+        # As many steps as the run has, as far as this attempt knows; and whether the last write may have been committed unnoticed.
+        self._recorded, self._unconfirmed = held.steps_done, False
         self._columns: Sequence[str] = ()
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
@@ -64,7 +66,10 @@ class Recorder:
         self._steps.append(step)
 
     def flush(self) -> None:
-        """Write the collected steps and renew the lease. LeaseLostError, without a write, if the worker no longer holds the run."""
+        """Write the collected steps and renew the lease. LeaseLostError, without a write, if the worker no longer holds the run.
+
+        Nor is anything written to a record that was restored from a backup: the steps since the backup would be missing in it.
+        """
         steps, held = self._steps, self._held
         if not steps:
             with self._database.write() as session:
@@ -75,11 +80,14 @@ class Recorder:
             optional = (name for name in _OPTIONAL if np.isfinite(_column(steps, name)).any())
             self._columns = (*_COLUMNS, *optional)
         speed = self._speed(last["step"])
+        expected = [self._recorded, last["step"] + 1] if self._unconfirmed else [self._recorded]
+        self._unconfirmed = True
         with self._database.write() as session:
             lease.renew(
                 session,
                 held,
                 self._lease_seconds,
+                Run.steps_done.in_(expected),
                 recorded=True,
                 steps_done=last["step"] + 1,
                 last_loss=repr(float(last["lm_loss"])),
@@ -90,6 +98,7 @@ class Recorder:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
                 session.execute(ours.values(first_step=steps[0]["step"]))
         self._steps, self._begun = [], True
+        self._recorded, self._unconfirmed = last["step"] + 1, False
         self._unsealed += len(steps)
         self._small += 1
         # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.

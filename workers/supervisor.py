@@ -37,6 +37,7 @@ Written = TypeVar("Written")
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
+_SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 
 def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event) -> None:
@@ -82,17 +83,29 @@ class Supervisor:
         }
         with training_process.started(settings, request, environment(settings, slot), log_path) as process:
             if not self._follow(process):
-                # Read before the end of the block, which kills the process.
-                released = self._stopping.is_set()
-                why = "the worker was stopped" if released else process.how_it_ended()
-                self.give_back(why, "released" if released else "crashed")
+                self.give_back(*self._why_it_ended(process))  # before the end of the block, which kills the process
+
+    def _why_it_ended(self, process: TrainingProcess) -> tuple[str, BrokenAttempt]:
+        """Why the training process ended without the end of its run, and how the attempt ended.
+
+        A scheduler that takes an allocation back, or preempts it, sends SIGTERM to the processes under the launcher and to the worker, in
+        any order, and to the worker maybe only after a grace period. That is no crash of the run.
+        """
+        if self._stopping.is_set():
+            return "the worker was stopped", "released"
+        if process.was_terminated():
+            if self._stopping.wait(_SIGNAL_SECONDS):
+                return "the worker was stopped", "released"
+            if self._settings.launcher:
+                return f"its processes were ended from outside, for example preempted: {process.how_it_ended()}", "released"
+        return process.how_it_ended(), "crashed"
 
     def give_back(self, why: str, attempt: BrokenAttempt) -> None:
         """Queue the run again, or fail it after too many crashes."""
         held = self._held
         with self._database.write() as session:
             run = session.get_one(Run, held.run_id, with_for_update=True)
-            if run.epoch == held.epoch:
+            if lease.is_held(session, run, held):
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
 
     def clear(self) -> None:

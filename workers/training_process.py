@@ -58,17 +58,25 @@ class TrainingProcess:
             return int(total)
         return 0
 
+    def was_terminated(self) -> bool:
+        """Whether SIGTERM ended it, which the worker itself sends only later: it came from a scheduler, or from an operator."""
+        return self._status() in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a launcher reports the signal of its processes as srun does
+
     def how_it_ended(self) -> str:
         """A sentence with its exit status, a likely cause where there is one, and the end of its log."""
-        try:
-            status: int | None = self._process.wait(_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            status = None
+        status = self._status()
         what = "closed its pipe but did not end" if status is None else f"ended with status {status}"
         hint = ""
         if status == -signal.SIGKILL:
             hint = " (killed from outside, for example by the kernel if memory ran out; in that case reduce data.batch_size or the model)"
         return f"the training process {what}{hint}; the end of its log: {self._tail()}"
+
+    def _status(self) -> int | None:
+        """Its exit status; None if it closed its pipe but goes on."""
+        try:
+            return self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _tail(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]

@@ -1,7 +1,7 @@
 """small chunks in one row, without a summary that nothing reads; when a run's newest steps were recorded; indexes of jobs.
 
 Revision ID: 0017
-Revises: 0015
+Revises: 0016
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from alembic import op
 from server.database import codec
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

@@ -52,7 +52,7 @@ from parity.cli.terminal.output import UsageError, paths_by_name, show, write_fi
 from parity.client.address import DEFAULT_URL
 from parity.comparing.case import check_arm, comparison_case
 from parity.comparing.reruns import read_rerun_table
-from parity.comparing.stated import check_floors, check_plan
+from parity.comparing.stated import check_floors, check_plan, stated_multiplicity
 from parity.judging.criteria import GATES, NVFP4
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.measured import MAX_POINTS, has_few_evaluations
@@ -190,6 +190,17 @@ def compare(
             metavar="POINTS", rich_help_panel=POLICY, help="Set the acceptable loss of accuracy in percentage points. [default: 1.0]"
         ),
     ] = None,
+    looks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=POLICY,
+            help="Register how often this question is judged at most, with runs added in between; the looks share the error. [default: 1]",
+        ),
+    ] = None,
+    look: Annotated[
+        int, typer.Option(metavar="K", rich_help_panel=POLICY, help="State which of the registered looks this is; nobody counts them here.")
+    ] = 1,
     evaluation: Annotated[
         list[str] | None,
         typer.Option(
@@ -268,7 +279,7 @@ def compare(
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
     check_plan(planned_steps, "--planned-steps", assume_complete, "--assume-complete")
-    policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin)
+    policy = PolicyOptions(file=criteria, margin=margin, profile=profile, gates=gate or (), accuracy_margin=accuracy_margin, looks=looks)
     case_criteria = load_criteria(policy)
     recipes = stated_recipes(recipe)
     roundings = stated_roundings(rounding, recipes)
@@ -329,9 +340,10 @@ def compare(
                 },
                 f"needs training curves; these runs have at most {MAX_POINTS} evaluations each, so only their losses are compared",
             )
-            judged = judge_evaluations(arms, table, case_criteria, planned_steps)
+            judged = judge_evaluations(arms, table, case_criteria, planned_steps, look)
             return report_evaluations(*judged, files, as_json=as_json, markdown=markdown)
         refuse_evaluation_options(arms, table)
+    multiplicity = stated_multiplicity(look, "--look", case_criteria.looks, len(arms) - 1)
     controls = [read_control(file, columns) for file in control or []]
     names = [name for name, _ in arms]
     evaluation_files = pairs(evaluation, "--evaluation", "NAME=FILE")
@@ -353,6 +365,7 @@ def compare(
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         floors=read_rerun_table(floors) if families else None,
         families=families,
+        multiplicity=multiplicity,
     )
     if push:
         check_push(case)

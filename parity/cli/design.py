@@ -233,6 +233,14 @@ def plan_design(
         list[str] | None,
         typer.Option(metavar="QUANTITY=NAME", rich_help_panel=EXPERIMENT, help="Name a column of the run of --like; repeatable."),
     ] = None,
+    looks: Annotated[
+        int | None,
+        typer.Option(metavar="N", rich_help_panel=EXPERIMENT, help="Register N looks, with a run per arm added in between. [default: 1]"),
+    ] = None,
+    candidates: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, rich_help_panel=EXPERIMENT, help="Compare N candidates, which share the error."),
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")] = False,
 ) -> int:
     """Estimate what an experiment, or a budget, can decide before you spend GPU time.
@@ -258,7 +266,7 @@ def plan_design(
         print(earlier.words, file=sys.stderr)
     lenders = stated_lenders(family or [], floors, (BASELINE, CANDIDATE))
     try:
-        criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile))
+        criteria_to_plan = load_criteria(PolicyOptions(file=criteria, margin=margin, profile=profile, looks=looks))
         design = Design(
             level=level,
             planned_steps=planned_steps,
@@ -274,6 +282,7 @@ def plan_design(
             autocorrelation=autocorrelation,
             step_seconds=step_seconds,
             devices=devices,
+            candidates=candidates,
         )
         outlook = plan(design, criteria_to_plan, lenders, None if budget is None else parse_budget(budget))
     except ValueError as error:
@@ -321,8 +330,10 @@ def _plan_text(outlook: Plan) -> Group:
         gap = f"{power.gap:+.4f}" if outlook.unit == NATS else percent(power.gap)
         table.add_row(gap, f"{power.gap_in_margins:g}", *chances)
     head = f"{sentences.headline(outlook)} {sentences.advice(outlook)} {sentences.cost(outlook)}"
-    rests_on = f"{sentences.noise(outlook)} {sentences.errors(outlook)} {sentences.early_stops(outlook)}"
-    return Group(Text(head), Text(""), table, Text(""), Text(rests_on, style="dim"))
+    about = (sentences.noise, sentences.errors, sentences.early_stops, sentences.stops)
+    rests_on = " ".join(words for sentence in about if (words := sentence(outlook)))
+    looks = [Text(""), Text(words)] if (words := sentences.looks(outlook)) else []
+    return Group(Text(head), *looks, Text(""), table, Text(""), Text(rests_on, style="dim"))
 
 
 def _table(*names: str) -> Table:

@@ -40,6 +40,7 @@ class PolicyOptions:
     profile: str | None = None
     gates: Sequence[str] = ()
     accuracy_margin: float | None = None
+    looks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +93,27 @@ def load_criteria(options: PolicyOptions) -> Criteria:
     for gate in options.gates:
         if gate not in GATES:
             raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
-    flags = {"margin": options.margin, "profile": options.profile, "accuracy_margin_points": options.accuracy_margin}
+    flags = {
+        "margin": options.margin,
+        "profile": options.profile,
+        "accuracy_margin_points": options.accuracy_margin,
+        "looks": options.looks,
+    }
     try:
-        return policy(stated, margin=options.margin, profile=options.profile, gates=options.gates, accuracy_margin=options.accuracy_margin)
+        return policy(
+            stated,
+            margin=options.margin,
+            profile=options.profile,
+            gates=options.gates,
+            accuracy_margin=options.accuracy_margin,
+            looks=options.looks,
+        )
     except CriteriaError as error:
         set_by = {key: _OPTIONS[key] for key, value in flags.items() if value is not None}
         raise UsageError(wrong_value(error, set_by)) from None
 
 
-_OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin"}
+_OPTIONS = {"margin": "--margin", "profile": "--profile", "accuracy_margin_points": "--accuracy-margin", "looks": "--looks"}
 
 
 def pairs(items: Sequence[str] | None, flag: str, shape: str = "NAME=VALUE") -> dict[str, str]:

@@ -91,11 +91,15 @@ def submit(
     content = _with_noise(job_file(file), noise_runs, stop_at)
     order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
     with Client(server, token) as client:
-        print_outlook(client, file, content, Console(stderr=True, highlight=False, markup=False, quiet=quiet))
+        progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
+        print_outlook(client, file, content, progress)
         try:
             job = client.submit(content["job"], content["criteria"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
+        if look := job.get("look"):
+            shared = f", shared by {count(look['candidates'], 'candidate')}" if look["candidates"] > 1 else ""
+            progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
         if not watch:
             if as_json:
                 print_json({"id": job["id"], "url": client.page(job["id"])})

@@ -13,6 +13,7 @@ from parity.cli.terminal.exits import exit_code
 from parity.cli.terminal.help import TABLE
 from parity.cli.terminal.output import UsageError, paths_by_name, write_file
 from parity.comparing.arms import Arm, refuse_mixed_units
+from parity.comparing.stated import stated_multiplicity
 from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve, Rounding
 from parity.judging.evaluations.case import EvaluationCase
@@ -214,7 +215,7 @@ def refuse_evaluation_options(arms: Sequence[Arm], options: TableOptions) -> Non
 
 
 def judge_evaluations(
-    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None
+    arms: Sequence[Arm], options: TableOptions, criteria: Criteria, planned_steps: int | None, look: int
 ) -> tuple[EvaluationCase, list[EvaluationDocument]]:
     """Judge arms of few evaluations, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
     if gates := [gate for gate in criteria.gates if gate != LOSS]:
@@ -234,6 +235,7 @@ def judge_evaluations(
             tokens_per_step=options.tokens_per_step,
             planned_steps=planned_steps,
             times=times,
+            multiplicity=stated_multiplicity(look, "--look", criteria.looks, len(candidates)),
         )
         return case, case.documents()
     except ValueError as error:

@@ -39,8 +39,11 @@ def follow(
     if not console.is_terminal:
         return _follow_in_lines(client, documents, console)
     document: dict[str, Any] = {}
+    states: dict[str, str] = {}
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for document in documents:
+            for line in forecast_changes(document, states):
+                live.console.print(line, soft_wrap=True)
             live.update(table(document, _gaps(client, document)))
     return document
 
@@ -86,7 +89,10 @@ def _too_many_requests(error: Exception) -> bool:
 
 def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], console: Console) -> dict[str, Any]:
     next_line, document = 0.0, {}
+    states: dict[str, str] = {}
     for document in documents:
+        for line in forecast_changes(document, states):
+            console.print(line, soft_wrap=True)
         if time.monotonic() >= next_line:
             gaps = _gaps(client, document)
             arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
@@ -95,6 +101,17 @@ def _follow_in_lines(client: Client, documents: Iterator[dict[str, Any]], consol
             console.print(f"{state}: {arms}{waiting}", soft_wrap=True)
             next_line = time.monotonic() + _LINE_SECONDS
     return document
+
+
+def forecast_changes(document: Mapping[str, Any], states: dict[str, str]) -> list[str]:
+    """A line for each candidate whose forecast changed its state since the last call; `states` (by arm) is updated. No verdict."""
+    lines = []
+    for arm in document["arms"]:
+        live = arm.get("live")
+        if live and states.get(arm["name"]) != live["state"]:
+            states[arm["name"]] = live["state"]
+            lines.append(f"{arm['name']}: {live['sentence']}")
+    return lines
 
 
 def _line(arm: Mapping[str, Any], gaps: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ from parity.judging.curve import Curve
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors
 from parity.judging.floors.public import public_floors
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.readers.trackers import FAMILY
 from parity.wording import did_you_mean
@@ -30,6 +31,7 @@ def comparison_case(
     evaluations: Evaluations | None = None,
     floors: Floors | None = None,
     families: Mapping[str, str] | None = None,
+    multiplicity: Multiplicity | None = None,
 ) -> Case:
     """The case of arms, baseline first; `controls` are reruns of the baseline, and `families` has the family of reruns by arm.
 
@@ -57,6 +59,7 @@ def comparison_case(
         floors=(floors if floors is not None else public_floors()) if named else None,
         families=named,
         noise_runs=early,
+        multiplicity=multiplicity,
     )
 
 

@@ -12,7 +12,7 @@ from parity.comparing.case import check_arm, comparison_case
 from parity.comparing.policy import policy, read_policy
 from parity.comparing.reruns import read_rerun_table
 from parity.comparing.result import Comparison
-from parity.comparing.stated import InputError, check_floors, check_plan, stated_rounding
+from parity.comparing.stated import InputError, check_floors, check_plan, stated_multiplicity, stated_rounding
 from parity.judging.criteria import Criteria, CriteriaError, stated_margin
 from parity.judging.curve import Curve
 from parity.judging.floors.groups import Floors
@@ -44,6 +44,9 @@ def compare(
     floors: Floors | str | os.PathLike[str] | None = None,
     layer_policy: str | None = None,
     names: tuple[str, str] | None = None,
+    looks: int | None = None,
+    look: int = 1,
+    candidates: int = 1,
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
@@ -52,14 +55,19 @@ def compare(
     "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override it.
     `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or its
     name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
-    stopped early; both only measure run noise. Without `planned_steps` (or `assume_complete`) nothing passes.
+    stopped early; both only measure run noise. Without `planned_steps` (or `assume_complete`) nothing passes. `looks` registers how often
+    the question may be judged with runs added in between, `look` is this one; `candidates` is how many are compared with this baseline,
+    each by a call of its own: they share the error.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
     """
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_criteria = _criteria(criteria, margin, profile, gates)
+    case_criteria = _criteria(criteria, margin, profile, gates, looks)
+    if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
+        raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
+    multiplicity = stated_multiplicity(look, "look", case_criteria.looks, candidates)
     given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
     called = _names(given, names)
     recipes = _by_arm(recipe, "recipe", called)
@@ -91,6 +99,7 @@ def compare(
         layer_policy=layer_policy,
         floors=_floors(floors),
         families=_by_arm(family, "family", called),
+        multiplicity=multiplicity,
     )
     return Comparison(case, case.documents()[0])
 
@@ -114,7 +123,11 @@ def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
 
 
 def _criteria(
-    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None, margin: object, profile: str | None, gates: Sequence[str]
+    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None,
+    margin: object,
+    profile: str | None,
+    gates: Sequence[str],
+    looks: int | None,
 ) -> Criteria:
     base: Mapping[str, Any] = {}
     if criteria is None:
@@ -131,7 +144,7 @@ def _criteria(
         raise TypeError(f"gates is {gates!r}; expected a list of names")
     try:
         amount = None if margin is None else stated_margin(margin)
-        return policy(base, margin=amount, profile=profile, gates=gates)
+        return policy(base, margin=amount, profile=profile, gates=gates, looks=looks)
     except CriteriaError as error:
         raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
 

@@ -18,6 +18,7 @@ def policy(
     profile: str | None = None,
     gates: Sequence[str] = (),
     accuracy_margin: float | None = None,
+    looks: int | None = None,
 ) -> Criteria:
     """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it.
 
@@ -28,6 +29,8 @@ def policy(
         mapping["gates"] = list(dict.fromkeys([LOSS, *gates]))
     if accuracy_margin is not None:
         mapping["accuracy_margin_points"] = accuracy_margin
+    if looks is not None:
+        mapping["looks"] = looks
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):

@@ -6,6 +6,7 @@ Each function takes the `name` by which an error calls the input: an option such
 from typing import get_args
 
 from parity.judging.curve import MAX_STEP, ROUNDINGS, Rounding
+from parity.judging.multiplicity import Multiplicity
 from parity.recipes import ALWAYS_STOCHASTIC, OTHER
 from parity.wording import did_you_mean
 
@@ -26,6 +27,15 @@ def check_plan(planned_steps: int | None, name: str, assume_complete: bool, othe
         raise InputError(f"{name} has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     if assume_complete:
         raise InputError(f"{name} and {other} exclude each other; give only one of them")
+
+
+def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Multiplicity:
+    """Which look a comparison without a ledger is, of the `looks` of its policy, shared by so many candidates; InputError for another."""
+    if isinstance(look, bool) or not isinstance(look, int) or not 1 <= look <= looks:
+        expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers" if looks > 1 else "expected 1"
+        remedy = "" if looks > 1 else ": this policy registers one look; register more before the first one (looks: 2)"
+        raise InputError(f"{name} is {look!r}; {expected}{remedy}")
+    return Multiplicity(look=look, looks=looks, candidates=candidates)
 
 
 def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> Rounding | None:

@@ -31,7 +31,7 @@ class Budget:
 
     def run_steps(self, design: Design) -> float:
         """How many steps it pays for, of all runs together. Raises BudgetError where hours lack a step time, or not even a pair fits."""
-        pair = 2 * design.planned_steps
+        pair = (1 + design.candidates) * design.planned_steps
         if self.unit == "steps":
             steps, cost = self.amount, count(pair, "step")
         elif design.step_seconds is None:

@@ -2,6 +2,7 @@
 
 gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the judge's own functions at drawn spreads:
 SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1), SE_hat^2 ~ SE_within^2 chi2(12)/12; gap_hat and h are independent
+t is that of the first look's level, which the policy's looks and the design's candidates share (`looks` has the further looks).
 pass         = E[P(-max(margin, h) < gap_hat < margin - h)]      two_sided: h - margin < gap_hat
 fail         = E[P(gap_hat > margin + h)]
 E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has reruns, and 3 for SE_hat where it is
@@ -35,6 +36,7 @@ from parity.judging.early_stops.spread import RATIO_SD_LOG, EarlySpread, early_d
 from parity.judging.floors.lending import Lenders
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import lender_for
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise import StandardError
 from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, prior_for, run_floor, run_term
 from parity.judging.spikes import find_spikes
@@ -108,13 +110,46 @@ def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, 
     return Chances(
         statistics=statistics,
         lending=lending,
-        half_width=statistics.interval.half_width(criteria.confidence),
+        half_width=statistics.interval.half_width(first_confidence(design, criteria)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
         se=se,
         two_sided=criteria.two_sided,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What a simulation of a design draws from: tau of each arm, the within-pair error, and what gives the judge's floors."""
+
+    design: Design
+    assumed: Priors
+    lending: Lending
+    taus: tuple[float, float]
+    within: StandardError
+
+    def floors(self, squares: tuple[float, float]) -> Floors:
+        """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
+
+        Reruns that stop early, which are not drawn, add what is expected of them.
+        """
+        worth = early_df(self.design.noise_runs)
+        expected = tuple(own + tau**2 * worth for own, tau in zip(squares, self.taus, strict=True))
+        return _floors(self.design, self.assumed, self.lending, _level(self.design), (expected[0], expected[1]))
+
+
+def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) -> Drawing:
+    """What a simulation of a design whose level is set draws from."""
+    lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
+    baseline, candidate = _priors(design, assumed, lending, _level(design), (0.0, 0.0), reruns=False)
+    taus = baseline.tau, candidate.tau
+    return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within_se(design, criteria))
+
+
+def first_confidence(design: Design, criteria: Criteria) -> float:
+    """The confidence of the first look's interval, which the looks and candidates share."""
+    return Multiplicity(looks=criteria.looks, candidates=design.candidates).confidence(criteria.confidence)
 
 
 def points(design: Design, criteria: Criteria) -> int:
@@ -170,7 +205,7 @@ def _drawn(
     rough: bool,
 ) -> Iterator[tuple[float, float, bool]]:
     """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
-    level, rejects = _level(design), criteria.assumed_noise == "reject"
+    level, rejects, confidence = _level(design), criteria.assumed_noise == "reject", first_confidence(design, criteria)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
     nodes = 1 if rough else _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
@@ -181,7 +216,7 @@ def _drawn(
             term = run_term(*floors)
             for square, third in errors:
                 drawn = StandardError(value=within.value * math.sqrt(square / WITHIN_DF), df=WITHIN_DF)
-                half = interval(0.0, drawn, term).half_width(criteria.confidence)
+                half = interval(0.0, drawn, term).half_width(confidence)
                 known = not rejects or not _statistics(design, criteria, floors, drawn).noise_is_assumed
                 yield half, likelihood * chance * other * third, known
 

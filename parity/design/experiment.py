@@ -21,6 +21,7 @@ class Design:
 
     `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats. Each arm has
     `noise_runs` reruns that stop after the share `stop_at` of the steps; `controls` are reruns of the baseline that exist already.
+    So many `candidates` like this one share the baseline and the error.
     """
 
     planned_steps: int
@@ -38,9 +39,10 @@ class Design:
     autocorrelation: float = 0.0
     step_seconds: float | None = None
     devices: int = 1
+    candidates: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("level", "planned_steps", "baseline_runs", "candidate_runs", "pair_sd", "step_seconds", "devices"):
+        for name in ("level", "planned_steps", "baseline_runs", "candidate_runs", "pair_sd", "step_seconds", "devices", "candidates"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; expected more than 0")
@@ -71,8 +73,8 @@ class Design:
 
 def run_steps(design: Design) -> int:
     """Steps of all runs together, without those of controls."""
-    early = 2 * design.noise_runs * round(design.stop_at * design.planned_steps)
-    return (design.baseline_runs + design.candidate_runs) * design.planned_steps + early
+    early = (1 + design.candidates) * design.noise_runs * round(design.stop_at * design.planned_steps)
+    return (design.baseline_runs + design.candidates * design.candidate_runs) * design.planned_steps + early
 
 
 def gpu_hours(design: Design) -> float | None:
@@ -92,9 +94,11 @@ def device_hours(hours: float) -> str:
 
 def runs_words(design: Design) -> str:
     """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps", and the reruns that stop early."""
-    runs = f"{count(design.baseline_runs, 'baseline run')} and {count(design.candidate_runs, 'candidate run')}"
+    each = f" of each of {design.candidates} candidates" if design.candidates > 1 else ""
+    own = f"{count(design.candidate_runs, 'run')}{each}" if each else count(design.candidate_runs, "candidate run")
+    runs = f"{count(design.baseline_runs, 'baseline run')} and {own}"
     early = f" with {early_words(design)}" if design.noise_runs else ""
-    return f"{runs} of {count(design.planned_steps, 'step')}{early}"
+    return f"{runs}{', each' if each else ''} of {count(design.planned_steps, 'step')}{early}"
 
 
 def early_words(design: Design) -> str:

@@ -12,9 +12,11 @@ from typing import Literal
 import numpy as np
 
 from parity.design.budget import Budget
-from parity.design.chances import NO_FAMILIES, Chances, assumed_priors, chances, lending_of, points
+from parity.design.chances import NO_FAMILIES, Chances, assumed_priors, chances, first_confidence, lending_of, points
 from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, run_steps
+from parity.design.looks import LookAhead, decisive, looks_ahead
 from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design, replicates_for
+from parity.design.stops import Stop, stops
 from parity.judging.criteria import PROFILES, Criteria
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.interval import Interval
@@ -69,6 +71,8 @@ class Plan:
     `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
     policy forbids a pass whatever the gap. `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none.
+    The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one. `stops` has
+    what `early_stop: stop` saves, and is empty where the policy only advises.
     """
 
     design: Design
@@ -89,11 +93,20 @@ class Plan:
     within_se: float
     run_se: float
     early_stops: EarlyStops
+    looks: tuple[LookAhead, ...]
+    stops: tuple[Stop, ...]
+
+    confidence: float
 
     @property
     def pass_chance(self) -> float:
         """The chance of a pass at a true gap of 0."""
         return self.power[0].pass_chance
+
+    @property
+    def pass_chance_by_the_end(self) -> float:
+        """The same by the last look that is registered."""
+        return max(self.pass_chance, self.looks[-1].passed) if self.looks and self.pass_chance > 0.0 else self.pass_chance
 
 
 def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, budget: Budget | None = None) -> Plan:
@@ -108,6 +121,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
     if most is not None:
         design = best_within(design, question, most, cheapest) or design
     outlook = chances(design, criteria, lenders)
+    ahead = looks_ahead(design, criteria, lenders, question.margin)
     gap = outlook.statistics.interval
     return Plan(
         design=design,
@@ -117,7 +131,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         largest_gap_that_passes=question.margin - outlook.half_width,
         smallest_margin=outlook.smallest_margin(WANTED_POWER),
         power=tuple(_power(factor, design, question, outlook) for factor in GAPS_IN_MARGINS),
-        decides=question.power(design, outlook) >= WANTED_POWER,
+        decides=_power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER,
         no_pass=_why_no_pass(design, criteria, outlook),
         run_noise=_run_noise(design, criteria, outlook),
         noise_basis=outlook.statistics.noise_basis,
@@ -128,7 +142,16 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         within_se=gap.within.value,
         run_se=_run_se(gap),
         early_stops=_early_stops(design, question),
+        looks=ahead,
+        stops=stops(design, criteria, lenders, question.margin, first_confidence(design, criteria)),
+        confidence=first_confidence(design, criteria),
     )
+
+
+def _power_by_the_end(design: Design, question: Question, outlook: Chances, ahead: tuple[LookAhead, ...]) -> float:
+    """The power of the first look, or that of all looks where the policy can pass at all."""
+    first = question.power(design, outlook)
+    return max(first, decisive(ahead)) if first > 0.0 else first
 
 
 def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[Design, Unit]:

@@ -69,9 +69,10 @@ def cheapest_design(design: Design, question: Question) -> Design | None:
 
 def replicates_for(design: Design, question: Question) -> Design:
     """The full runs that cost at most what the design does, reruns that stop early included, and have the narrowest interval."""
-    total = min(run_steps(design) // design.planned_steps, 2 * MAX_RUNS)
-    bases = range(max(1, total - MAX_RUNS), min(MAX_RUNS, total - 1) + 1)
-    tried = [dataclasses.replace(_with(design, base, total - base, design.planned_steps), noise_runs=0) for base in bases]
+    total = min(run_steps(design) // design.planned_steps, (1 + design.candidates) * MAX_RUNS)
+    splits = ((base, (total - base) // design.candidates) for base in range(1, min(MAX_RUNS, total - 1) + 1))
+    possible = [(base, cand) for base, cand in splits if 1 <= cand <= MAX_RUNS]
+    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), noise_runs=0) for base, cand in possible]
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
 
 
@@ -110,7 +111,7 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
     """For each length and number of baseline runs the most candidate runs that the budget pays for."""
     tried = []
     for steps, base in itertools.product(lengths, range(1, MAX_RUNS + 1)):
-        candidates = min(MAX_RUNS, math.floor(most_run_steps / steps) - base)
+        candidates = min(MAX_RUNS, (math.floor(most_run_steps / steps) - base) // design.candidates)
         if candidates >= 1:
             tried.append(_with(design, base, candidates, steps))
     return tried

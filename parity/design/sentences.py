@@ -1,18 +1,19 @@
 """A plan in sentences: the answer first, then what it rests on and what would decide."""
 
-from parity.design.experiment import cost_words, early_words, run_steps, runs_words
+from parity.design.experiment import cost_words, device_hours, early_words, run_steps, runs_words
 from parity.design.plan import NATS, Plan, RunNoise
 from parity.design.search import MAX_RUNS, WANTED_POWER
 from parity.judging.floors.groups import ANY_DECODER
-from parity.wording import count, percent
+from parity.wording import count, level_percent, percent
 
 
 def headline(plan: Plan) -> str:
     """What the design, or the best one inside the budget, can decide."""
-    chance, needed = f"{100 * plan.pass_chance:.0f} %", f"{100 * WANTED_POWER:.0f} %"
+    chance, needed = f"{100 * plan.pass_chance_by_the_end:.0f} %", f"{100 * WANTED_POWER:.0f} %"
     runs, verb = runs_words(plan.design), "decide" if plan.decides else "cannot decide"
     if plan.budget is None:
-        subject = f"{runs} {verb} a margin of {margin_words(plan)}:"
+        looks = f", judged in up to {len(plan.looks)} looks," if plan.looks else ""
+        subject = f"{runs}{looks} {verb} a margin of {margin_words(plan)}:"
     else:
         subject = (
             f"{plan.budget} {verb} a margin of {margin_words(plan)}: the {'cheapest' if plan.decides else 'best'} plan inside is {runs};"
@@ -33,6 +34,8 @@ def advice(plan: Plan) -> str:
     if plan.cheapest is None:
         return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"
+    if plan.looks:
+        return f"The cheapest plan that decides at its first look: {cheapest}."
     if not plan.decides:
         return f"The cheapest plan with {100 * WANTED_POWER:.0f} % power: {cheapest}."
     return f"A cheaper one decides too: {cheapest}." if run_steps(plan.cheapest) < plan.run_steps else "No cheaper plan decides."
@@ -76,6 +79,33 @@ def early_stops(plan: Plan) -> str:
     return f"Reruns that stop early {verb} here: {early}, {full}."
 
 
+def looks(plan: Plan) -> str:
+    """What further looks decide and cost, and how many candidates share the error; "" where there is one look and one candidate."""
+    first = plan.design
+    level = level_percent(plan.confidence)
+    shared = f"{first.candidates} candidates share the error: each interval is at {level}." if first.candidates > 1 else ""
+    if not plan.looks:
+        return shared
+    last = plan.looks[-1]
+    hours = f" ({device_hours(last.gpu_hours)})" if last.gpu_hours is not None else ""
+    levels = ", ".join(level_percent(look.confidence) for look in plan.looks)
+    steps = ", ".join(f"{100 * look.passed:.0f} % by look {look.look}" for look in plan.looks)
+    words = f"The looks are at {levels}, with one more run per arm after each that leaves it open: a true gap of 0 passes with {steps}"
+    return f"{shared} {words}, for {last.run_steps:,.0f} run-steps{hours} on average.".strip()
+
+
+def stops(plan: Plan) -> str:
+    """What stopping hopeless and futile candidates saves; "" where the policy only advises."""
+    if not plan.stops:
+        return ""
+    rows = []
+    for row in plan.stops:
+        hours = f", {device_hours(row.saved_gpu_hours)}" if row.saved_gpu_hours is not None else ""
+        gap = "no gap" if row.gap_in_margins == 0.0 else f"{row.gap_in_margins:g} x margin"
+        rows.append(f"{gap}: stopped in {100 * row.stopped:.0f} %, {row.saved_run_steps:,.0f} steps{hours} saved on average")
+    return f"With early_stop: stop, a candidate with a constant gap: {'; '.join(rows)}."
+
+
 def one_line(plan: Plan) -> str:
     """The answer for a job before it trains, without a full stop."""
     design = plan.design
@@ -86,9 +116,11 @@ def one_line(plan: Plan) -> str:
     conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
     conditions += f", {early_words(design)}" if design.noise_runs else ""
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
+    conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:
         return f"This job cannot pass ({conditions}): {plan.no_pass}"
-    return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability ({conditions})"
+    by_the_end = f", {100 * plan.looks[-1].passed:.0f} % by look {len(plan.looks)}" if plan.looks else ""
+    return f"This job can pass a true gap of 0 with {100 * plan.pass_chance:.0f} % probability{by_the_end} ({conditions})"
 
 
 def margin_words(plan: Plan) -> str:

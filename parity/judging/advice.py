@@ -3,6 +3,9 @@
 h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
 margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
 
+Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
+that of the first look of a new question.
+
 More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.
 """
 
@@ -27,6 +30,10 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
+NO_LOOK_LEFT = (
+    "That is a further look, and none is left: judging again until it is decided raises false passes. "
+    "Ask a new question that has these runs from its start, or that registers its looks (looks: 2)."
+)
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -48,15 +55,16 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None = None,
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
     state_first = _state_rounding(m) if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS else ()
-    lo, hi = statistics.interval.bounds(m.criteria.confidence)
-    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.criteria.confidence)
+    lo, hi = statistics.interval.bounds(m.confidence)
+    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - statistics.interval.half_width(m.confidence)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
         ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
         return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
+    no_look = () if m.multiplicity.left or (runs is None and steps is None) else (NO_LOOK_LEFT,)
     return Advice(
-        sentences=(*state_first, _straddle_sentence(m, runs, steps)),
+        sentences=(*state_first, _straddle_sentence(m, runs, steps), *no_look),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
@@ -94,11 +102,18 @@ def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: in
 
 def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
     distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
-    return got.half_width(m.criteria.confidence) < distance
+    return got.half_width(_next_confidence(m)) < distance
+
+
+def _next_confidence(m: Measurements) -> float:
+    """The confidence at which added runs are judged: the next look's, or that of a new question's first look."""
+    shared, nominal = m.multiplicity, m.criteria.confidence
+    return shared.next_confidence(nominal) or dataclasses.replace(shared, look=1).confidence(nominal)
 
 
 def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
+    confidence = _next_confidence(m)
     for total in range(1, MAX_ADDED_RUNS + 1):
         splits = (
             [(total, total)]
@@ -106,7 +121,7 @@ def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int
             else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
         )
         widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
-        best = min(splits, key=lambda split: widths[split].half_width(m.criteria.confidence))
+        best = min(splits, key=lambda split: widths[split].half_width(confidence))
         if _decides(m, statistics, widths[best]):
             return best
     return None
@@ -132,8 +147,13 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
         options.append(f"Add {count(runs[0], 'seed')} to both arms" if seeds else "Add " + _runs_words(m, runs))
     if steps is not None:
         options.append(f"{'or run' if options else 'Run'} {steps:,} more steps")
-    tail = " to decide." if steps is not None else " to decide; more steps won't help."
-    return " ".join(options) + tail
+    tail = "." if steps is not None else "; more steps won't help."
+    return f"{' '.join(options)} to decide{_look_words(m)}{tail}"
+
+
+def _look_words(m: Measurements) -> str:
+    shared = m.multiplicity
+    return f" (look {shared.look + 1} of {shared.looks})" if shared.left else ""
 
 
 def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
@@ -163,7 +183,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     if about_noise and m.statistics is not None and m.statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         decimals = sentence_decimals(m.statistics.margin.nats)
-        half = m.statistics.interval.half_width(m.criteria.confidence)
+        half = m.statistics.interval.half_width(m.confidence)
         sentences.append(_measure_noise(m))
         sentences.append(
             f"With the noise assumed, a true gap up to {max(m.statistics.margin.nats - half, 0.0):.{decimals}f} nats can pass."

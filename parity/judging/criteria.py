@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from parity.judging.multiplicity import MAX_LOOKS
+
 Unit = Literal["relative", "nats"]
 
 RUN_FLOOR_DETERMINISTIC = 0.0008  # share of L: 75 % quantile is 0.044 %, 95 % quantile 0.066 % over 116 groups of reruns
@@ -99,8 +101,9 @@ class Criteria:
     standard deviation; None lets the recipe choose. `may_differ` lists context keys in which the arms may differ,
     `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
     trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
-    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. Amounts may be
-    given as text with their unit: `Criteria(margin="1%")`.
+    percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. `looks` registers
+    how often the question may be judged, with runs added in between (`multiplicity`); `question` names it anew where the same
+    comparison is made for another reason, such as a new driver. Amounts may be given as text with their unit: `Criteria(margin="1%")`.
     """
 
     profile: str | None = None
@@ -120,6 +123,8 @@ class Criteria:
     accuracy_margin_points: float = 1.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
+    looks: int = 1
+    question: str = ""
 
     if TYPE_CHECKING:  # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
 
@@ -143,6 +148,8 @@ class Criteria:
             accuracy_margin_points: float = 1.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
+            looks: int = 1,
+            question: str = "",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -165,6 +172,7 @@ class Criteria:
         _between("criteria.window_fraction", self.window_fraction, 0.01, 1.0)
         _between("criteria.min_points", self.min_points, 20, 10**9)
         _between("criteria.run_floor_df", self.run_floor_df, 1.0, 1e6)
+        _between("criteria.looks", self.looks, 1, MAX_LOOKS)
         _between("criteria.accuracy_margin_points", self.accuracy_margin_points, 0.001, 100.0)
 
     @property
@@ -197,7 +205,8 @@ def criteria_from_mapping(mapping: Mapping[str, Any], path: str = "criteria") ->
 _KEYS = tuple(item.name for item in dataclasses.fields(Criteria))
 _AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
 _NUMBERS = ("confidence", "window_fraction", "run_floor_df", "accuracy_margin_points")
-_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop", "validation")
+_WORDS = ("profile", "assumed_noise", "pairing", "run_floor_evidence", "early_stop", "validation", "question")
+_WHOLE_NUMBERS = ("min_points", "looks")
 
 
 def _read(key: str, value: object, path: str) -> object:
@@ -215,7 +224,7 @@ def _read(key: str, value: object, path: str) -> object:
         if not isinstance(value, bool):
             raise CriteriaError(path, value, "true or false")
         return value
-    if key == "min_points":
+    if key in _WHOLE_NUMBERS:
         if isinstance(value, bool) or not isinstance(value, int):
             raise CriteriaError(path, value, "a whole number")
         return value

@@ -16,6 +16,7 @@ from parity.judging.early_stops.spread import EarlySpread
 from parity.judging.floors.lending import Loan
 from parity.judging.gates import Check
 from parity.judging.measurements import Measurements
+from parity.judging.multiplicity import look_weights
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, MAX_NONFINITE_SHARE
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.peers import Peer
@@ -44,6 +45,7 @@ def verdict_document(
             "reasons": [decision.deciding, *decision.others],
             "profile": m.criteria.profile_name,
             "layer_policy": layer_policy,
+            "multiplicity": _multiplicity(m),
             "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
             "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
@@ -86,7 +88,7 @@ def _measured(m: Measurements) -> dict[str, Any]:
     return {
         "margin": statistics.margin,
         "end": statistics.end,
-        "gap": _gap(statistics, m.criteria.confidence),
+        "gap": _gap(statistics, m.confidence),
         "se_parts": {
             "within": statistics.interval.within.value,
             "within_df": statistics.interval.within.df,
@@ -118,6 +120,18 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "p_candidate_more": statistics.spikes.p_candidate_more,
             "masked_share": statistics.spikes.masked_share,
         },
+    }
+
+
+def _multiplicity(m: Measurements) -> dict[str, Any]:
+    shared = m.multiplicity
+    return {
+        "look": shared.look,
+        "looks": shared.looks,
+        "weights": look_weights(shared.looks),
+        "candidates": shared.candidates,
+        "confidence": m.confidence,
+        "registered": shared.registered,
     }
 
 

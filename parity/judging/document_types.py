@@ -34,6 +34,18 @@ class GapDocument(TypedDict):
     df: float
 
 
+class MultiplicityDocument(TypedDict):
+    """Which look of how many this is, the share of the error that each look spends (looks,), the candidates that share it, the confidence
+    that this leaves to the interval, and whether a ledger counted the look. Verdicts of judges before 0.3.0 have none."""
+
+    look: int
+    looks: int
+    weights: list[float]
+    candidates: int
+    confidence: float
+    registered: bool
+
+
 class MarginDocument(TypedDict):
     """The margin that decides: nats, share of the baseline's loss, and what set it."""
 
@@ -315,6 +327,7 @@ class VerdictDocument(TypedDict):
     reasons: list[ReasonDocument]
     profile: str
     layer_policy: str | None
+    multiplicity: NotRequired[MultiplicityDocument]
     baseline: ArmDocument
     candidate: ArmDocument
     window: WindowDocument

@@ -7,6 +7,7 @@ version of the judge is judged again and shown next to what it records, but neve
 which series, digests and verdict were all replaced consistently: keep the bundle's own sha256 where you trust it.
 """
 
+import dataclasses
 import hashlib
 import io
 import math
@@ -20,7 +21,17 @@ from parity.canonical_json import canonical_json, json_value
 from parity.judging.advice import LayerSnr
 from parity.judging.bundle.archive import UNREADABLE, ArchiveError, read_members
 from parity.judging.bundle.arrays import pack_array
-from parity.judging.bundle.manifest import Arms, families_of, layer_snrs, planned_steps_of, shown, task_results, text_or_none, truth
+from parity.judging.bundle.manifest import (
+    Arms,
+    families_of,
+    layer_snrs,
+    multiplicity_of,
+    planned_steps_of,
+    shown,
+    task_results,
+    text_or_none,
+    truth,
+)
 from parity.judging.bundle.strict_json import JsonError, parse_json
 from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
@@ -30,6 +41,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
 from parity.judging.floors.groups import Floors, read_floors
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
 from parity.judging.verdict import judge
 from parity.version import JUDGE_VERSION
@@ -66,6 +78,7 @@ class Case:
     floors: Floors | None = None
     families: Mapping[str, str] = field(default_factory=dict)
     noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    multiplicity: Multiplicity | None = None
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -83,6 +96,7 @@ class Case:
             floors=self.floors,
             families=self.families,
             noise_runs=self.noise_runs,
+            multiplicity=self.multiplicity,
         )
         return [verdict.document() for verdict in verdicts]
 
@@ -128,6 +142,7 @@ def _manifest_of(case: Case) -> dict[str, Any]:
         "layer_policy": case.layer_policy,
         "layer_snr_db": {name: [[*key, snr] for key, snr in sorted(snrs.items())] for name, snrs in case.layer_snr_db.items()},
         **({"families": dict(case.families)} if case.families else {}),
+        **({"multiplicity": dataclasses.asdict(case.multiplicity)} if case.multiplicity else {}),
     }
 
 
@@ -277,6 +292,7 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
         floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,
         families=families_of(manifest.get("families", {})),
+        multiplicity=multiplicity_of(manifest.get("multiplicity")),
     )
 
 

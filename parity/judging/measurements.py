@@ -17,6 +17,7 @@ from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.schedule.learning_rate import not_at_end, recorded_rates
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
@@ -31,6 +32,7 @@ class Measurements:
     """
 
     criteria: Criteria
+    multiplicity: Multiplicity
     arms: Arms
     lending: Lending
     controls: Controls
@@ -49,6 +51,11 @@ class Measurements:
     shared_start: int | None
     statistics: WindowStatistics | None
 
+    @property
+    def confidence(self) -> float:
+        """The confidence of the interval that is shown and that decides: the policy's, shared by its looks and candidates."""
+        return self.multiplicity.confidence(self.criteria.confidence)
+
 
 def measure(
     names: tuple[str, str],
@@ -59,6 +66,7 @@ def measure(
     window: Window,
     lenders: Lenders,
     noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = NO_RUNS,
+    multiplicity: Multiplicity = ONE_LOOK,
 ) -> Measurements:
     """Measure two arms of at least one run each in a registered window; `names` and `noise_runs` are those of baseline and candidate."""
     window = decay_phase(window, baseline[0], criteria.min_points)
@@ -72,9 +80,10 @@ def measure(
         _lender(arms, arms.baseline, criteria.baseline_run_floor, lenders, window),
         _lender(arms, arms.candidate, criteria.candidate_run_floor, lenders, window),
     )
-    statistics = _statistics(aligned, arms, lending, usable, early, criteria, window, resolved.quantum)
+    statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, resolved.quantum)
     return Measurements(
         criteria=criteria,
+        multiplicity=multiplicity,
         arms=arms,
         lending=lending,
         controls=usable,
@@ -102,6 +111,7 @@ def _statistics(
     controls: Controls,
     early: tuple[EarlyStops, EarlyStops],
     criteria: Criteria,
+    multiplicity: Multiplicity,
     window: Window,
     quantum: float,
 ) -> WindowStatistics | None:
@@ -118,6 +128,7 @@ def _statistics(
         quantum=quantum,
         lending=lending,
         early=(early[0].spread, early[1].spread),
+        multiplicity=multiplicity,
     )
     return measure_window(pair, window)
 

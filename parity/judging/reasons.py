@@ -561,7 +561,7 @@ def _arms_share_start(m: Measurements) -> str | None:
     ),
 )
 def _better(m: Measurements) -> str | None:
-    _, hi = _bounds(m)
+    _, hi = _nominal_bounds(m)
     if m.statistics is None or m.statistics.margin is None or not (hi < 0.0 and m.statistics.interval.mean <= -m.statistics.margin.nats):
         return None
     return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m)}): something other than the precision has changed."
@@ -765,6 +765,12 @@ def _straddles(m: Measurements) -> str | None:
 
 
 def _bounds(m: Measurements) -> tuple[float, float]:
+    """The interval that decides, at the confidence of this look and candidate."""
+    return m.statistics.interval.bounds(m.confidence) if m.statistics else (float("nan"), float("nan"))
+
+
+def _nominal_bounds(m: Measurements) -> tuple[float, float]:
+    """The interval of a veto: further looks and candidates must not make a veto harder to reach."""
     return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else (float("nan"), float("nan"))
 
 

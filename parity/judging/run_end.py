@@ -47,10 +47,13 @@ class RunEnd:
     above: bool
 
 
-def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float) -> RunEnd | None:
+def measure_end(
+    gap: FloatArray, interval: Interval, margin: float, confidence: float, level: float, quantum: float, nominal: float | None = None
+) -> RunEnd | None:
     """The end of the window's gap series without spikes (n,), nats; None for fewer than 16 points.
 
-    `level` is the baseline's loss there, `quantum` the step to which losses are rounded.
+    `level` is the baseline's loss there, `quantum` the step to which losses are rounded. `confidence` is that of the interval that
+    decides, `nominal` the policy's own where it is lower: an end above the margin only at that one blocks a pass without being a fail.
     """
     n = len(gap)
     if n < MIN_POINTS:
@@ -65,19 +68,26 @@ def measure_end(gap: FloatArray, interval: Interval, margin: float, confidence: 
     reaches = (means + run_half > margin) & (rises > limits) | (-rises > np.maximum(limits, margin))
     size = np.abs(rises) - limits
     most = int(np.argmax(np.where(reaches, np.abs(rises), -np.inf) if reaches.any() else size / np.maximum(limits, 1e-300)))
+    above = _late_part_above(gap, interval, margin, confidence)
+    at_nominal = above if nominal is None or nominal == confidence else _late_part_above(gap, interval, margin, nominal)
+    ends_high = interval.bounds(confidence)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
     return RunEnd(
         points=int(lengths[most]),
         gap=float(means[most]),
         rise=float(rises[most]),
         limit=float(limits[most]),
-        differs=bool(reaches.any()) or (interval.bounds(confidence)[1] < margin and _ends_high(gap, margin)),
-        above=any(_is_above(gap[n - n // parts :], interval, margin, confidence) for parts in LATE_PARTS),
+        differs=bool(reaches.any()) or ends_high,
+        above=above,
     )
 
 
 def _ends_high(gap: FloatArray, margin: float) -> bool:
     """Whether the last tenth or twentieth, at least 16 points, is on average at the margin: no noise limit, so that a slow swing counts."""
     return any(float(gap[-max(MIN_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20))
+
+
+def _late_part_above(gap: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:
+    return any(_is_above(gap[len(gap) - len(gap) // parts :], interval, margin, confidence) for parts in LATE_PARTS)
 
 
 def _is_above(late: FloatArray, interval: Interval, margin: float, confidence: float) -> bool:

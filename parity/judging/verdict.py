@@ -18,6 +18,7 @@ from parity.judging.gates import Check, apply_gates, checks
 from parity.judging.interval import Interval
 from parity.judging.margin import Margin
 from parity.judging.measurements import Measurements, measure
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.reasons import decide
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.downstream import Evaluations, check_arms, downstream_gaps
@@ -66,8 +67,9 @@ class Verdict:
 
     def __repr__(self) -> str:
         """One line: the candidate, the state and what decided it; `document()` has everything."""
-        confidence = self.measurements.criteria.confidence
-        interval = f", gap {signed(self.gap.mean)} nats ({interval_words(*self.gap.bounds(confidence))})" if self.gap else ""
+        interval = (
+            f", gap {signed(self.gap.mean)} nats ({interval_words(*self.gap.bounds(self.measurements.confidence))})" if self.gap else ""
+        )
         return f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by {self.codes[0]}>"
 
     def document(self) -> VerdictDocument:
@@ -90,6 +92,7 @@ def judge(
     floors: Floors | None = None,
     families: Mapping[str, str] | None = None,
     noise_runs: Mapping[str, Sequence[Curve]] | None = None,
+    multiplicity: Multiplicity | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
 
@@ -97,9 +100,11 @@ def judge(
     Without either nothing passes. `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a
     fail; `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family)
     borrows its run floor from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise
-    only, and are never judged. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
+    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default
+    the first, and those given. Losses in nats. Raises ValueError where an arm has no run, a recipe is not known
     (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family are given for an unknown arm,
-    an arm has more than 16 noise runs, or a family is given without floors.
+    an arm has more than 16 noise runs, a family is given without floors, or `multiplicity` has other looks than the policy or fewer
+    candidates than are given.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -119,12 +124,13 @@ def judge(
             check_recipe(run.recipe, f"recipe of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
     lenders = _lenders(floors, families or {}, (name, *candidates))
+    shared = _shared(multiplicity, criteria, len(candidates))
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
             window = plan_window((*baseline, *runs), planned_steps, assume_complete, criteria.window_fraction)
             reruns = early.get(name, ()), early.get(candidate, ())
-            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns)
+            measured = measure((name, candidate), baseline, runs, criteria, controls, window, lenders, reruns, shared)
             advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, name, candidate, criteria))
             made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
             decision = apply_gates(decide(measured), made, criteria)
@@ -136,11 +142,23 @@ def judge(
                     measurements=measured,
                     advisory=advisory,
                     checks=made,
-                    peers=tuple(compare_peers((other, candidate), others, runs, criteria, window, lenders) for other, others in earlier),
+                    peers=tuple(
+                        compare_peers((other, candidate), others, runs, criteria, window, lenders, shared.candidates)
+                        for other, others in earlier
+                    ),
                     layer_policy=layer_policy,
                 )
             )
     return tuple(verdicts)
+
+
+def _shared(multiplicity: Multiplicity | None, criteria: Criteria, candidates: int) -> Multiplicity:
+    shared = multiplicity or Multiplicity(looks=criteria.looks, candidates=candidates)
+    if shared.looks != criteria.looks:
+        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {criteria.looks}")
+    if shared.candidates < candidates:
+        raise ValueError(f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} that are given")
+    return shared
 
 
 def _lenders(floors: Floors | None, families: Mapping[str, str], arms: tuple[str, ...]) -> Lenders:

@@ -18,6 +18,7 @@ from parity.judging.early_stops.spread import EarlySpread, early_df
 from parity.judging.inputs.alignment import Aligned
 from parity.judging.interval import Interval, interval
 from parity.judging.margin import Margin, determine_margin
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.noise import StandardError, lag1, mean_se, step_noise
 from parity.judging.run_end import RunEnd, measure_end
 from parity.judging.run_floor import RunFloor, RunTerm, early_spread, own_spread, prior_for, run_floor, run_term, run_term_over_seeds
@@ -150,6 +151,12 @@ class PairInWindow:
     quantum: float
     lending: Lending = NO_LENDERS
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
+    multiplicity: Multiplicity = ONE_LOOK
+
+    @property
+    def confidence(self) -> float:
+        """The confidence of the interval that decides."""
+        return self.multiplicity.confidence(self.criteria.confidence)
 
     @property
     def steps(self) -> IntArray:
@@ -222,9 +229,13 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         rho1=lag1(gap),
         drift=change,
         drift_se=change_se,
-        end=measure_end(gap, measured.interval, margin.nats, pair.criteria.confidence, baseline.level, pair.quantum) if margin else None,
+        end=_end(pair, gap, measured.interval, margin, baseline.level) if margin else None,
         sensitivity=_sensitivity(pair, window, measured.interval),
     )
+
+
+def _end(pair: PairInWindow, gap: FloatArray, measured: Interval, margin: Margin, level: float) -> RunEnd | None:
+    return measure_end(gap, measured, margin.nats, pair.confidence, level, pair.quantum, pair.criteria.confidence)
 
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
@@ -295,6 +306,6 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
         else:
             gap = other.spikes().masked_gap
             of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
-        lo, hi = of_fraction.bounds(pair.criteria.confidence)
+        lo, hi = of_fraction.bounds(pair.confidence)
         entries.append(Sensitivity(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
     return tuple(entries)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from parity.judging.evaluations.document_types import EvaluatedArmDocument, EvaluationDocument, IntervalDocument, TargetDocument
 from parity.judging.reasons import BY_CODE
-from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
+from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
 AGAINST_MARGIN: Mapping[str | None, str] = {
     "WITHIN_MARGIN": "within the margin",
@@ -48,7 +48,7 @@ def _gap_words(document: EvaluationDocument) -> str:
         if isinstance(base, float) and isinstance(cand, float):
             return f"gap {signed(cand - base, TABLE_DECIMALS)} nats without an interval"
         return "no gap measured"
-    confidence = percent(document["gap"]["confidence"])
+    confidence = level_percent(document["gap"]["confidence"])
     if len({interval["against_margin"] for interval, _ in intervals}) == 1:
         interval, unit = intervals[-1]
         unknown = "; over clusters unknown" if judged is None else ""
@@ -88,7 +88,7 @@ def _ends(interval: IntervalDocument) -> str:
 
 def comparison_rows(document: EvaluationDocument) -> list[Cells]:
     """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
-    rows: list[Cells] = [("", "value", f"{percent(document['gap']['confidence'])} CI", "over")]
+    rows: list[Cells] = [("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")]
     for interval, unit in _intervals(document):
         rows.append(("gap, nats", signed(interval["mean"], TABLE_DECIMALS), _ends(interval), f"{unit}: {_side(interval)}"))
     if target := document["target"]:
@@ -125,7 +125,7 @@ def arm_rows(document: EvaluationDocument) -> list[Cells]:
     rows.append(("runs", *(_runs_of(document, arm) for arm in arms)))
     rows.append((f"loss{point_words(document, ' at ')}, nats", *(_decimals(arm["mean"]) for arm in arms)))
     rows.append(("spread of runs", *(_spread(arm) for arm in arms)))
-    confidence = percent(document["gap"]["confidence"])
+    confidence = level_percent(document["gap"]["confidence"])
     rows.append((f"its {confidence} CI", *(_spread_ends(arm) for arm in arms)))
     rows.append(("assumed for one run", *(_assumed(arm) for arm in arms)))
     if target:

@@ -14,7 +14,7 @@ from parity.report.evaluation_facts import answer, point_words, share, token_uni
 from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, shortened, wrapped
 from parity.report.headline import MARKS
 from parity.version import VERSION
-from parity.wording import count, percent, signed
+from parity.wording import count, level_percent, percent, signed
 
 PAGE_WIDTH = 7.0  # inches
 GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
@@ -95,7 +95,7 @@ def _gap(axes: Any, document: EvaluationDocument) -> None:
     pad = 0.12 * (high - low or 1e-6)
     axes.set_ylim(low - pad, high + pad)
     axes.set_xlim(0.0, at[-1] * 1.06)
-    confidence = percent(document["gap"]["confidence"])
+    confidence = level_percent(document["gap"]["confidence"])
     axes.set_title(f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3)
     if margin:
         _margins(axes, margin, (low - pad, high + pad), document["margin"]["rel"] if document["margin"] else None)
@@ -133,7 +133,7 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
         axes.errorbar(
             [x], [mean], yerr=ends, fmt="D" if number == 0 else "_", color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5
         )
-    words = f"{percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
+    words = f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
     axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
 
 

@@ -15,7 +15,7 @@ from parity.judging.document_types import (
 from parity.judging.spikes import ONE_SIDED_ALPHA
 from parity.report.headline import baseline_name, candidate_name
 from parity.version import JUDGE_VERSION
-from parity.wording import TABLE_DECIMALS, count, interval_words, percent, signed
+from parity.wording import TABLE_DECIMALS, count, interval_words, level_percent, percent, signed
 
 SUMMARY = ("candidate", "gap, nats", "interval", "gap", "margin", "verdict")
 
@@ -61,7 +61,23 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
         facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
         facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
+        facts += [("looks", words) for words in (looks_words(document),) if words]
     return facts + _advisory_facts(document)
+
+
+def looks_words(document: VerdictDocument) -> str:
+    """Which look at the question this is, how many candidates share the error, and who counts the looks; "" for older verdicts."""
+    shared = document.get("multiplicity")
+    if shared is None:
+        return ""
+    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    number = f"look {shared['look']} of {shared['looks']}"
+    level = ""
+    if shared["looks"] > 1 or shared["candidates"] > 1:
+        among = f", {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
+        level = f"{among}: each interval has {level_percent(shared['confidence'])}, so that all together keep {nominal}"
+    counted = "registered" if shared["registered"] else "not registered: nobody counts further comparisons of this question"
+    return f"{number}{level}; {counted}"
 
 
 def _both_series(document: VerdictDocument) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap
+from parity.judging.live.gap_chart import BinnedGap
 from parity.report.figure_file import BASELINE_COLOUR, CANDIDATE_COLOUR, LABEL_BOX, SMALL, TINY, figure_file, new_figure, shortened, wrapped
 from parity.report.gap_bins import verdict_gap
 from parity.report.headline import MARKS, headline, judged_gap
 from parity.version import VERSION
-from parity.wording import percent, signed
+from parity.wording import level_percent, percent, signed
 
 PAGE_INCHES = (7.0, 9.0)
 LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
@@ -189,7 +189,7 @@ def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> No
     x = window[0] + (window[1] - window[0]) / 2
     axes.errorbar([x], [mean], yerr=[[mean - lo], [hi - mean]], fmt="o", color="0.1", markersize=4, capsize=3, zorder=5)
     beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "bbox": LABEL_BOX, "zorder": 6}
-    axes.annotate(f"{signed(mean, 4)}\n{percent(gap['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
+    axes.annotate(f"{signed(mean, 4)}\n{level_percent(gap['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
     axes.annotate("window judged", (x, 1.01), xycoords=("data", "axes fraction"), fontsize=TINY, ha="center", va="bottom")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap, binned_gap
+from parity.judging.live.gap_chart import BinnedGap, binned_gap
 from parity.judging.run_floor import Prior
 
 

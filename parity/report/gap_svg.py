@@ -11,9 +11,9 @@ import numpy as np
 
 from parity.judging.curve import FloatArray
 from parity.judging.document_types import VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap
+from parity.judging.live.gap_chart import BinnedGap
 from parity.report.headline import answer, baseline_name, candidate_name
-from parity.wording import interval_words, percent, signed
+from parity.wording import interval_words, level_percent, percent, signed
 
 WIDE, NARROW = 720, 360  # CSS pixels
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 290, 62, 50, 22, 76
@@ -164,7 +164,7 @@ def _interval(frame: _Frame, document: VerdictDocument, gap: BinnedGap, width: i
         x, mean = frame.x(sum(gap.window) / 2), frame.y(judged["mean"])
         parts.append(_line("interval", x, frame.y(judged["lo"]), x, frame.y(judged["hi"])))
         parts.append(f'<circle class="point" cx="{x:.1f}" cy="{mean:.1f}" r="4"/>')
-        words = f"{percent(judged['confidence'])} CI {interval_words(judged['lo'], judged['hi'], 4)}"
+        words = f"{level_percent(judged['confidence'])} CI {interval_words(judged['lo'], judged['hi'], 4)}"
         shown = f" ({words if width >= WIDE else interval_words(judged['lo'], judged['hi'], 4)})"
         notes.append(f"window judged (shaded): {signed(judged['mean'], 4)}{shown}")
     if gap.margin_nats is not None:

@@ -3,7 +3,7 @@
 from parity.judging.decision import GATE
 from parity.judging.document_types import GapDocument, MarginDocument, VerdictDocument
 from parity.judging.reasons import BY_CODE, MISFITS
-from parity.wording import count, interval_words, percent, sentence_decimals, signed
+from parity.wording import count, interval_words, level_percent, percent, sentence_decimals, signed
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
@@ -109,7 +109,7 @@ def judged_margin(document: VerdictDocument) -> MarginDocument:
 
 def _interval(document: VerdictDocument) -> str:
     gap = judged_gap(document)
-    return f"{percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
+    return f"{level_percent(gap['confidence'])} CI {interval_words(gap['lo'], gap['hi'], _decimals(document))}"
 
 
 def _step_noise(document: VerdictDocument) -> str:

@@ -3,7 +3,7 @@
 from html import escape
 
 from parity.judging.document_types import VerdictDocument
-from parity.judging.looks.gap_chart import BinnedGap
+from parity.judging.live.gap_chart import BinnedGap
 from parity.report.facts import facts, reasons_and_advice
 from parity.report.gap_svg import STYLE, gap_svg
 from parity.report.headline import MARKS, answer

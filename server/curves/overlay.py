@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.judging.looks.gap_chart import step_edges
+from parity.judging.live.gap_chart import step_edges
 from server.curves.buckets import NonFinite, cut
 
 RAW_STEPS = 20_000

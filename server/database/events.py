@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from server.database.tables import Arm, Event, Job, Run
@@ -29,6 +29,11 @@ def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> i
     sequence = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
     session.add(Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=time.time()))
     return sequence
+
+
+def first_kept(session: Session, job_id: str) -> int:
+    """The number of the oldest event of a job that retention has not deleted; it never deletes the last one."""
+    return session.scalar(select(func.min(Event.sequence)).where(Event.job_id == job_id)) or 1
 
 
 def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:

@@ -24,7 +24,7 @@ Role = Literal["baseline", "candidate"]
 RunKind = Literal["full", "noise"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
-WebhookEvent = Literal["job.ended", "verdict.given"]
+WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
 DeliveryKind = WebhookEvent | Literal["test"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 
@@ -72,7 +72,7 @@ class Job(Base):
     revision: Mapped[str | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
-    # State of the early-stop rule for each pair of runs, keyed by the candidate's run.
+    # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
     early_stop: Mapped[dict[str, Any] | None]
     # Device class and thread count of all runs of the job; set when the first run starts to train.
     device_class: Mapped[str | None]
@@ -89,6 +89,9 @@ class Job(Base):
     event_sequence: Mapped[int] = mapped_column(default=0)
     # The groups, such as pull requests, whose newest gate waits for it; cancelled when none is left. None: somebody else wants it, too.
     gate_groups: Mapped[list[str] | None]
+    # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
+    look: Mapped[int | None]
+    look_candidates: Mapped[int | None]
     submitted_by: Mapped[str | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
@@ -112,6 +115,8 @@ class Arm(Base):
     name: Mapped[str]
     role: Mapped[Role] = mapped_column(String(32))
     recipe: Mapped[str]
+    # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
+    question: Mapped[str | None] = mapped_column(String(64), index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(
@@ -199,6 +204,8 @@ class Attempt(Base):
     fingerprint: Mapped[str | None]
     # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
+    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
+    token_digest: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -334,7 +341,7 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS = "readiness"
+READINESS, HOUSEKEEPING = "readiness", "housekeeping"
 
 
 class Duty(Base):
@@ -372,6 +379,8 @@ class Token(Base):
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
+    principal: Mapped[str]
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
@@ -406,7 +415,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """A URL that receives events. Its secret signs them, so it is stored in plain text; it is shown once, at creation."""
+    """A URL that receives events. Its secret signs them, so it is stored encrypted (`server.database.sealed`), not hashed."""
 
     __tablename__ = "webhooks"
 

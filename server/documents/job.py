@@ -8,12 +8,16 @@ from typing import Any
 
 from sqlalchemy.orm import Session, selectinload
 
+from parity.judging.live.rules import State
+from parity.judging.live.words import sentence
 from server.curves.buckets import Number
 from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, Role
 from server.documents.forecast import last_end, seconds_left, share_done
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.documents.verdicts import VerdictSummary, verdict_documents, verdict_summary
+from server.jobs.ledger import multiplicity_of
+from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
 from training.overrides import phrase
 from training.spec import Model
@@ -29,8 +33,21 @@ class NamedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end."""
+
+    state: State
+    sentence: str
+    step: int
+    passes: float
+    fails: float
+    inconclusive: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `hopeless` is the early-stop rule's sentence about it, or null.
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
+    if the final gap is surely above the margin; either may be null.
 
     `overrides` are the arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
     measure run noise; they are in none of the totals.
@@ -46,8 +63,18 @@ class ArmDocument:
     steps_per_second: float | None
     eta_seconds: float | None
     hopeless: str | None
+    live: LiveState | None
     runs: list[RunDocument]
     noise_runs: list[RunDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookDocument:
+    """Which of the registered looks at its question a job is, and how many candidates share the error."""
+
+    number: int
+    looks: int
+    candidates: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +96,7 @@ class JobDocument:
     baseline: NamedDocument | None
     config_hash: str | None
     revision: str | None
+    look: LookDocument | None
     parameters: int | None
     share_done: float
     eta_seconds: float | None
@@ -126,6 +154,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         baseline=_named_baseline(job),
         config_hash=job.config_hash,
         revision=job.revision,
+        look=_look(job),
         parameters=_parameters(job),
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
@@ -161,7 +190,7 @@ def job_summary(job: Job) -> JobSummary:
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
     runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.runs]
     noise_runs = [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in arm.noise_runs]
-    ids = {run.id for run in runs}
+    live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
     speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
     return ArmDocument(
@@ -174,9 +203,20 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
-        hopeless=next((pair["hopeless"] for run, pair in (arm.job.early_stop or {}).items() if pair["hopeless"] and run in ids), None),
+        hopeless=live.sentence if live and live.state == "harmful" else None,
+        live=live,
         runs=runs,
         noise_runs=noise_runs,
+    )
+
+
+def live_state(arm: Arm) -> LiveState | None:
+    """The last forecast of a candidate; None before the first look, and for a baseline."""
+    look = latest(arm.job, arm.name)
+    if look is None:
+        return None
+    return LiveState(
+        state=look.state, sentence=sentence(look), step=look.step, passes=look.passes, fails=look.fails, inconclusive=look.inconclusive
     )
 
 
@@ -184,6 +224,13 @@ def _named_baseline(job: Job) -> NamedDocument | None:
     if job.named is None:
         return None
     return NamedDocument(name=job.named.name, version=job.named.version, controls=len(job.controls or ()))
+
+
+def _look(job: Job) -> LookDocument | None:
+    shared = multiplicity_of(job)
+    if shared is None:
+        return None
+    return LookDocument(number=shared.look, looks=shared.looks, candidates=shared.candidates)
 
 
 def _parameters(job: Job) -> int | None:

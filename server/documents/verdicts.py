@@ -33,7 +33,7 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 def verdict_summary(document: VerdictDocument) -> VerdictSummary:
     """The summary of a verdict document; the numbers are None if the judge measured no gap or margin."""
     gap, margin = document.get("gap"), document.get("margin")
-    low, high = gap["ci95"] if gap else (None, None)
+    low, high = (gap["lo"], gap["hi"]) if gap else (None, None)
     return VerdictSummary(
         candidate=document["candidate"]["name"],
         verdict=document["verdict"],

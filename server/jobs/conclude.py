@@ -19,7 +19,7 @@ from server.database import clock
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, Verdict, new_id
-from server.jobs import lifecycle
+from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
 
@@ -45,6 +45,8 @@ def conclude(database: Database, job_id: str) -> None:
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return
+    _look_at_the_end(database, job_id)
+    with database.read() as session:
         try:
             outcome = decide(session, job_id)
         except Exception as error:  # noqa: BLE001 (whatever the judge raises, the job must end, with the reason)
@@ -52,6 +54,15 @@ def conclude(database: Database, job_id: str) -> None:
             outcome = Outcome(verdicts=(), code="JUDGE_FAILED", message=f"judging failed, but the curves are kept: {error!r}")
     with database.write() as session:
         write_outcome(session, job_id, outcome)
+
+
+def _look_at_the_end(database: Database, job_id: str) -> None:
+    """Complete the job's live forecast, which is only shown: a failure is logged."""
+    try:
+        with database.write() as session:
+            live.catch_up(session, job_id)
+    except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
+        _log.exception("the last steps of job %s could not be forecast", job_id)
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
@@ -104,6 +115,7 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         noise_runs={arm.name: reruns for arm in job.arms if (reruns := loading.finished(session, arm.noise_runs))},
         floors=floors,
         families={arm.name: family for arm in job.arms} if family else {},
+        multiplicity=ledger.multiplicity_of(job) if criteria is None else None,
     )
 
 

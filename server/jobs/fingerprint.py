@@ -61,8 +61,11 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def equal_run(session: Session, fingerprint: str) -> Run | None:
-    """The newest valid run of a baseline arm with this fingerprint that was itself trained; None if there is none."""
+def equal_run(session: Session, fingerprint: str, question: str | None = None) -> Run | None:
+    """The newest valid run of a baseline arm with this fingerprint that was itself trained; None if there is none.
+
+    With a `question`, a run of the candidate of an earlier look at it.
+    """
     there = (
         select(Run)
         .join(Arm, Arm.id == Run.arm_id)
@@ -71,7 +74,7 @@ def equal_run(session: Session, fingerprint: str) -> Run | None:
             Run.state == "finished",
             Run.kind == "full",
             Run.reused_from.is_(None),
-            Arm.role == "baseline",
+            Arm.role == "baseline" if question is None else Arm.question == question,
         )
         .order_by(Run.finished_at.desc().nulls_last(), Run.id.desc())
         .limit(_LOOKED_AT)

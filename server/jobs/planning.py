@@ -136,6 +136,7 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
         candidate_rounding=spec.rounding(candidate) if trained_here else None,
         step_seconds=known.step_seconds if known else None,
         devices=spec.devices,
+        candidates=len(spec.candidates),
     )
 
 

@@ -18,12 +18,13 @@ from sqlalchemy.orm import Session
 from parity import Criteria
 from server.database.locks import hold_lock
 from server.database.tables import Job, Run
-from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.cancel import cancel_job
-from server.jobs.submit import Order, config_hash, submit_job, submit_job_once
+from server.jobs.submit import Order, config_hash, submit_job_once, submit_registered
 from server.jobs.workers import changed, short, would_train
 from training.spec import JobSpec
 
+RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _UNCHANGED = "its specification and policy are the same, and no change of trainer or data is known"
@@ -84,19 +85,35 @@ def answer(session: Session, question: Question, principal: str, key: str | None
 def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     spec, criteria, revision = question.spec, question.criteria, question.revision
     if question.fresh:
+
+        def outdated_by(named: NamedBaseline | None) -> Job | None:
+            newest = _same_question(session, config_hash(spec, criteria, revision, named)).first()
+            return newest if newest and _is_new_question(session, newest, lease_seconds) else None
+
         job, is_new = submit_job_once(
-            session, spec, criteria, principal, key, order, lease_seconds=lease_seconds, revision=revision, choice=question.choice
+            session,
+            spec,
+            criteria,
+            principal,
+            key,
+            order,
+            lease_seconds=lease_seconds,
+            revision=revision,
+            choice=question.choice,
+            outdated=outdated_by,
         )
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
     digest = config_hash(spec, criteria, revision, named)
     newest_outdated: str | None = None
+    renews: Job | None = None
     for job in _same_question(session, digest):
         outdated = _outdated(session, job, question.max_age_days, lease_seconds)
         if outdated is None:
             return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {outdated}"
-    job = submit_job(session, spec, criteria, principal, order, revision, named)
+        renews = renews or (job if _is_new_question(session, job, lease_seconds) else None)
+    job = submit_registered(session, spec, criteria, principal, order, revision, named, renews)
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
 
 
@@ -142,6 +159,11 @@ def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: fl
             return f"its verdict is {age_days:.1f} days old, expected at most {max_age_days:g}"
     manifests = [run.manifest or {} for run in job.runs if run.manifest or run.state == "finished"]
     return _trainer_changed(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests)
+
+
+def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
+    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed."""
+    return _outdated(session, job, RENEWED_AFTER_DAYS, lease_seconds) is not None
 
 
 def _trainer_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> str | None:

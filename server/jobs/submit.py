@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from server.database.locks import hold_lock
 from server.database.lookup import find_job
 from server.database.tables import Arm, IdempotencyKey, Job, Run, RunState
 from server.errors import InvalidError
+from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
 from server.jobs.imported_floors import named_floors
@@ -55,24 +57,43 @@ def submit_job_once(
     lease_seconds: float,
     revision: str = "",
     choice: BaselineChoice | None = None,
+    outdated: Callable[[NamedBaseline | None], Job | None] = lambda _named: None,
 ) -> tuple[Job, bool]:
     """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
 
-    A repeated submission does not look up its baseline, because the name may mean another version by now.
-    Raises InvalidError if the key was used for another body.
+    A repeated submission does not look up its baseline, because the name may mean another version by now. `outdated` finds the
+    job whose answer to the same question is out of date, so that this one is no further look.
+    Raises InvalidError if the key was used for another body, LookError for a look that is not registered.
     """
-    if key is None:
-        return submit_job(session, spec, criteria, principal, order, revision, resolve(session, choice, spec, lease_seconds)), True
-    hold_lock(session, f"key {principal} {key}")
     digest = _body_digest(spec, criteria, order, revision, choice)
-    used = session.get(IdempotencyKey, (principal, key))
-    if used is not None:
-        if used.body_digest != digest:
+    if key is not None:
+        hold_lock(session, f"key {principal} {key}")
+        used = session.get(IdempotencyKey, (principal, key))
+        if used is not None and used.body_digest != digest:
             raise InvalidError(f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a new key for a new job")
-        return find_job(session, used.job_id), False
-    job = submit_job(session, spec, criteria, principal, order, revision, resolve(session, choice, spec, lease_seconds))
-    session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
+        if used is not None:
+            return find_job(session, used.job_id), False
+    named = resolve(session, choice, spec, lease_seconds)
+    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated(named))
+    if key is not None:
+        session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
+
+
+def submit_registered(
+    session: Session,
+    spec: JobSpec,
+    criteria: Criteria,
+    principal: str,
+    order: Order,
+    revision: str,
+    named: NamedBaseline | None,
+    renews: Job | None = None,
+) -> Job:
+    """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
+    job = submit_job(session, spec, criteria, principal, order, revision, named)
+    ledger.register(session, job, renews)
+    return job
 
 
 def _body_digest(spec: JobSpec, criteria: Criteria, order: Order, revision: str, choice: BaselineChoice | None) -> str:

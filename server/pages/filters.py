@@ -92,7 +92,7 @@ def _gap_numbers(verdict: Mapping[str, Any]) -> dict[str, float] | None:
     gap, margin = verdict.get("gap"), verdict.get("margin")
     if not gap or not margin:
         return None
-    values = {"mean": gap["mean"], "low": gap["ci95"][0], "high": gap["ci95"][1], "margin": margin["nats"], "minus": -float(margin["nats"])}
+    values = {"mean": gap["mean"], "low": gap["lo"], "high": gap["hi"], "margin": margin["nats"], "minus": -float(margin["nats"])}
     numbers = {name: float(value) for name, value in values.items()}
     return numbers if all(math.isfinite(number) for number in numbers.values()) else None
 

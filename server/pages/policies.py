@@ -24,7 +24,8 @@ _MEANINGS: Mapping[str, str] = {
     "run_floor_df": "degrees of freedom of an assumed run noise",
     "gates": "checks that decide; all others are advisory",
     "accuracy_margin_points": "percentage points by which a downstream accuracy may be worse",
-    "early_stop": "whether a futile pair is stopped or only reported",
+    "looks": "how often the question may be judged, with runs added in between; the looks share the error",
+    "early_stop": "whether a hopeless or futile candidate is stopped or only reported",
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.templating import Jinja2Templates
 
+from parity.report.facts import looks_words
 from parity.report.headline import headline
 from server.errors import ForbiddenError, UnauthorizedError
 from server.pages import filters
@@ -18,6 +19,7 @@ HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
 templates.env.filters |= filters.FILTERS
 templates.env.globals["headline"] = headline
+templates.env.globals["looks_words"] = looks_words
 
 
 class LoginNeededError(Exception):

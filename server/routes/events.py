@@ -7,19 +7,20 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from server.database import events
 from server.database.clock import time_text
 from server.database.events import Progress
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.web.auth import is_still_known, requires
+from server.web.auth import is_still_known
 from server.web.context import Context, InContext
 
 _IDLE_SECONDS = 15.0
@@ -35,39 +36,51 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow the same job get the same objects, so each is serialized once for all of them.
 _FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 
-def _last(job_id: str, context: InContext) -> float:
-    """The number of the job's last event; infinite until the job has ended. Raises a 404 before the stream's first byte."""
+class _Kept(NamedTuple):
+    """The numbers of the first event of a job that retention has kept, and of the last one (infinite until the job has ended)."""
+
+    first: int
+    last: float
+
+
+def _kept(job_id: str, context: InContext) -> _Kept:
+    """Which events of the job there are. Raises a 404 before the stream's first byte."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return job.event_sequence if job.status in JOB_ENDED else math.inf
+        return _Kept(events.first_kept(session, job_id), job.event_sequence if job.status in JOB_ENDED else math.inf)
 
 
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
 async def follow(
     request: Request,
     job_id: str,
-    last: Annotated[float, Depends(_last)],
+    kept: Annotated[_Kept, Depends(_kept)],
     context: InContext,
     after: Annotated[int, Query(ge=0, le=2**53, description="the same as Last-Event-ID, for clients that cannot send a header")] = 0,
     last_event_id: Annotated[
         int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `hopeless`. Without an id, and not repeated: `metric`, the newest recorded
-    step of a run, and `alive`, at the start and after 15 s of silence. The stream closes when the job has ended, and within a minute after
-    the token has expired."""
+    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
+    `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
+    longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
+    left. It closes when the job has ended, and within a minute after the token has expired."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
-    stream = _stream(context, job_id, cursor, still_known) if cursor < last else ()
+    stream = _stream(context, job_id, cursor, kept.first, still_known) if cursor < kept.last else ()
     return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _stream(context: Context, job_id: str, cursor: int, first: int, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
     # Immediately, so that a page knows that it is connected.
     yield _ALIVE
+    if cursor + 1 < first:
+        cursor = first - 1
+        detail = f"events up to {cursor} are no longer kept; read the job again"
+        yield f"id: {cursor}\nevent: reload\ndata: {json.dumps({'detail': detail})}\n\n".encode()
     looked = time.monotonic()
     async for event in context.broadcast.follow(job_id, cursor, _IDLE_SECONDS):
         if time.monotonic() - looked > _KNOWN_SECONDS:

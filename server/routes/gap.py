@@ -1,4 +1,4 @@
-"""The live gap of a candidate against the baseline over REST, and a forecast of when it can be decided."""
+"""The live gap of a candidate against the baseline over REST, in bins."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
-from parity.judging.looks.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
-from parity.judging.looks.half_widths import HalfWidths, half_widths
+from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
 from server.curves import loading
 from server.curves.buckets import NONFINITE_LISTED, Number, number
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
-from server.database.tables import Arm, Job, Run
+from server.database.tables import Arm, Job
 from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
-from server.web.auth import requires
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
 from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
-router = APIRouter(prefix="/api/v1", tags=["curves"], dependencies=[Depends(requires("view"))])
+router = APIRouter(prefix="/api/v1", tags=["curves"])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
-_NO_LOOK = "No look was possible: the job ended before finished runs of both arms had enough common steps."
 _OUTGROWN = 1.01  # growth in steps after which the basis of a training pair's gap is computed again
 
 
@@ -61,30 +58,6 @@ class GapDocument:
     common_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HalfWidthsDocument:
-    """Half the interval of the gap, in nats, as if the plan had ended at each `step`; `sentence` gives the conclusion.
-
-    The interval can decide where `half_width` is below `distance`, the distance from the gap to the margin. `run_half_width` is the part
-    from run-to-run noise. `forecast_…` are future looks, if gap and noise stay the same and all planned runs finish.
-    """
-
-    candidate: str
-    baseline: str
-    step: list[int]
-    gap: list[float]
-    half_width: list[float]
-    run_half_width: list[float]
-    distance: list[float | None]
-    baseline_runs: list[int]
-    candidate_runs: list[int]
-    forecast_step: list[int]
-    forecast_half_width: list[float]
-    margin_nats: float | None
-    planned_steps: int
-    sentence: str
-
-
 @router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
 def gap(
     job_id: str,
@@ -103,7 +76,7 @@ def gap(
         tag = entity_tag(job, "gap", candidate, bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        baseline, chosen = _pair(job, candidate)
+        baseline, chosen = pair_of(job, candidate)
         planned = job.spec["schedule"]["steps"]
         spikes = _spikes(job, chosen.name)
         binned = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
@@ -129,7 +102,7 @@ def gap(
     )
 
 
-def _pair(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
+def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     """The baseline and the candidate of this name."""
     baseline, *candidates = job.arms
     name = candidate or candidates[0].name
@@ -180,56 +153,3 @@ def _binned(
         context.cache.put(key, _Cached(basis=basis, steps_done=done))
         base, cand = ([curves[i] for i in used] for curves, used in zip(whole, basis.counted, strict=True))
     return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, basis=basis, log=log)
-
-
-@router.get("/jobs/{job_id}/half-widths", response_model=HalfWidthsDocument, responses=UNCHANGED)
-def interval_half_widths(
-    job_id: str, context: InContext, response: Response, candidate: Candidate = None, if_none_match: IfNoneMatch = ""
-) -> Response | HalfWidthsDocument:
-    """When can this be decided? The half-width of the interval over the steps so far, with a forecast for the rest of the job."""
-    with context.database.read() as session:
-        job = find_job(session, job_id)
-        tag = entity_tag(job, "half-widths", candidate)
-        if not_modified(tag, if_none_match):
-            return Response(status_code=304, headers=tagged(tag))
-        baseline, chosen = _pair(job, candidate)
-        planned = job.spec["schedule"]["steps"]
-        widths = _looks(context, session, job, baseline, chosen, planned)
-        is_too_late = job.status in JOB_ENDED and not widths.looks
-    response.headers.update(tagged(tag))
-    return HalfWidthsDocument(
-        candidate=chosen.name,
-        baseline=baseline.name,
-        step=[look.step for look in widths.looks],
-        gap=[look.gap for look in widths.looks],
-        half_width=[look.half_width for look in widths.looks],
-        run_half_width=[look.run_half_width for look in widths.looks],
-        distance=[look.distance for look in widths.looks],
-        baseline_runs=[look.baseline_runs for look in widths.looks],
-        candidate_runs=[look.candidate_runs for look in widths.looks],
-        forecast_step=[step for step, _ in widths.forecast],
-        forecast_half_width=[half for _, half in widths.forecast],
-        margin_nats=widths.looks[-1].margin if widths.looks else None,
-        planned_steps=planned,
-        sentence=_NO_LOOK if is_too_late else widths.sentence,
-    )
-
-
-def _looks(context: Context, session: Session, job: Job, baseline: Arm, candidate: Arm, planned: int) -> HalfWidths:
-    """The looks; earlier ones are cached, unless an external trainer may still send older steps."""
-    ended = job.status in JOB_ENDED
-    arms = [[run for run in loading.begun_runs(arm) if not ended or run.state == "finished"] for arm in (baseline, candidate)]
-    key = ("looks", job.id, ended, *((run.id, run.epoch) for arm in arms for run in arm))
-    earlier = None if job.engine == "external" and not ended else context.cache.get(key, HalfWidths)
-    widths = half_widths(
-        loading.loss_curves(session, arms[0], learning_rate=True),
-        loading.loss_curves(session, arms[1]),
-        criteria_from_mapping(job.criteria),
-        planned_steps=planned,
-        controls=loading.loss_curves(session, [session.get_one(Run, run_id) for run_id in job.controls or ()]),
-        runs=None if ended else (len(baseline.runs), len(candidate.runs)),
-        known=earlier.looks if earlier else (),
-        ended=ended,
-    )
-    context.cache.put(key, widths)
-    return widths

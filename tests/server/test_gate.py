@@ -20,7 +20,7 @@ from parity.client.rest import Client
 from server.database.tables import Job, Run
 from server.settings import CHECKOUT
 
-CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0185}
+CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0192}
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_lookup_never_queues(served, judged, register, asks, request_body, cap
     assert _gate(capsys, asks(request), "--revision", "r2", "--advisory", *words)[0] == 0
     for option in (("--fresh",), ("--supersede", "me/model#7")):
         assert _gate(capsys, asks(request), *option, *words)[0] == 2
-    narrow, request = judged(NARROW_FAIL)
+    narrow, request = judged(NARROW_FAIL, looks=2)
     code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", *words)
     assert (code, "stands unconfirmed: no verdict is recorded" in err) == (1, True)
     with database.read() as session:
@@ -157,6 +157,7 @@ def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_bod
 
 def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, asks, request_body, capsys, database):
     words = ("--revision", "r1", "--server", served, "--timeout", "0.5")
+    request_body["criteria"]["looks"] = 2
     code, out, err = _gate(capsys, asks(request_body), *words)
     assert code == 5
     assert out.startswith("NO VERDICT (timeout): job j")
@@ -169,8 +170,10 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
         assert (job.status, job.revision) == ("queued", "r1")
     assert _gate(capsys, asks(request_body), *words, "--advisory")[0] == 0
     assert _gate(capsys, asks(request_body), *words, "--fresh")[0] == 5
+    code, _, err = _gate(capsys, asks(request_body), *words, "--fresh")
+    assert (code, "registered 2 looks" in err) == (2, True)
     with database.read() as session:
-        assert len(session.scalars(select(Job)).all()) == 2
+        assert [job.look for job in session.scalars(select(Job).order_by(Job.id))] == [1, 2]
 
 
 def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(served, judged, register, asks, request_body, capsys):
@@ -274,7 +277,7 @@ def test_the_reports(served, judged, register, asks, capsys, tmp_path, monkeypat
 
 def test_a_narrow_fail_is_confirmed_with_one_more_replicate(served, judged, register, asks, capsys, database):
     register()
-    narrow, request = judged(NARROW_FAIL)
+    narrow, request = judged(NARROW_FAIL, looks=2)
     words = ("--revision", "", "--server", served, "--timeout", "0.3")
     assert _gate(capsys, asks(request), *words)[0] == 1
     code, _, err = _gate(capsys, asks(request, confirm_marginal_fail=True), *words)
@@ -297,7 +300,7 @@ def test_a_narrow_fail_is_confirmed_with_one_more_replicate(served, judged, regi
 
 def test_a_clear_fail_is_believed(served, judged, register, asks, capsys, database):
     register()
-    _, request = judged(CLEAR_FAIL)
+    _, request = judged(CLEAR_FAIL, looks=2)
     assert _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", "--server", served)[0] == 1
     with database.read() as session:
         assert len(session.scalars(select(Run)).all()) == 4

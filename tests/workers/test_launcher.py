@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from server.database import store
-from server.database.tables import Run
+from server.database.tables import Attempt, Run
 from server.jobs.cancel import cancel_job
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor
@@ -103,6 +103,18 @@ def test_a_launcher_that_is_not_there_gives_the_run_back_with_its_words(database
     assert run.state == "queued"
     assert "ended with status 3" in run.message
     assert "srun: error: no such partition" in run.message
+
+
+@pytest.mark.parametrize("ended", ["exit 143", "kill -TERM $$"])
+def test_a_preempted_run_is_returned_and_not_counted_as_a_crash(database, submit, train, monkeypatch, ended):
+    monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 0.01)
+    submit(steps=12, **SMALL)
+    run_id = train(launcher=("sh", "-c", f"echo 'srun: error: STEP 1.1 CANCELLED' >&2; {ended}"))
+    run = _run(database, run_id)
+    assert (run.state, run.code, run.crashes) == ("queued", None, 0)
+    assert "STEP 1.1 CANCELLED" in run.message
+    with database.read() as session:
+        assert session.get_one(Attempt, (run_id, 1)).state == "released"
 
 
 def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatch):

@@ -296,3 +296,18 @@ def test_an_environment_that_differs_between_arms_confounds_the_verdict(database
     assert verdict["verdict"] == "inconclusive"
     assert "CONFOUNDED" in verdict["codes"], verdict["codes"]
     assert "NVTE_NVFP4_DISABLE_RHT" in json.dumps(verdict)
+
+
+@pytest.mark.parametrize(("stopped", "attempt"), [(True, "released"), (False, "crashed")])
+def test_a_signal_for_all_processes_is_no_crash_if_it_stops_the_worker_too(
+    settings, database, submit, make_worker, monkeypatch, stopped, attempt
+):
+    submit(steps=10)
+    with database.write() as session:
+        held = lease.claim(session, make_worker(), settings.lease_seconds)
+    monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 5.0 if stopped else 0.01)
+    stopping = threading.Event()
+    process = SimpleNamespace(was_terminated=lambda: True, how_it_ended=lambda: "it ended with status -15")
+    if stopped:  # the signal reaches the worker a little later
+        threading.Timer(0.05, stopping.set).start()
+    assert supervisor.Supervisor(settings, database, held, stopping)._why_it_ended(process)[1] == attempt

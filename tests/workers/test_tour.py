@@ -93,7 +93,7 @@ def test_the_tour(checkout, environment):
             os.killpg(serving.pid, signal.SIGINT)
             serving.wait(30)
     demo_output = "".join(printed)
-    assert "submitted demo.yaml as job j" in demo_output
+    assert "demo.yaml: submitted, job j" in demo_output
     assert "cannot predict an 8 B run" in demo_output
     assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_output
     assert all(f"{candidate} against fp8_current" in demo_output for candidate in ("nvfp4", "mxfp8"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from parity.client.rest import Client, ClientError
 from parity.report.headline import MARKS, answer
 from server.settings import CHECKOUT
 
+_MAX_AGE_DAYS = 365.0
 _JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
 
 
 def run(url: str, progress: Console, check: Callable[[], None], job_file: Path = _JOB_FILE) -> bool:
     """Submit the job, show its progress, and print one line per candidate and the address; True if every candidate has a verdict.
 
+    If this record already has the job's verdict, or is training it, nothing is trained again: the same question would be a further look.
     `check` is called about once per second and raises if a part of the stack has ended.
     """
     began = time.monotonic()
@@ -28,11 +31,15 @@ def run(url: str, progress: Console, check: Callable[[], None], job_file: Path =
     out = Console()
     with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
-            job = client.submit(content["job"], content["criteria"])
+            reply = client.gate(
+                content["job"], content["criteria"], revision="", max_age_days=_MAX_AGE_DAYS, fresh=False, key=uuid.uuid4().hex
+            )
         except ClientError as error:
             progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)
             return False
-        progress.print(f"submitted {job_file.name} as job {job['id']}: {client.page(job['id'])}", highlight=False)
+        job = reply["job"]
+        verb = "submitted" if reply["found"] == "new" else f"{reply['found']} already"
+        progress.print(f"{job_file.name}: {verb}, job {job['id']}: {client.page(job['id'])}", highlight=False)
         document = watching.follow(client, job["id"], progress, check=check)
         if document["status"] != "concluded":
             progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", markup=False, highlight=False)

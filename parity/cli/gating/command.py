@@ -39,6 +39,7 @@ from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
+from parity.judging.multiplicity import FAIL_BY_GAP
 
 app = typer.Typer()
 
@@ -175,6 +176,8 @@ def gate(
         return _leave(judged_files(verdicts, revision), policy, json_file, junit, markdown)
     assert file is not None  # noqa: S101 (refused above)
     _check_plain(file, content)
+    if policy.confirm_marginal_fail and content["criteria"].get("looks", 1) == 1:
+        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under criteria")
     question = _Question(
         file=file,
         job=content["job"],
@@ -224,28 +227,31 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
     if not policy.confirm_marginal_fail or not fails or len(narrow) != len(fails):
         return outcome
     if not question.lookup:
-        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained before it is believed.", soft_wrap=True)
+        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
     named = bool((question.baseline or {}).get("name"))  # whose runs are given: a further one can't be asked for
     # Without the group: the first look at the same commit would cancel the second.
     larger = dataclasses.replace(question, job=with_one_more_replicate(question.job, narrow, baseline=not named), group="")
     second = _verdict_for(client, larger, policy, progress)
     if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
-    return dataclasses.replace(second, confirms=outcome.job)
+    again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
+    verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
+    return dataclasses.replace(second, verdicts=verdicts, result=result_of(verdicts), confirms=outcome.job)
 
 
 def is_narrow(verdict: Mapping[str, Any]) -> bool:
     """Whether an interval lies beyond the margin by less than half of its own width."""
-    if verdict["codes"][0] != "GAP_EXCEEDS_MARGIN":
+    if verdict["codes"][0] != FAIL_BY_GAP:
         return False
     gap, margin = verdict["gap"], verdict["margin"]["nats"]
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
 
 
 def with_one_more_replicate(job: Mapping[str, Any], candidates: Sequence[int], *, baseline: bool = True) -> dict[str, Any]:
-    """The job with another replicate of these candidates (by position), and of the baseline."""
+    """The job with these candidates alone (by position), and another replicate of them and of the baseline."""
     larger: dict[str, Any] = copy.deepcopy(dict(job))
-    for arm in (*([larger["baseline"]] if baseline else []), *(larger["candidates"][position] for position in candidates)):
+    larger["candidates"] = [larger["candidates"][position] for position in candidates]
+    for arm in (*([larger["baseline"]] if baseline else []), *larger["candidates"]):
         arm["replicates"] = arm.get("replicates", 1) + 1
     return larger
 

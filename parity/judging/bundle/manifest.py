@@ -11,6 +11,7 @@ from parity.judging.advice import LayerSnr
 from parity.judging.bundle.arrays import unpack_array
 from parity.judging.curve import Curve, Rounding, curve_from_arrays
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.evaluations import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe
 
@@ -100,6 +101,15 @@ def families_of(value: object) -> dict[str, str]:
     """The family of reruns by arm."""
     families: dict[str, str] = typed(value, dict, "families", "an object by arm")
     return {arm: typed(family, str, f"families[{shown(arm)}]", "text") for arm, family in families.items()}
+
+
+def multiplicity_of(value: object) -> Multiplicity | None:
+    """Which look a case is and how many candidates share its error; None where the manifest leaves that to the judge."""
+    if value is None:
+        return None
+    fields = typed(value, dict, "multiplicity", "an object with look, looks, candidates and registered")
+    numbers = {key: typed(fields.get(key), int, f"multiplicity.{key}", "a whole number") for key in ("look", "looks", "candidates")}
+    return Multiplicity(**numbers, registered=truth(fields.get("registered"), "multiplicity.registered"))
 
 
 def layer_snrs(value: object) -> dict[str, LayerSnr]:

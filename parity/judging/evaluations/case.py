@@ -14,6 +14,7 @@ from parity.judging.evaluations.rules import Ground, Question, decide
 from parity.judging.evaluations.times import RunTimes
 from parity.judging.inputs.context import HOST, values_of
 from parity.judging.margin import determine_margin
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import prior_for, run_floor
 from parity.recipes import check_recipe
 
@@ -27,7 +28,8 @@ class EvaluationCase:
     `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share, losses in nats. `paired`: runs of one seed
     share data and initialization. `cluster` is a key of the runs' context whose values are no independent evidence within themselves.
     `at` declares the points to compare (default: the last that all runs reached), `target` a loss in nats whose cost in samples is
-    compared, `tokens_per_step` names points in tokens, `times` holds each run's times.
+    compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
+    `multiplicity` says which look this is (by default the first).
 
     Raises ValueError for a gate other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
     every run has, and a target, a plan or a number of tokens that is not positive.
@@ -44,6 +46,7 @@ class EvaluationCase:
     tokens_per_step: float | None = None
     planned_steps: int | None = None
     times: Sequence[RunTimes] = ()
+    multiplicity: Multiplicity | None = None
 
     def __post_init__(self) -> None:
         if others := [gate for gate in self.criteria.gates if gate != LOSS]:
@@ -74,7 +77,9 @@ class EvaluationCase:
 
     def _document(self, candidate: str) -> EvaluationDocument:
         arms = self.baseline, self.candidates[candidate]
-        measured = measure(*arms, confidence=self.criteria.confidence, paired=self.paired, cluster=self.cluster, at=self.at)
+        shared = self.multiplicity or Multiplicity(looks=self.criteria.looks, candidates=len(self.candidates))
+        confidence = shared.confidence(self.criteria.confidence)
+        measured = measure(*arms, confidence=confidence, paired=self.paired, cluster=self.cluster, at=self.at)
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
         prior = prior_for(first.recipe, self.criteria.baseline_run_floor, self.criteria, level, first.rounding)
@@ -84,6 +89,7 @@ class EvaluationCase:
         question = Question(
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
             criteria=self.criteria,
+            confidence=confidence,
             margin=margin,
             planned_steps=self.planned_steps,
             cluster=self.cluster,

@@ -130,7 +130,7 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
         counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
         clusters = {**_interval(over.estimate, m, question), **counted}
     return {
-        "confidence": question.criteria.confidence,
+        "confidence": question.confidence,
         "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
         "over_clusters": clusters,
         "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
@@ -139,8 +139,8 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
 
 
 def _interval(gap: Estimate, m: Measured, question: Question) -> dict[str, object]:
-    lo, hi = gap.bounds(question.criteria.confidence)
-    code = side(gap, question.margin.nats, question.criteria)[1] if question.margin else None
+    lo, hi = gap.bounds(question.confidence)
+    code = side(gap, question.margin.nats, question)[1] if question.margin else None
     level = float(m.baseline.mean())
     share = gap.mean / level if level else None
     return {"mean": gap.mean, "rel": share, "lo": lo, "hi": hi, "se": gap.se, "df": gap.df, "against_margin": code}

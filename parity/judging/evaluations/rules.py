@@ -18,7 +18,7 @@ from parity.judging.inputs.mismatch import BITS
 from parity.judging.margin import Margin
 from parity.judging.reasons import BY_CODE, MAX_LEVEL_NATS
 from parity.judging.window import COMPLETE_SHARE
-from parity.wording import count, interval_words, percent, signed
+from parity.wording import count, interval_words, level_percent, percent, signed
 
 Row = tuple[State | None, ReasonCode, str]
 VALUES_SHOWN = 3
@@ -41,10 +41,14 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Question:
-    """What is asked about two arms: names as a report says them, the policy, the plan, the cluster's key, and how points are named."""
+    """What is asked about two arms: names as a report says them, the policy, the plan, the cluster's key, and how points are named.
+
+    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of the comparison.
+    """
 
     names: tuple[str, str]
     criteria: Criteria
+    confidence: float
     margin: Margin | None
     planned_steps: int | None
     cluster: str | None
@@ -167,9 +171,9 @@ def _aside(m: Measured, question: Question, mean: float) -> str:
         over = m.over_clusters
         number = over.clusters[0] if over.crossed else sum(over.clusters)
         intervals.append((over.estimate, count(number, question.cluster or "cluster")))
-    confidence = question.criteria.confidence
+    confidence = question.confidence
     words = [f"{interval_words(*gap.bounds(confidence), 4)} over {unit}" for gap, unit in intervals]
-    return f" (gap {signed(mean, 4)} nats{f', {percent(confidence)} CI ' if words else ''}{', '.join(words)})"
+    return f" (gap {signed(mean, 4)} nats{f', {level_percent(confidence)} CI ' if words else ''}{', '.join(words)})"
 
 
 def _unfinished(m: Measured, question: Question) -> str | None:
@@ -202,8 +206,8 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
             words = "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the loss; state a margin instead."
             yield INCONCLUSIVE, BY_CODE["MARGIN_UNDETERMINED"], words
         return
-    state, code = side(gap, margin.nats, question.criteria)
-    lo, hi = gap.bounds(question.criteria.confidence)
+    state, code = side(gap, margin.nats, question)
+    lo, hi = gap.bounds(question.confidence)
     if state == PASS and question.planned_steps is not None:
         yield from blocks_of_pass(m, upper=hi, margin=margin.nats, planned_steps=question.planned_steps)
     where = f" over {question.cluster}s" if question.cluster else ""
@@ -213,9 +217,9 @@ def _against_margin(m: Measured, question: Question) -> Iterator[Row]:
         f"The gap's interval{where}, {interval_words(lo, hi, 4)} nats, lies {_LIES[code]} the margin of {margin.nats:.4f}.",
     )
     if question.cluster and m.over_runs is not None:
-        _, other_code = side(m.over_runs, margin.nats, question.criteria)
+        _, other_code = side(m.over_runs, margin.nats, question)
         if other_code != code:
-            lo, hi = m.over_runs.bounds(question.criteria.confidence)
+            lo, hi = m.over_runs.bounds(question.confidence)
             words = f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other_code]} the margin"
             yield None, CLUSTERS_WIDEN, f"{words}; runs of one {question.cluster} are not independent evidence."
 
@@ -228,14 +232,14 @@ _LIES = {
 }
 
 
-def side(gap: Estimate, margin: float, criteria: Criteria) -> tuple[State, str]:
+def side(gap: Estimate, margin: float, question: Question) -> tuple[State, str]:
     """The verdict and the reason code that an interval alone gives against a margin in nats."""
-    lo, hi = gap.bounds(criteria.confidence)
+    lo, hi = gap.bounds(question.confidence)
     if lo > margin:
         return FAIL, "GAP_EXCEEDS_MARGIN"
-    if hi < -margin:
+    if gap.bounds(question.criteria.confidence)[1] < -margin:  # a veto: further candidates must not make it harder to reach
         return INCONCLUSIVE, "BETTER_THAN_BASELINE"
-    if hi < margin and (lo > -margin or not criteria.two_sided):
+    if hi < margin and (lo > -margin or not question.criteria.two_sided):
         return PASS, "WITHIN_MARGIN"
     return INCONCLUSIVE, "CI_STRADDLES_MARGIN"
 

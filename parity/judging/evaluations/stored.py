@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from parity.judging.bundle.manifest import Arms, ManifestError, planned_steps_of, shown, text_or_none, truth, typed
+from parity.judging.bundle.manifest import Arms, ManifestError, multiplicity_of, planned_steps_of, shown, text_or_none, truth, typed
 from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.times import RunTimes
@@ -23,6 +23,7 @@ def manifest_of(case: EvaluationCase) -> dict[str, Any]:
         "target": case.target,
         "tokens_per_step": case.tokens_per_step,
         "times": [asdict(run) for run in case.times],
+        **({"multiplicity": asdict(case.multiplicity)} if case.multiplicity else {}),
     }
 
 
@@ -41,6 +42,7 @@ def evaluation_case(manifest: Mapping[str, Any], arms: Arms) -> EvaluationCase:
         tokens_per_step=_number(manifest["tokens_per_step"], "tokens_per_step"),
         planned_steps=planned_steps_of(manifest["planned_steps"]),
         times=[_times(run, f"times[{index}]") for index, run in enumerate(times)],
+        multiplicity=multiplicity_of(manifest.get("multiplicity")),
     )
 
 

@@ -8,10 +8,11 @@ from parity.judging.curve import Curve
 from parity.judging.floors.lending import Lenders
 from parity.judging.inputs.pairing import SAME_ORDER
 from parity.judging.measurements import measure
+from parity.judging.multiplicity import pairs_confidence
 from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.throughput import Ratio, throughput
 from parity.judging.window import Window
-from parity.wording import interval_words, signed
+from parity.wording import interval_words, level_percent, signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +28,18 @@ class Peer:
 
 
 def compare_peers(
-    names: tuple[str, str], first: Sequence[Curve], second: Sequence[Curve], criteria: Criteria, window: Window, lenders: Lenders
+    names: tuple[str, str],
+    first: Sequence[Curve],
+    second: Sequence[Curve],
+    criteria: Criteria,
+    window: Window,
+    lenders: Lenders,
+    candidates: int = 2,
 ) -> Peer:
-    """Compare the second candidate with the first, with the same window, noises and run floors as a verdict."""
+    """Compare the second candidate with the first, with the same window, noises and run floors as a verdict.
+
+    The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
+    """
     m = measure(names, first, second, criteria, (), window, lenders)
     measured = throughput(m.arms.baseline.runs, m.arms.candidate.runs, criteria.confidence)
     speed = None if isinstance(measured, NotComparable) else measured
@@ -38,8 +48,10 @@ def compare_peers(
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return Peer(name=names[0], gap=None, lo=None, hi=None, speed=speed.ratio if speed else None, sentence=f"{sentence}.")
-    lo, hi = m.statistics.interval.bounds(criteria.confidence)
+    confidence = pairs_confidence(criteria.confidence, candidates)
+    lo, hi = m.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
-    gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)})"
+    together = "" if confidence == criteria.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
+    gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return Peer(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=speed.ratio if speed else None, sentence=sentence)

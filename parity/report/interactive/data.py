@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.looks.gap_chart import BinnedGap, step_edges
+from parity.judging.live.gap_chart import BinnedGap, step_edges
 from parity.report.gap_bins import verdict_gap
 
 BINS = {"whole": 150, "part": 1500}  # of the gap: for the whole run, and for a part that is zoomed into

@@ -2,8 +2,8 @@
 import { uPlot } from "./chart_parts.js";
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
-import { HalfWidthChart } from "./half_width_chart.js";
 import { HeatMap } from "./heat_map.js";
+import { LiveChart } from "./live_chart.js";
 import { LogView } from "./log_view.js";
 import { refresh, trouble } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
@@ -22,11 +22,11 @@ const RETRY_MS = 5000;
 const NEAR = "600px";
 
 const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
-const widths = [...document.querySelectorAll("figure[data-decidable]")].map((figure) => new HalfWidthChart(figure, jobId, tokensAStep));
+const forecasts = [...document.querySelectorAll("figure[data-forecast]")].map((figure) => new LiveChart(figure, jobId, tokensAStep));
 const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, tokensAStep));
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
 const log = new LogView(document.querySelector(".log-view"));
-const charts = new Map([...gaps, ...widths, ...series, ...heat].map((chart) => [chart.figure, chart]));
+const charts = new Map([...gaps, ...forecasts, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
 const describeView = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
 
@@ -104,7 +104,7 @@ function follow() {
     }
   });
   source.addEventListener("alive", () => { heardAt = Date.now(); });
-  for (const kind of ["metric", "run", "verdict", "status", "hopeless"]) {
+  for (const kind of ["metric", "run", "verdict", "status", "forecast", "futile", "hopeless", "reload"]) {
     source.addEventListener(kind, (event) => {
       heardAt = Date.now();
       lastEvent = event.lastEventId || lastEvent;

@@ -24,7 +24,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_page_is_written_and_not_opened_unless_asked(files: dict[str, str], run: Run, tmp_path: Path, opened: list[str]) -> None:
     path = tmp_path / "page.html"
     call = ("compare", files["fp8"], files["nvfp4"], files["mxfp8"], "--planned-steps", "1500", "--html", str(path))
-    assert run(*call) == (1, run(*call)[1], f"written: {path}\n")
+    assert run(*call) == (3, run(*call)[1], f"written: {path}\n")
     assert opened == []
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")

@@ -124,7 +124,9 @@ def test_training_curves_of_one_table_are_judged_as_those_of_files(tables: dict[
         run, f"fp8={path['fp80']}", f"mxfp8={path['mxfp80']}", "--baseline-run", path["fp81"], "--candidate-run", f"mxfp8={path['mxfp81']}",
         "--seeds", "0,1", "--planned-steps", "1500", *RECIPES,
     )  # fmt: skip
-    assert of_files[0]["gap"] == judged[0]["gap"]
+    # The table has another candidate, which shares the error: only the confidence of the interval differs.
+    gaps = [{key: value for key, value in one["gap"].items() if key not in ("lo", "hi", "confidence")} for one in (of_files[0], judged[0])]
+    assert gaps[0] == gaps[1]
     assert of_files[0]["codes"] == judged[0]["codes"]
 
 

@@ -63,3 +63,14 @@ def test_no_pause_outlasts_the_callers_time(slept):
     with pytest.raises(watching.WatchTimeoutError):
         list(watching._documents(server, "j", 4.0, lambda: None))
     assert slept == [4.0]
+
+
+def test_a_forecast_is_a_line_when_its_state_changes():
+    def job(*states):
+        live = [None if state is None else {"state": state, "sentence": f"{state}."} for state in states]
+        return {"arms": [{"name": name, "live": each} for name, each in zip(("fp8", "nvfp4", "mxfp8"), live, strict=True)]}
+
+    seen: dict[str, str] = {}
+    lines = [watching.forecast_changes(job(None, *states), seen) for states in ((None, "open"), ("open", "open"), ("futile", "open"))]
+    assert lines == [["mxfp8: open."], ["nvfp4: open."], ["nvfp4: futile."]]
+    assert watching.forecast_changes({"arms": [{"name": "fp8"}]}, seen) == []

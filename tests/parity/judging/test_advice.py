@@ -8,8 +8,9 @@ import pytest
 
 import parity
 from parity import Criteria, Curve, Verdict, criteria_from_mapping
-from parity.judging.advice import predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.advice import NO_LOOK_LEFT, predicted, runs_that_decide, steps_that_decide, worst_layers
 from parity.judging.evidence import Case, bundle_bytes, verify
+from parity.judging.multiplicity import Multiplicity
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -130,3 +131,17 @@ def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: M
     path = tmp_path / "bundle.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
     assert verify(str(path)).differences == ()
+
+
+def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
+    """The runs that would decide are those at the level of the look to come; without one left the advice says so."""
+    base, candidate = [make_run()], {"c": [make_run(seed=2, gap=0.0205)]}
+    runs = {}
+    for looks, look in ((1, 1), (2, 1), (2, 2), (4, 1)):
+        policy, shared = Criteria(margin="1%", looks=looks), Multiplicity(look=look, looks=looks)
+        (verdict,) = parity.judge(base, candidate, policy, planned_steps=2000, multiplicity=shared)
+        assert verdict.codes[0] == "CI_STRADDLES_MARGIN"
+        runs[looks, look] = (verdict.advice.add_baseline_runs or 0) + (verdict.advice.add_candidate_runs or 0)
+        assert (NO_LOOK_LEFT in verdict.advice.sentences) == (look == looks)
+        assert any(f"(look {look + 1} of {looks})" in sentence for sentence in verdict.advice.sentences) == (look < looks)
+    assert 0 < runs[1, 1] <= runs[2, 1] <= runs[4, 1]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from parity import Criteria, Curve, curve_from_arrays, judge
-from parity.judging.looks.gap_chart import binned_gap
+from parity.judging.live.gap_chart import binned_gap
 from parity.report.figure_file import FigureError
 from parity.report.figures import _apart, _gap_limits, _together, draw_figure, loss_buckets
 

@@ -114,7 +114,9 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
         for first in range(0, 24, size):
             steps = np.arange(first, first + size)
             try:
-                external.record(database, shared, settings, run_id, epoch, "train", Batch(steps=steps, columns={"loss": loss + 0.1 * steps}))
+                external.record(
+                    database, shared, settings, run_id, epoch, "train", Batch(steps=steps, columns={"loss": loss + 0.1 * steps})
+                )
             except (StaleAttemptError, ConflictError) as error:
                 refused.append(error)
 

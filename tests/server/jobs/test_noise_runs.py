@@ -10,7 +10,7 @@ from parity import criteria_from_mapping
 from server.database import store
 from server.database.tables import Job, Run
 from server.documents.job import job_document
-from server.jobs import baselines, futility
+from server.jobs import baselines, live
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import decide, ready_to_conclude
 from server.jobs.fingerprint import equal_run, run_spec, unsound
@@ -150,7 +150,7 @@ def test_a_noise_run_is_no_source_of_reuse_no_member_and_no_control(database, jo
             baselines.attach_controls(session, promoted, noise.id, "why", "who")
 
 
-def test_futility_looks_at_full_runs_alone_and_stops_the_noise_runs_of_a_futile_arm(database, make_job):
+def test_live_forecasts_look_at_full_runs_alone_and_stops_the_noise_runs_of_a_futile_arm(database, make_job):
     spec = make_job(2000, candidates=(Arm(recipe="mxfp8"),), noise=NOISE)
     policy = criteria_from_mapping({"margin": "1.0%", "early_stop": "stop"})
     with database.write() as session:
@@ -163,10 +163,10 @@ def test_futility_looks_at_full_runs_alone_and_stops_the_noise_runs_of_a_futile_
             loss = 2.0 + batch + np.random.default_rng(run.position).normal(0, 0.01, 600) + (0.4 if run.arm.role == "candidate" else 0.0)
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
     with database.write() as session:
-        assert futility.watch(session, job_id) == ["mxfp8"]
+        assert live.watch(session, job_id) == ["mxfp8"]
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert set(job.early_stop) == {run.id for run in job.arms[1].runs}
+        assert set(job.early_stop["pairs"]) == {run.id for run in job.arms[1].runs}
         assert {run.state for arm in job.arms for run in arm.noise_runs} == {"cancelled"}
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from server.database import store
 from server.database.tables import Job, Run
+from server.jobs import live
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
@@ -185,23 +186,28 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
     assert _query(page) == {"logx": ["1"]}
 
 
-def test_when_it_can_be_decided_is_said_drawn_and_had(page: Page, judged, recorded):
-    chart = "figure[data-decidable=nvfp4]"
+def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, recorded):
+    chart = "figure[data-forecast=nvfp4]"
     page.goto(f"/jobs/{judged({'nvfp4': 0.05})[0]}")
-    expect(page.locator(f"{chart} .says")).to_contain_text("narrow enough to decide, since step")
-    expect(page.locator(f"{chart} .note")).to_contain_text("looks, each as if the plan had ended there")
-    page.locator(f"{chart} .u-over").hover(position={"x": 800, "y": 80})
-    expect(page.locator(f"{chart} .readout")).to_contain_text("from the margin")
+    expect(page.locator(f"{chart} .says")).to_contain_text("the verdict decides")
     page.locator(f"{chart} summary").click()
     expect(page.locator(f"{chart} tbody tr").last).to_contain_text("1,499")
     with page.expect_download() as csv:
         page.locator(chart).get_by_role("button", name="CSV").click()
-    assert csv.value.path().read_text().splitlines()[0].startswith("step,gap,half_width")
-    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=600, state='running')}")
-    expect(page.locator(f"{chart} .says")).to_contain_text("the verdict waits for the planned end")
-    expect(page.locator(f"{chart} .note")).to_contain_text("Dashed: forecast")
+    assert csv.value.path().read_text().splitlines()[0].startswith("step,state,gap,low,high,passes,fails")
+    running = recorded({"nvfp4": 0.0}, done=600, state="running")
+    with database.write() as session:
+        live.watch(session, running)
+    page.goto(f"/jobs/{running}")
+    expect(page.locator(f"{chart} .says")).to_contain_text("The final gap is forecast at")
+    expect(page.locator(f"{chart} .note")).to_contain_text("The fan ends at the forecast of the final gap")
+    box = page.locator(f"{chart} .u-over").bounding_box()
+    page.locator(f"{chart} .u-over").hover(position={"x": 0.9 * box["width"], "y": 80})
+    expect(page.locator(f"{chart} .readout")).to_contain_text("final gap, step 1,499: forecast")
+    page.locator(f"{chart} .u-over").hover(position={"x": 0.2 * box["width"], "y": 80})
+    expect(page.locator(f"{chart} .readout")).to_contain_text("gap")
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
-    expect(page.locator(f"{chart} .says")).to_contain_text("Not known yet")
+    expect(page.locator(f"{chart} .says")).to_contain_text("No forecast yet")
 
 
 def test_nan_and_long_runs_are_said(page: Page, database, recorded):

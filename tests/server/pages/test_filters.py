@@ -52,7 +52,7 @@ def test_the_time_between_two_instants():
 
 
 def _verdict(mean, half, margin=0.01):
-    return {"gap": {"mean": mean, "ci95": [mean - half, mean + half]}, "margin": {"nats": margin}}
+    return {"gap": {"mean": mean, "lo": mean - half, "hi": mean + half}, "margin": {"nats": margin}}
 
 
 def test_small_figures_of_gaps_hold_all_that_they_show_and_share_a_scale():

@@ -49,7 +49,7 @@ def _is_stale_and_not_broken(page: Page, words: str):
 
 def _is_live_again(page: Page, steps: int):
     expect(page.locator("[data-live=runs]")).to_contain_text(f"{steps} of 1,500", timeout=_SECONDS)
-    expect(page.locator(GAP)).to_contain_text(f"of {steps} common steps")
+    expect(page.locator(GAP)).to_contain_text(f"of {steps} common steps", timeout=_SECONDS)
     expect(page.locator("#connection")).to_have_text("live")
     assert page.evaluate("window.stays")
 
@@ -188,14 +188,12 @@ def test_a_cursor_stays_when_new_steps_come(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
     page.clock.install()
     _open(page, job_id)
-    _wait_for_timers(page)  # half-widths are asked for no more often
+    _wait_for_timers(page)  # forecasts are asked for no more often
     page.locator("figure[data-candidate] .u-over").hover(position={"x": 150, "y": 80})
     cursor = page.locator("figure[data-candidate] .u-cursor-x")
     before = cursor.get_attribute("style")
-    expect(page.locator("figure[data-decidable] .readout")).to_contain_text("half-width")
     _append(database, job_id, 300, 400)
     _is_live_again(page, 400)
-    expect(page.locator("figure[data-decidable] .says")).to_contain_text("After step 399")
     page.wait_for_timeout(300)
     assert cursor.get_attribute("style") == before
 

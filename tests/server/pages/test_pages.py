@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from server.database import store
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job, Run
-from server.jobs import futility
+from server.jobs import live
 from server.jobs.conclude import decide, write_outcome
 
 LOOKS = ["light"]
@@ -107,14 +107,14 @@ def test_no_worker(page: Page):
 def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
     with database.write() as session:
-        assert futility.watch(session, job_id) == ["nvfp4"]
+        assert live.watch(session, job_id) == ["nvfp4"]
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
         end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")
         begin_attempt(session, run.id, 2, None)
         run.epoch = 2
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator(".hopeless")).to_contain_text("Early stop: hopeless after")
+    expect(page.locator(".hopeless")).to_contain_text("Hopeless: the final gap is surely above the margin")
     expect(page.locator(".hopeless")).to_contain_text("the runs continue")
     expect(page.locator(".attempts li")).to_have_count(2)
     expect(page.locator(".attempts li").first).to_contain_text("crashed")

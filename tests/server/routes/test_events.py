@@ -14,7 +14,8 @@ from server.database import events
 from server.database.events import Progress
 from server.database.flushes import Flush, Flushes
 from server.database.states import begin_attempt, move_job
-from server.database.tables import Job, Run
+from server.database.tables import Event, Job, Run
+from server.retention.work import delete, plan
 from server.web.live import Broadcast
 
 pytestmark = pytest.mark.both_databases
@@ -74,6 +75,24 @@ def test_replay_begins_after_the_last_event_id(served, database, recorded):
     _end(database, job)
     assert _ids(served, job, last=4) == [5, 6, 7]
     assert _ids(served, job, last=7) == []
+
+
+def test_who_resumes_from_a_deleted_event_is_told_to_reload(served, database, recorded, settings):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    for _ in range(5):
+        _emit(database, job)
+    with database.write() as session:
+        session.query(Event).update({Event.created_at: 0.0})
+    _emit(database, job)
+    _end(database, job)
+    for batch in plan(settings, database):
+        delete(database, batch)
+    url = f"{served}/api/v1/jobs/{job}/events"
+    for after, expected in ((0, [6, 7, 8]), (4, [6, 7, 8]), (6, [7, 8]), (8, [])):
+        lines = httpx2.get(url, params={"after": after}, timeout=20).text.splitlines()
+        assert [int(line[4:]) for line in lines if line.startswith("id: ")] == expected, after
+        reloads = [lines[at + 1] for at, line in enumerate(lines) if line == "event: reload"]
+        assert reloads == (['data: {"detail": "events up to 6 are no longer kept; read the job again"}'] if after < 6 else [])
 
 
 def test_a_page_begins_where_it_was_rendered(served, database, recorded):

@@ -1,4 +1,4 @@
-"""The gap of a pair over REST, and when it can be decided."""
+"""The gap of a pair over REST."""
 
 import math
 
@@ -114,35 +114,3 @@ def test_log_spacing_shows_the_first_steps_one_by_one(api, recorded):
     assert gap["last_step"][:2] == [0, 1]
     assert gap["last_step"][-1] - gap["first_step"][-1] > 100
     assert gap["common_steps"] == 1500
-
-
-def test_half_widths_end_at_the_verdict(api, judged):
-    job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
-    verdict = api.get(f"/api/v1/jobs/{job}").json()["verdicts"][0]
-    answer = api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"})
-    widths = answer.json()
-    assert widths["step"][-1] == 1499
-    assert widths["half_width"][-1] == pytest.approx((verdict["gap"]["hi"] - verdict["gap"]["lo"]) / 2)
-    assert widths["distance"][-1] == pytest.approx(verdict["gap"]["mean"] - verdict["margin"]["nats"])
-    assert widths["forecast_step"] == []
-    assert "narrow enough to decide, since step" in widths["sentence"]
-    tag = {"If-None-Match": answer.headers["ETag"]}
-    assert api.get(f"/api/v1/jobs/{job}/half-widths", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
-
-
-def test_half_widths_while_it_trains_forecast_the_rest(api, database, recorded):
-    job = recorded({"nvfp4": 0.0}, done=600, state="running")
-    url = f"/api/v1/jobs/{job}/half-widths"
-    before = api.get(url).json()
-    assert before["step"][-1] == 599
-    assert before["forecast_step"][-1] == 1499
-    with database.write() as session:
-        for run in session.query(Run).where(Run.job_id == job):
-            store.append(session, run.id, "train", 1, np.arange(600, 700), {"lm_loss": np.full(100, 1.4)})
-    after = api.get(url).json()
-    assert after["step"][-1] == 699
-    assert after["half_width"][: len(before["step"]) - 1] == before["half_width"][:-1]
-    empty = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}/half-widths").json()
-    assert (empty["step"], "Not known yet" in empty["sentence"]) == ([], True)
-    assert api.post(f"/api/v1/jobs/{job}:cancel").status_code == 200
-    assert api.get(url).json()["sentence"].startswith("No look was possible")

@@ -77,7 +77,8 @@ def test_narrow_is_less_than_half_an_interval_beyond_the_margin():
 def test_one_more_replicate_of_those_that_failed_leaves_the_job_itself_alone():
     job: dict[str, Any] = {"baseline": {"recipe": "b", "replicates": 2}, "candidates": [{"recipe": "c"}, {"recipe": "d"}]}
     larger = with_one_more_replicate(job, [1])
-    assert [larger["baseline"]["replicates"], *(arm.get("replicates") for arm in larger["candidates"])] == [3, None, 2]
+    assert [larger["baseline"]["replicates"], *(arm["replicates"] for arm in larger["candidates"])] == [3, 2]
+    assert [arm["recipe"] for arm in larger["candidates"]] == ["d"]
     assert job["baseline"]["replicates"] == 2
 
 

@@ -1,0 +1,133 @@
+"""Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the margin, with looks and candidates.
+
+A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that each pass is false. tau is drawn as the
+judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms where both round alike, else one for each. A run's late mean is
+its arm's level plus N(0, tau), no within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a rule
+adds runs, up to the looks that are registered. The judge's own run floors and intervals give the verdicts.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from marks import Line, share
+
+from parity.judging.curve import FloatArray
+from parity.judging.interval import interval
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise import StandardError
+from parity.judging.run_floor import Prior, run_floor, run_term
+
+MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
+DETERMINISTIC, STOCHASTIC = 0.0008, 0.0030
+NO_WITHIN = StandardError(value=0.0, df=12.0)
+JOBS = 20_000
+MARK = 0.028
+
+Rule = Callable[[int, int], tuple[int, int]]
+"""Runs of baseline and candidate at a look, from the look's number (from 1) and the runs of the first look."""
+
+RULES: dict[str, Rule] = {
+    "one more an arm": lambda look, first: (first + look - 1, first + look - 1),
+    "one more of the candidate": lambda look, first: (first, first + look - 1),
+    "twice as many": lambda look, first: (first * 2 ** (look - 1), first * 2 ** (look - 1)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A simulated job: how many candidates and looks, which looks the judge is told of, the candidates' run floor, and the rule."""
+
+    candidates: int
+    looks: int
+    registered: bool
+    floor: float
+    rule: str
+    gap: float = MARGIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Shares of jobs in which some candidate passes and in which some fails, and the mean number of looks that a job takes."""
+
+    passes: float
+    fails: float
+    looks: float
+
+
+def verdict(base: FloatArray, cand: FloatArray, floor: float, confidence: float) -> str:
+    """The judge's side of the margin from late means (K,) of both arms, as shares of the loss."""
+    priors = (Prior(tau=DETERMINISTIC, df=DF, basis="assumed"), Prior(tau=floor, df=DF, basis="assumed"))
+    floors = [run_floor(prior, runs, [0] * len(runs)) for prior, runs in zip(priors, (base, cand), strict=True)]
+    gap = interval(float(cand.mean() - base.mean()), NO_WITHIN, run_term(floors[0], floors[1]))
+    lo, hi = gap.bounds(confidence)
+    return "pass" if hi < MARGIN else "fail" if lo > MARGIN else "open"
+
+
+def simulated(case: Case, jobs: int, seed: int) -> Outcome:
+    """What becomes of `jobs` jobs whose candidates all have the case's gap."""
+    rng = np.random.default_rng(seed)
+    passed = failed = taken = 0
+    most = max(RULES[case.rule](case.looks, 1))
+    for _ in range(jobs):
+        factors = np.sqrt(DF / rng.chisquare(DF, 2))
+        taus = DETERMINISTIC * factors[0], case.floor * factors[0 if case.floor == DETERMINISTIC else 1]
+        base = taus[0] * rng.normal(size=most)
+        open_candidates = [case.gap + taus[1] * rng.normal(size=most) for _ in range(case.candidates)]
+        outcomes: set[str] = set()
+        for look in range(1, case.looks + 1):
+            shared = Multiplicity(look=look, looks=case.looks, candidates=case.candidates)
+            confidence = shared.confidence(NOMINAL) if case.registered else NOMINAL
+            left, right = RULES[case.rule](look, 1)
+            judged = [(runs, verdict(base[:left], runs[:right], case.floor, confidence)) for runs in open_candidates]
+            outcomes |= {word for _, word in judged}
+            open_candidates = [runs for runs, word in judged if word == "open"]
+            taken += 1
+            if not open_candidates:
+                break
+        passed += "pass" in outcomes
+        failed += "fail" in outcomes
+    return Outcome(passes=passed / jobs, fails=failed / jobs, looks=taken / jobs)
+
+
+def _jobs(case: Case, quick: bool) -> int:
+    return (1000 if quick else JOBS) // max(1, case.candidates // 3)
+
+
+def m1(quick: bool) -> Iterator[Line]:
+    """Any false pass with registered looks and candidates, by rule, looks and candidates."""
+    for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
+        for looks, candidates in ((1, 1), (1, 3), (1, 10), (2, 1), (3, 1), (2, 3), (3, 10), (5, 1)):
+            rules = list(RULES) if looks > 1 and candidates == 1 else list(RULES)[:1]
+            worst, taken = 0.0, 0.0
+            for number, rule in enumerate(rules):
+                case = Case(candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule)
+                outcome = simulated(case, _jobs(case, quick), 7000 + number)
+                worst, taken = max(worst, outcome.passes), max(taken, outcome.looks)
+            sampling = math.sqrt(MARK * (1.0 - MARK) / _jobs(case, quick))
+            limit = MARK + (2 * sampling if quick else 0.0)
+            what, value = f"{arm}, {looks} looks, {candidates} candidates: false passes", f"{share(worst)} ({taken:.1f} looks)"
+            yield Line(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
+
+
+def m2(quick: bool) -> Iterator[Line]:
+    """The same where nobody counts: each look and candidate at the policy's own confidence. Shown, not marked."""
+    for looks, candidates in ((3, 1), (8, 1), (1, 3), (1, 10), (3, 10)):
+        case = Case(candidates=candidates, looks=looks, registered=False, floor=DETERMINISTIC, rule="one more an arm")
+        outcome = simulated(case, _jobs(case, quick), 8000)
+        what = f"not counted: {looks} looks, {candidates} candidates"
+        yield Line(what=what, value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}", mark="shown", ok=True)
+
+
+def m3(quick: bool) -> Iterator[Line]:
+    """What registering costs: how often a candidate without a gap, or with half the margin, is decided."""
+    for gap, words in ((0.0, "no gap"), (0.5 * MARGIN, "half the margin"), (2.0 * MARGIN, "twice the margin")):
+        for looks, candidates in ((1, 1), (2, 1), (3, 1), (1, 3), (1, 10), (3, 10)):
+            case = Case(candidates=candidates, looks=looks, registered=True, floor=STOCHASTIC, rule="one more an arm", gap=gap)
+            outcome = simulated(case, _jobs(case, quick) // 4, 9000)
+            value = f"some pass {share(outcome.passes)}, some fail {share(outcome.fails)}, {outcome.looks:.2f} looks"
+            yield Line(what=f"nvfp4, {words}: {looks} looks, {candidates} candidates", value=value, mark="shown", ok=True)
+
+
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"M1": m1, "M2": m2, "M3": m3}

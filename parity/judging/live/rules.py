@@ -1,0 +1,104 @@
+"""Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted final gap (`prediction`).
+
+harm        P(the judge fails it) > 99 %             its whole interval at the planned end would be above the margin
+futility    P(the judge passes it) < 1 %             by its gap, with the registered runs; and
+            P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run noise alone explains no such gap
+both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so far
+on course   P(the judge passes it) > 90 %            a forecast, never a pass
+looks       every 2.5 % of the plan from 10 % on
+
+Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are stopped when it first falls below 1 %, less
+than 1 % would have passed, however many looks there are. benchmarks/live.py simulates it, also with offsets that move in other ways.
+After a stop the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from parity.judging.live.prediction import Prediction
+from parity.judging.live.progress import BLOCKS
+
+State = Literal["open", "on_course", "futile", "harmful"]
+
+HARM_ERROR, FUTILITY_ERROR, DRIFT_ERROR, ON_COURSE = 0.01, 0.01, 0.015, 0.90
+FIRST_LOOK, LOOK_EVERY = BLOCKS // 10, BLOCKS // 40  # blocks
+FORECAST = 0.90
+ENDED_BY: tuple[State, ...] = ("futile", "harmful")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One look: the state, the gap so far, the 90 and 50 % forecast of the final gap (nats), and the probability of each verdict."""
+
+    state: State
+    share: float
+    step: int
+    gap: float
+    low: float
+    high: float
+    low_half: float
+    high_half: float
+    margin: float
+    half_width: float
+    passes: float
+    fails: float
+
+    @property
+    def inconclusive(self) -> float:
+        """Probability that the runs will not decide."""
+        return max(0.0, 1.0 - self.passes - self.fails)
+
+    def document(self) -> dict[str, Any]:
+        """The look as JSON-able values for `look_from_mapping`."""
+        return asdict(self)
+
+
+def look_from_mapping(mapping: Mapping[str, Any]) -> Look:
+    """The look that `Look.document` wrote."""
+    return Look(**mapping)
+
+
+def due_looks(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False) -> Iterator[tuple[int, ...]]:
+    """The blocks of each pair at each look that is due, where `looked` of its blocks have had their looks and `done` are complete.
+
+    Looks come every 2.5 % of all planned pairs' blocks; pairs are taken to train in step. Where nothing follows (`ended`), the last blocks
+    have a look of their own.
+    """
+    blocks, every = list(looked), LOOK_EVERY * planned_pairs
+    while behind := [pair for pair, block in enumerate(blocks) if block < done[pair]]:
+        blocks[min(behind, key=lambda pair: blocks[pair])] += 1
+        total = sum(blocks)
+        if total >= FIRST_LOOK * planned_pairs and (total % every == 0 or (ended and blocks == list(done))):
+            yield tuple(blocks)
+
+
+def look_at(prediction: Prediction, looks_left: int = 0) -> Look:
+    """The look at a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
+    tail = 0.5 * (1.0 - FORECAST)
+    low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
+    return Look(
+        state=state_of(prediction, looks_left),
+        share=prediction.share,
+        step=prediction.step,
+        gap=prediction.gap,
+        low=low,
+        high=high,
+        low_half=low_half,
+        high_half=high_half,
+        margin=prediction.margin,
+        half_width=prediction.half_width,
+        passes=prediction.passes,
+        fails=prediction.fails,
+    )
+
+
+def state_of(prediction: Prediction, looks_left: int = 0) -> State:
+    """What the rules say of a prediction. While looks are left, no candidate is futile: further runs may still decide."""
+    passes = prediction.passes
+    if passes < FUTILITY_ERROR and prediction.passes_if(prediction.drifts) < DRIFT_ERROR:
+        if prediction.fails > 1.0 - HARM_ERROR:
+            return "harmful"
+        if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
+            return "futile"
+    return "on_course" if passes > ON_COURSE else "open"

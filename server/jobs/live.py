@@ -1,0 +1,250 @@
+"""Live forecasts of a job in training: each candidate's final gap is predicted, and a hopeless or futile one is named or stopped.
+
+The state of each pair of runs and the looks at each candidate are stored with the job, so a call continues where the last one stopped,
+reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and replicate; if the
+baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for webhooks), else `forecast`.
+With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end. None passes early, and a stopped one does not fail
+either, because its window was never trained. Steps that an external trainer sends late are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity import Criteria, criteria_from_mapping
+from parity.judging.arms import rounding_of
+from parity.judging.borrowing import NO_LENDERS, Lending
+from parity.judging.floors.groups import read_floors
+from parity.judging.floors.lending import Lenders
+from parity.judging.live.prediction import predict
+from parity.judging.live.progress import Progress, begin, observe, progress_from_mapping
+from parity.judging.live.rules import ENDED_BY, Look, State, due_looks, look_at, look_from_mapping
+from parity.judging.live.run_noise import LiveArm
+from parity.judging.live.words import sentence
+from parity.judging.measurements import lender_for
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.run_floor import assume_stochastic
+from parity.judging.window import COMPLETE_SHARE
+from server.database import events, store
+from server.database.states import RUN_ENDED
+from server.database.tables import Arm, Job, Run, WebhookEvent
+from server.jobs import lifecycle, webhooks
+from server.jobs.imported_floors import family_that_lends
+from server.jobs.ledger import multiplicity_of
+
+CODE = "EARLY_STOP"
+_STEPS_A_LOOK = 200_000  # keeps a call short, because it locks the job's row
+_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their looks."""
+
+    baseline: Run
+    candidate: Run
+    state: Progress
+    looked: int
+    all_fed: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further step will come."""
+        return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
+
+
+def watch(session: Session, job_id: str) -> list[str]:
+    """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile."""
+    # Runs before their job, like every writer; their states cannot change while they are locked.
+    session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
+    if job.status != "running":
+        return []
+    criteria = criteria_from_mapping(job.criteria)
+    ended = []
+    for arm, before, look in _advance(session, job, criteria)[0]:
+        message = sentence(look)
+        kind, webhook = _KINDS.get(look.state, ("forecast", None))
+        events.emit(session, job_id, kind, {"arm": arm.name, "state": look.state, "message": message})
+        if webhook and look.state not in before:
+            webhooks.announce(session, job_id, webhook)
+        if look.state in ENDED_BY and not set(before) & set(ENDED_BY):
+            ended.append(arm.name)
+            if criteria.early_stop == "stop":
+                _stop(session, job, arm, message)
+    return ended
+
+
+def catch_up(session: Session, job_id: str) -> None:
+    """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
+    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
+    criteria = criteria_from_mapping(job.criteria)
+    while _advance(session, job, criteria)[1]:
+        pass
+
+
+def latest(job: Job, arm: str) -> Look | None:
+    """The last look at a candidate; None before the first."""
+    columns = _arms(job).get(arm)
+    return look_from_mapping({name: values[-1] for name, values in columns.items()}) if columns and columns["step"] else None
+
+
+def looks(job: Job, arm: str) -> list[Look]:
+    """All looks at a candidate, oldest first."""
+    columns = _arms(job).get(arm, {"step": []})
+    return [look_from_mapping({name: values[i] for name, values in columns.items()}) for i in range(len(columns["step"]))]
+
+
+def pairs_of(job: Job, arm: Arm) -> list[Progress]:
+    """What is stored of the pairs of a candidate."""
+    stored = (job.early_stop or {}).get("pairs", {})
+    return [progress_from_mapping(stored[run.id]["state"]) for run in arm.runs if run.id in stored]
+
+
+def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
+    arms: Mapping[str, dict[str, list[Any]]] = (job.early_stop or {}).get("arms", {})
+    return arms
+
+
+def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Look]], bool]:
+    """Feed new steps and store the looks: for each change of state the arm, all states before, and the look; whether steps are left."""
+    stored = dict((job.early_stop or {}).get("pairs", {}))
+    arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
+    changes: list[tuple[Arm, list[State], Look]] = []
+    left = False
+    for arm in job.arms:
+        if arm.role == "baseline":
+            continue
+        columns = arms.setdefault(arm.name, {"step": []})
+        if criteria.early_stop == "stop" and columns.get("state", ["open"])[-1] in ENDED_BY:
+            continue
+        pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
+        left = left or any(not pair.all_fed for pair in pairs)
+        for look in _new_looks(job, arm, pairs, criteria):
+            before: list[State] = columns.get("state", [])
+            if not before or before[-1] != look.state:
+                changes.append((arm, list(before), look))
+            for key, value in look.document().items():
+                columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
+            if criteria.early_stop == "stop" and look.state in ENDED_BY:
+                break
+        for pair in pairs:
+            stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
+    job.early_stop = {"pairs": stored, "arms": arms}
+    return changes, left
+
+
+def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
+    """The pairs of runs that may have steps in common."""
+    begun = {"running", "finished"}
+    partners = []
+    for run in candidate.runs:
+        same = [other for other in baseline.runs if other.seed == run.seed]
+        if not same or run.state not in begun:
+            continue
+        other = next((other for other in same if other.replicate == run.replicate), same[run.replicate % len(same)])
+        if other.state in begun:
+            partners.append((other, run))
+    return partners
+
+
+def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
+    """The pair after its new common steps, which are stored."""
+    epochs, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
+    if before is None or before["epochs"] != epochs or before["with"] != baseline.id:
+        # A newer attempt has replaced steps of earlier looks, possibly with other numbers.
+        before = {"next_step": 0, "looked": 0, "state": begin(candidate.planned_steps).document()}
+    base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
+    steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
+    part = slice(0, _STEPS_A_LOOK)
+    state = observe(progress_from_mapping(before["state"]), steps[part], base[1]["lm_loss"][here][part], other[1]["lm_loss"][there][part])
+    next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
+    stored[candidate.id] = {
+        "epochs": epochs,
+        "with": baseline.id,
+        "next_step": next_step,
+        "looked": before["looked"],
+        "state": state.document(),
+    }
+    return _Pair(baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_LOOK)
+
+
+def _recorded(session: Session, run: Run) -> list[int]:
+    """The attempts that have recorded steps of a run's curve."""
+    return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
+
+
+def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Look]:
+    """The looks that have become due, in order."""
+    baseline = job.arms[0]
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
+    seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
+    sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
+    lending = _lending(job, arm, sides, criteria)
+    made = []
+    done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
+    nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
+    for blocks in due_looks([min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)], done, planned, ended=nothing_follows):
+        seen = [
+            (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
+        ]
+        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
+        if prediction is not None:
+            made.append(look_at(prediction, shared.left))
+    return made
+
+
+def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm:
+    """What is known of an arm's run noise: rounding and recipe, and the late means of runs that reached the end."""
+    means: dict[str, tuple[float, int]] = {}
+    for pair in pairs:
+        if pair.ended and pair.state.share >= COMPLETE_SHARE:
+            gaps, baselines = pair.state.means(slice(-len(pair.state.counts) // 5, None))
+            run = pair.baseline if is_baseline else pair.candidate
+            means.setdefault(run.id, (float((baselines if is_baseline else baselines + gaps).mean()), run.seed))
+    return LiveArm(
+        recipe=arm.stated_recipe,
+        rounding=rounding_of(run.rounding for run in arm.runs),
+        runs=max(1, sum(run.state not in ("failed", "cancelled") for run in arm.runs)),
+        means=tuple(mean for mean, _ in means.values()),
+        seeds=tuple(seed for _, seed in means.values()),
+    )
+
+
+def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria: Criteria) -> Lending:
+    """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
+    family = family_that_lends(job) if job.floors else None
+    if job.floors is None or family is None:
+        return NO_LENDERS
+    names = (job.arms[0].name, candidate.name)
+    lenders = Lenders(read_floors(job.floors), dict.fromkeys(names, family))
+    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
+    first, second = (
+        lender_for(name, "stochastic" if assume_stochastic(side.recipe, side.rounding) else "nearest", amount, lenders)
+        for name, side, amount in zip(names, sides, declared, strict=True)
+    )
+    return first, second
+
+
+def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
+    """End the open runs of an arm, and those of the baseline when no other candidate needs them."""
+    others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
+    needed = any(run.state not in RUN_ENDED for other in others for run in (*other.runs, *other.noise_runs))
+    for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
+        for run in (*stopped.runs, *stopped.noise_runs):
+            _stop_run(session, run, f"arm {arm.name} was stopped: {message}")
+
+
+def _stop_run(session: Session, run: Run, message: str) -> None:
+    """Finish a training run with its curve so far; cancel a run that has not begun."""
+    if run.state == "running":
+        lifecycle.finish(session, run, code=CODE, message=message)
+    else:
+        lifecycle.cancel(session, run, code=CODE, message=message)

@@ -1,0 +1,137 @@
+"""Curves that no verdict needs.
+
+Never deleted before their job: curves of finished runs behind a verdict, of baseline arms, of named baselines (controls too), and curves
+that another run reuses. So every verdict can be judged again and its evidence downloaded. Deleted, PARITY_RETENTION_DAYS after the job
+has ended: attempts that a newer one replaced, curves of runs that failed or were cancelled, and finished candidates of jobs without
+a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import ColumnElement, CursorResult, Select, and_, case, delete, false, func, literal, or_, select, tuple_
+from sqlalchemy.orm import Session, aliased
+
+from server.database import store
+from server.database.sessions import Database
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
+from server.retention.batch import Batch, slices
+
+# SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a second.
+CHUNKS_AT_ONCE = 50
+CHUNK_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
+Key = tuple[str, str, int, int]
+
+_COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.epoch, ChunkColumn.first_step)
+_SETTING = "PARITY_RETENTION_DAYS"
+_REPLACED = "a newer attempt of the run has recorded the same steps"
+
+
+def batches(database: Database, cutoff: float) -> Iterator[Batch]:
+    """Some chunks each, of a run of a job that ended before the cutoff."""
+    with database.read() as session:
+        unneeded = session.execute(_unneeded(cutoff)).all()
+        several = session.scalars(_with_several_attempts(cutoff)).all()
+    for run_id, why in unneeded:
+        for keys, size in _parts(database, [run_id]):
+            drop = partial(_drop_curve, run_id, cutoff, keys)
+            yield Batch(what="curve", of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop)
+    dropped = {run_id for run_id, _ in unneeded}
+    for run_id in several:
+        if run_id not in dropped:
+            for keys, size in _parts(database, [run_id], replaced=True):
+                drop = partial(_drop_replaced, run_id, keys)
+                yield Batch(what="attempt", of=run_id, rows=len(keys), size_bytes=size, why=_REPLACED, delete=drop)
+
+
+def _kept_for_others() -> ColumnElement[bool]:
+    """Whether a run belongs to a named baseline, or another run reuses its curve."""
+    user = aliased(Run)
+    named = select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists()
+    return or_(named, select(user.id).where(user.reused_from == Run.id).exists())
+
+
+def _unneeded(cutoff: float) -> Select[str, str]:
+    """The runs whose recorded curve neither a verdict nor a baseline needs, and why."""
+    without_curve = Run.state != "finished"
+    why = case(
+        (without_curve, literal("the run has ended without a curve for the judge (") + Run.state + ")"),
+        else_=literal("the job has ended without a verdict (") + Job.status + ")",
+    )
+    without_verdict = and_(Job.status != "concluded", Arm.role != "baseline")
+    recorded = select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()
+    return (
+        select(Run.id, why)
+        .join(Job, Run.job_id == Job.id)
+        .join(Arm, Run.arm_id == Arm.id)
+        .where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, or_(without_curve, without_verdict), recorded, ~_kept_for_others())
+        .order_by(Run.id)
+    )
+
+
+def _with_several_attempts(cutoff: float) -> Select[str]:
+    """The runs in which an attempt may have replaced steps of another."""
+    ended = select(Run.id).join(Job, Run.job_id == Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, Run.epoch > 1)
+    epochs = select(func.count(Chunk.epoch.distinct())).where(Chunk.run_id == Run.id).scalar_subquery()
+    return ended.where(epochs > 1).order_by(Run.id)
+
+
+def _drop_curve(run_id: str, cutoff: float, keys: Sequence[Key], session: Session) -> int:
+    run = session.get(Run, run_id, with_for_update=True)
+    still = session.execute(_unneeded(cutoff).where(Run.id == run_id)).first()
+    if run is None or still is None:
+        return 0
+    if _SETTING not in (run.message or ""):
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        run.message = f"{run.message or still[1]}; its curve was deleted on {day} ({_SETTING})"
+    return drop_chunks(session, keys)
+
+
+def _drop_replaced(run_id: str, keys: Sequence[Key], session: Session) -> int:
+    session.get(Run, run_id, with_for_update=True)
+    return drop_chunks(session, keys, _superseded(session, run_id))
+
+
+def drop_chunks(session: Session, keys: Sequence[Key], *where: ColumnElement[bool]) -> int:
+    """Delete chunks with their columns; returns their number."""
+    statement = delete(Chunk).where(tuple_(*CHUNK_KEY).in_(keys), *where)
+    return count(session.execute(statement.execution_options(synchronize_session=False)))
+
+
+def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: ColumnElement[bool]) -> list[Sequence[Key]]:
+    """The keys of the chunks of some runs in the order of their steps, in parts that one transaction may delete."""
+    chosen = select(*CHUNK_KEY).where(Chunk.run_id.in_(run_ids), *where).order_by(*CHUNK_KEY)
+    return [*slices([(row[0], row[1], row[2], row[3]) for row in session.execute(chosen)], CHUNKS_AT_ONCE)]
+
+
+def bytes_of(session: Session, where: ColumnElement[bool]) -> int:
+    """Bytes of the values of some chunks."""
+    return int(session.scalar(select(func.sum(func.length(ChunkColumn.payload))).where(where)) or 0)
+
+
+def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False) -> list[tuple[Sequence[Key], int]]:
+    """The chunks of runs in parts, or those that newer attempts replaced, and the bytes of the values of each part."""
+    with database.read() as session:
+        where = [_superseded(session, run_id) for run_id in run_ids] if replaced else []
+        return [(keys, bytes_of(session, tuple_(*_COLUMN_KEY).in_(keys))) for keys in chunk_keys(session, run_ids, *where)]
+
+
+def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
+    """The chunks of a run whose steps are all replaced by newer attempts."""
+    conditions = [
+        and_(Chunk.kind == kind, Chunk.epoch == epoch, Chunk.first_step >= limit)
+        for kind in session.scalars(select(Chunk.kind).where(Chunk.run_id == run_id).distinct()).all()
+        for epoch, limit in store.superseded_from(session, run_id, kind).items()
+        if limit < math.inf
+    ]
+    return or_(false(), *conditions)
+
+
+def count(result: object) -> int:
+    """How many rows a DELETE deleted."""
+    return result.rowcount if isinstance(result, CursorResult) else 0

@@ -1,0 +1,115 @@
+"""Whole jobs: with PARITY_RETENTION_JOB_DAYS, a job goes with everything that belongs to it.
+
+All in one transaction, except for long curves: SQLite would refuse other writers for seconds. Their chunks go first, a few at a time, in
+the order of steps, so the window of the verdict goes last; their runs' messages say so, and no other run reuses them any more.
+
+A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs and verdicts, without curves: if
+looks could be forgotten, a question could be judged again until it passes.
+
+Kept: open jobs, jobs with a run that belongs to a named baseline or whose curve a run of another job reuses, and jobs with a delivery
+that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import ColumnElement, Select, Table, and_, delete, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from server.database.sessions import Database
+from server.database.states import JOB_ENDED
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
+from server.retention import curves
+from server.retention.batch import Batch
+
+_IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
+_OF_A_LOOK = ("jobs", "arms", "runs", "verdicts", "events")  # of its events only the last is left by then
+_MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
+
+
+def batches(database: Database, cutoff: float) -> Iterator[Batch]:
+    """One for each job that ended before the cutoff and that nothing else needs; the newest first, because they may reuse older ones."""
+    with database.read() as session:
+        old = session.scalars(_unneeded(cutoff).order_by(Job.finished_at.desc(), Job.id)).all()
+    for job_id in old:
+        with database.read() as session:
+            runs = select(Run.id).where(Run.job_id == job_id)
+            size, parts = curves.bytes_of(session, ChunkColumn.run_id.in_(runs)), curves.chunk_keys(session, runs)
+        why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
+        for keys in parts[:-1]:
+            yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))
+        yield Batch(what="job", of=job_id, rows=1, size_bytes=size, why=why, delete=partial(_drop, job_id, cutoff))
+
+
+def _unneeded(cutoff: float) -> Select[str]:
+    user = aliased(Run)
+    own = select(Run.id).where(Run.job_id == Job.id)
+    named = own.where(select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists())
+    reused = own.where(select(user.id).where(user.reused_from == Run.id, user.job_id != Job.id).exists())
+    to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
+    has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
+    return select(Job.id).where(
+        or_(~_IS_A_LOOK, has_curves.exists()),
+        Job.status.in_(JOB_ENDED),
+        Job.finished_at < cutoff,
+        ~named.exists(),
+        ~reused.exists(),
+        ~to_send.exists(),
+    )
+
+
+def _locked(job_id: str, cutoff: float, session: Session) -> Sequence[Run] | None:
+    """The runs of a job, locked before their job as every writer does; None if the job is needed."""
+    runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+    unneeded = session.scalar(_unneeded(cutoff).where(Job.id == job_id).with_for_update(of=Job))
+    return None if unneeded is None else runs
+
+
+def _drop_chunks(job_id: str, cutoff: float, keys: Sequence[curves.Key], session: Session) -> int:
+    runs = _locked(job_id, cutoff, session)
+    if runs is None:
+        return 0
+    named = {run_id for run_id, *_ in keys}
+    _mark([run for run in runs if run.id in named])
+    return curves.drop_chunks(session, keys)
+
+
+def _drop(job_id: str, cutoff: float, session: Session) -> int:
+    locked = _locked(job_id, cutoff, session)
+    if locked is None:
+        return 0
+    runs, rows = [run.id for run in locked], 0
+    is_a_look = session.scalar(select(Job.id).where(Job.id == job_id, _IS_A_LOOK)) is not None
+    if is_a_look:
+        _mark(locked)
+        for run in locked:
+            run.reused_from = None
+        session.flush()
+    for table in reversed(Base.metadata.sorted_tables):
+        if is_a_look and table.name in _OF_A_LOOK:
+            continue
+        if table is Run.__table__:
+            belonging = [table.c.job_id == job_id]
+        elif table is Job.__table__:
+            belonging = [table.c.id == job_id]
+        else:
+            belonging = [*_references(table, "runs.id", runs), *_references(table, "jobs.id", [job_id])]
+        if belonging:
+            rows += curves.count(session.execute(delete(table).where(or_(*belonging)).execution_options(synchronize_session=False)))
+    return rows
+
+
+def _mark(runs: Sequence[Run]) -> None:
+    """Say in the message of runs that their curves are gone."""
+    for run in runs:
+        if _MARK not in (run.message or ""):
+            run.message = f"{run.message}; {_MARK}" if run.message else _MARK
+
+
+def _references(table: Table, key: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
+    """For each foreign key of a table to `key` (table.column): that it has one of these values."""
+    for column in table.columns:
+        if any(foreign.target_fullname == key for foreign in column.foreign_keys):
+            yield column.in_(values)

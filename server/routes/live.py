@@ -1,0 +1,117 @@
+"""The live forecast of a candidate's final gap over REST."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query, Response
+
+from parity.judging.live.progress import BLOCKS, Progress
+from parity.judging.live.rules import State
+from parity.judging.live.words import NOTHING_YET, sentence
+from server.database.lookup import find_job
+from server.database.states import JOB_ENDED
+from server.jobs import live
+from server.routes.gap import pair_of
+from server.web.context import InContext
+from server.web.etags import entity_tag, not_modified, tagged
+from server.web.query import UNCHANGED, IfNoneMatch
+
+router = APIRouter(prefix="/api/v1", tags=["curves"])
+NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastDocument:
+    """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of the 50 % interval, and its middle."""
+
+    end: int
+    low: float
+    low_half: float
+    gap: float
+    high_half: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDocument:
+    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last look in words. It is never a verdict.
+
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `look_…` are the looks so far: the 90 % forecast of the final gap, and
+    the probability that the judge passes or fails it. `half_width` is that of the interval that the verdict will have.
+    """
+
+    candidate: str
+    baseline: str
+    state: State | None
+    sentence: str
+    planned_steps: int
+    margin_nats: float | None
+    half_width: float | None
+    step: list[int]
+    gap: list[float]
+    look_step: list[int]
+    look_state: list[State]
+    look_gap: list[float]
+    look_low: list[float]
+    look_high: list[float]
+    look_passes: list[float]
+    look_fails: list[float]
+    forecast: ForecastDocument | None
+
+
+@router.get("/jobs/{job_id}/live", response_model=LiveDocument, responses=UNCHANGED)
+def live_forecast(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    candidate: Annotated[str | None, Query(description="candidate arm; default: the first")] = None,
+    if_none_match: IfNoneMatch = "",
+) -> Response | LiveDocument:
+    """What will the final gap be? The forecast while the job trains, with its chances to pass and to fail. Never a verdict."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        tag = entity_tag(job, "live", candidate)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        baseline, chosen = pair_of(job, candidate)
+        made, pairs = live.looks(job, chosen.name), live.pairs_of(job, chosen)
+        planned, ended = job.spec["schedule"]["steps"], job.status in JOB_ENDED
+    response.headers.update(tagged(tag))
+    last = made[-1] if made else None
+    steps, gaps = _observed(pairs)
+    end = (pairs[0].origin or 0) + planned - 1 if pairs else planned - 1
+    return LiveDocument(
+        candidate=chosen.name,
+        baseline=baseline.name,
+        state=last.state if last else None,
+        sentence=sentence(last) if last else NEVER if ended else NOTHING_YET,
+        planned_steps=planned,
+        margin_nats=last.margin if last else None,
+        half_width=last.half_width if last else None,
+        step=steps,
+        gap=gaps,
+        look_step=[look.step for look in made],
+        look_state=[look.state for look in made],
+        look_gap=[look.gap for look in made],
+        look_low=[look.low for look in made],
+        look_high=[look.high for look in made],
+        look_passes=[look.passes for look in made],
+        look_fails=[look.fails for look in made],
+        forecast=ForecastDocument(end=end, low=last.low, low_half=last.low_half, gap=last.gap, high_half=last.high_half, high=last.high)
+        if last
+        else None,
+    )
+
+
+def _observed(pairs: list[Progress]) -> tuple[list[int], list[float]]:
+    """The middle step and the mean gap of each part of the plan, over the pairs that have it."""
+    steps, gaps = [], []
+    for block in range(BLOCKS):
+        seen = [pair.gaps[block] / pair.counts[block] for pair in pairs if block < len(pair.counts) and pair.counts[block]]
+        if seen:
+            steps.append((pairs[0].last_step_of(block) + 1 + pairs[0].last_step_of(block + 1)) // 2)
+            gaps.append(float(np.mean(seen)))
+    return steps, gaps

@@ -1,0 +1,110 @@
+"""The error of a question with several looks and candidates, shared as declared."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity import Criteria, curve_from_arrays, judge
+from parity.judging.multiplicity import MAX_LOOKS, Multiplicity, look_weights, pairs_confidence
+
+STEPS = 1500
+
+
+def curve(gap: float = 0.0, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    steps = np.arange(STEPS)
+    batch = np.random.default_rng(1).normal(0.0, 0.05, STEPS)
+    loss = 3.0 + 4.0 * (steps + 1.0) ** -0.5 + batch + gap * 3.0 + rng.normal(0.0, 0.001, STEPS)
+    return curve_from_arrays(steps, loss, recipe="fp8", rounding="nearest")
+
+
+def test_one_look_at_one_candidate_has_the_confidence_of_the_policy():
+    for nominal in (0.9, 0.95, 0.99, 0.123456789):
+        assert Multiplicity().confidence(nominal) == nominal  # bit for bit
+
+
+@given(looks=st.integers(1, MAX_LOOKS), candidates=st.integers(1, 64), nominal=st.floats(0.5, 0.9999))
+def test_looks_and_candidates_spend_the_error_exactly_once(looks, candidates, nominal):
+    spent = [1.0 - Multiplicity(look=look, looks=looks, candidates=candidates).confidence(nominal) for look in range(1, looks + 1)]
+    assert math.isclose(math.fsum(spent) * candidates, 1.0 - nominal, rel_tol=1e-9, abs_tol=1e-13)
+    assert all(share > 0.0 for share in spent)
+
+
+def test_half_is_spent_at_the_first_look():
+    assert list(look_weights(1)) == [1.0]
+    assert list(look_weights(2)) == [0.5, 0.5]
+    assert list(look_weights(3)) == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("values", [{"look": 2}, {"looks": 0}, {"looks": MAX_LOOKS + 1}, {"look": 0, "looks": 2}, {"candidates": 0}])
+def test_a_look_that_was_not_planned_is_refused(values):
+    with pytest.raises(ValueError, match="expected"):
+        Multiplicity(**values)
+
+
+def test_all_pairs_together():
+    assert pairs_confidence(0.95, 2) == 0.95
+    assert math.isclose(1.0 - pairs_confidence(0.95, 4), 0.05 / 6)
+
+
+def test_what_is_shown_is_what_decides():
+    """The interval in the document has the level of the look, and the verdict is its side of the margin."""
+    base = [curve(seed=2)]
+    for looks, look in ((1, 1), (2, 1), (3, 2)):
+        policy = Criteria(margin="1%", looks=looks)
+        for gap in np.linspace(0.0, 0.02, 9):
+            verdict = judge(
+                base,
+                {"c": [curve(float(gap), seed=3)]},
+                policy,
+                planned_steps=STEPS,
+                multiplicity=Multiplicity(look=look, looks=looks, candidates=4),
+            )[0]
+            document = verdict.document()
+            shown, margin = document["gap"], document["margin"]
+            assert shown["confidence"] == Multiplicity(look=look, looks=looks, candidates=4).confidence(0.95)
+            if verdict.codes[0] in ("WITHIN_MARGIN", "CI_STRADDLES_MARGIN", "GAP_EXCEEDS_MARGIN"):
+                side = "pass" if shown["hi"] < margin["nats"] else "fail" if shown["lo"] > margin["nats"] else "inconclusive"
+                assert verdict.verdict == side
+
+
+def test_further_looks_and_candidates_only_widen():
+    base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
+    single = judge(base, {"c": candidate}, Criteria(margin="1%"), planned_steps=STEPS)[0].document()
+    both = judge(base, {"c": candidate, "d": [curve(0.004, seed=4)]}, Criteria(margin="1%"), planned_steps=STEPS)[0].document()
+    first = judge(base, {"c": candidate}, Criteria(margin="1%", looks=2), planned_steps=STEPS)[0].document()
+    assert single["gap"]["mean"] == both["gap"]["mean"] == first["gap"]["mean"]
+    widths = [document["gap"]["hi"] - document["gap"]["lo"] for document in (single, both, first)]
+    assert widths[0] < widths[1]
+    assert math.isclose(widths[1], widths[2], rel_tol=1e-12)  # half of the error each
+    assert single["gap"]["ci95"] == both["gap"]["ci95"]
+
+
+def test_a_veto_is_no_harder_to_reach_with_more_candidates():
+    """A candidate that is better by more than the margin stays out of a pass, however wide its interval is."""
+    base, better = [curve(seed=2)], [curve(-0.02, seed=3)]
+    for candidates in (1, 30, 64):
+        shared = Multiplicity(candidates=candidates)
+        verdict = judge(base, {"c": better}, Criteria(margin="1%"), planned_steps=STEPS, multiplicity=shared)[0]
+        assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "BETTER_THAN_BASELINE")
+
+
+def test_other_looks_than_the_policy_registers_are_refused():
+    base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
+    with pytest.raises(ValueError, match="looks"):
+        judge(base, {"c": candidate}, Criteria(margin="1%"), multiplicity=Multiplicity(looks=2))
+    with pytest.raises(ValueError, match="candidates"):
+        judge(base, {"c": candidate, "d": candidate}, Criteria(margin="1%"), multiplicity=Multiplicity(candidates=1))
+
+
+def test_peers_hold_together():
+    base = [curve(seed=2)]
+    candidates = {name: [curve(0.004, seed=number)] for number, name in enumerate("cdef", 3)}
+    four = judge(base, candidates, Criteria(margin="1%"), planned_steps=STEPS)[-1].peers
+    two = judge(base, dict(list(candidates.items())[::3]), Criteria(margin="1%"), planned_steps=STEPS)[-1].peers
+    same = next(peer for peer in four if peer.name == two[0].name)
+    assert same.gap == two[0].gap
+    assert same.hi - same.lo > two[0].hi - two[0].lo

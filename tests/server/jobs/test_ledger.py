@@ -1,0 +1,191 @@
+"""Looks at a question are counted over all jobs that ask it, and what was not registered is refused."""
+
+import copy
+import time
+
+import pytest
+from sqlalchemy import select
+
+from parity import criteria_from_mapping
+from server.database.tables import Job, Verdict, new_id
+from server.errors import LookError
+from server.jobs import ledger
+from server.jobs.conclude import case_of
+from server.jobs.submit import Order, submit_registered
+from tests.conftest import small_job
+from training.spec import Arm
+
+
+def spec(*candidates: str, replicates: int = 1, **more):
+    arms = tuple(Arm(recipe=name, replicates=replicates) for name in candidates or ("nvfp4",))  # type: ignore[arg-type]
+    return small_job(100, baseline=Arm(recipe="fp8_current", replicates=replicates), candidates=arms, **more)
+
+
+@pytest.fixture
+def ask(database):
+    """A function that submits a job and returns its id, its look and the number of candidates that share the error."""
+
+    def submit(job=None, *, revision="", renews=None, **criteria):
+        with database.write() as session:
+            earlier = session.get_one(Job, renews) if renews else None
+            policy = criteria_from_mapping({"margin": "1.0%", **criteria})
+            made = submit_registered(session, job or spec(), policy, "someone", Order(), revision, None, earlier)
+            return made.id, made.look, made.look_candidates
+
+    return submit
+
+
+@pytest.fixture
+def end(database):
+    """A function that ends a job: with a verdict on each candidate, or in another state."""
+
+    def conclude(job_id, outcome="inconclusive", code="CI_STRADDLES_MARGIN", status="concluded"):
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.status, job.finished_at = status, time.time()
+            for arm in job.arms[1:] if status == "concluded" else ():
+                document = f'{{"codes": ["{code}"], "verdict": "{outcome}"}}'
+                session.add(
+                    Verdict(id=new_id("v"), job_id=job_id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+                )
+
+    return conclude
+
+
+def test_further_replicates_are_a_further_look(ask, end):
+    first = ask(looks=2)
+    assert first[1:] == (1, 1)
+    end(first[0])
+    assert ask(spec(replicates=3), looks=2)[1:] == (2, 1)
+    with pytest.raises(LookError, match="registered 2 looks"):
+        ask(spec(replicates=4), looks=2)
+
+
+def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
+    first, _, _ = ask()
+    with pytest.raises(LookError, match=f"registered one look, used by job {first} \\(queued\\)"):
+        ask()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"job": spec("mxfp8")},
+        {"job": spec(layer_policy="all_linears")},
+        {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
+        {"margin": "0.5%"},
+        {"revision": "r2"},
+        {"question": "after the new driver"},
+    ],
+)
+def test_another_question_has_looks_of_its_own(ask, other):
+    ask()
+    assert ask(**other)[1:] == (1, 1)
+
+
+@pytest.mark.parametrize("same", [spec(replicates=2), spec(seed=7), spec(name="another name")])
+def test_seeds_replicates_and_names_are_no_other_question(ask, same):
+    ask()
+    with pytest.raises(LookError):
+        ask(same)
+
+
+def test_a_job_without_a_verdict_gives_its_look_back(ask, end):
+    for status in ("cancelled", "failed"):
+        job, look, _ = ask()
+        assert look == 1
+        end(job, status=status)
+
+
+def test_no_two_looks_have_one_number(ask, end):
+    first, _, _ = ask(looks=3)
+    second, _, _ = ask(looks=3)
+    end(first, status="cancelled")
+    assert ask(looks=3)[1] == 3
+    end(second, status="cancelled")
+    with pytest.raises(LookError):
+        ask(looks=3)
+
+
+def test_no_look_after_a_pass(ask, end):
+    first, _, _ = ask(looks=3)
+    end(first, "pass", "WITHIN_MARGIN")
+    with pytest.raises(LookError, match="nvfp4 has passed"):
+        ask(looks=3)
+
+
+def test_a_look_after_a_fail_only_where_the_gap_decided(ask, end):
+    first, _, _ = ask(looks=3)
+    end(first, "fail", "GAP_EXCEEDS_MARGIN")
+    second, look, _ = ask(looks=3)
+    assert look == 2
+    end(second, "fail", "NONFINITE_CAND")
+    with pytest.raises(LookError, match="failed by NONFINITE_CAND"):
+        ask(looks=3)
+
+
+@pytest.mark.parametrize(("key", "value"), [("looks", 3), ("confidence", 0.9), ("window_fraction", 0.3), ("two_sided", True)])
+def test_one_question_is_registered_in_one_way(ask, key, value):
+    ask(looks=2)
+    with pytest.raises(LookError, match=key):
+        ask(**{"looks": 2, key: value})
+
+
+def test_an_early_stop_may_change_between_looks(ask):
+    ask(looks=2)
+    assert ask(looks=2, early_stop="stop")[1] == 2
+
+
+def test_candidates_are_registered_together(ask, end):
+    first, look, candidates = ask(spec("nvfp4", "mxfp8"), looks=2)
+    assert (look, candidates) == (1, 2)
+    end(first)
+    assert ask(spec("mxfp8"), looks=2)[1:] == (2, 2)  # one of them alone keeps its share
+    with pytest.raises(LookError, match="mxfp4 was added"):
+        ask(spec("nvfp4", "mxfp4"), looks=2)
+
+
+def test_two_candidates_with_one_recipe_share_the_error(ask):
+    arms = (Arm(recipe="nvfp4", name="a"), Arm(recipe="nvfp4", name="b"))
+    assert ask(small_job(100, baseline=Arm(recipe="fp8_current"), candidates=arms))[1:] == (1, 2)
+
+
+def test_a_question_that_is_out_of_date_is_asked_anew(ask, end):
+    first, _, _ = ask()
+    end(first)
+    assert ask(renews=first)[1] == 1
+    with pytest.raises(LookError):
+        ask(renews=first)
+
+
+def test_a_refused_job_leaves_nothing(ask, database):
+    first, _, _ = ask()
+    with pytest.raises(LookError):
+        ask()
+    with database.read() as session:
+        assert [job.id for job in session.scalars(select(Job))] == [first]
+
+
+def test_external_jobs_are_counted_only_under_a_name(ask):
+    external = spec(engine="external")
+    assert ask(external)[1] is ask(external)[1] is None
+    assert ask(external, question="llama3 8b")[1] == 1
+    with pytest.raises(LookError):
+        ask(external, question="llama3 8b")
+
+
+def test_the_judge_is_told_of_the_look(recorded, database):
+    job_id = recorded({"nvfp4": 0.0}, looks=3)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        (document,) = case_of(session, job).documents()
+        (what_if,) = case_of(session, job, criteria_from_mapping({"margin": "2%"})).documents()
+    shared = document["multiplicity"]
+    assert (shared["look"], shared["looks"], shared["registered"]) == (1, 3, True)
+    assert document["gap"]["confidence"] == shared["confidence"] == 0.975
+    assert what_if["multiplicity"]["registered"] is False
+
+
+def test_a_job_that_was_not_counted_has_no_look(database):
+    job = Job(look=None, criteria=copy.deepcopy({"margin": "1%"}))
+    assert ledger.multiplicity_of(job) is None

@@ -1,0 +1,213 @@
+"""Live forecasts over the record: told once, never a pass or a fail, and what is stopped is the arm that is beyond hope."""
+
+import itertools
+import json
+import time
+
+import numpy as np
+import pytest
+
+from parity import criteria_from_mapping
+from server.database import events, store
+from server.database.sealed import Box
+from server.database.states import begin_attempt
+from server.database.tables import Attempt, Job, Run, WebhookDelivery
+from server.jobs import live as forecast
+from server.jobs import webhooks
+from server.jobs.conclude import conclude, decide, ready_to_conclude
+from server.jobs.submit import submit_job
+from training.spec import Arm
+
+pytestmark = pytest.mark.both_databases
+
+STEPS = 2000
+BOX = Box(["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="])
+
+
+@pytest.fixture
+def live(database, make_job):
+    """A function that submits a job whose runs are all training and returns its id; gaps by arm are given to `record`."""
+
+    def start(**criteria):
+        spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
+        with database.write() as session:
+            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
+            job.status = "running"
+            for run in job.runs:
+                run.state, run.epoch, run.started_at = "running", 1, time.time()
+                begin_attempt(session, run.id, 1, None)
+            return job.id
+
+    return start
+
+
+def _record(database, job_id, first, last, gaps):
+    at = np.arange(first, last)
+    batch = np.random.default_rng(first).normal(0, 0.1, len(at))
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            noise = np.random.default_rng([first, run.position]).normal(0, 0.01, len(at))
+            store.append(session, run.id, "train", 1, at, {"lm_loss": 2.0 + batch + noise + gaps.get(run.arm.name, 0.0)})
+
+
+def _watch(database, job_id):
+    with database.write() as session:
+        return forecast.watch(session, job_id)
+
+
+def _states(database, job_id):
+    with database.read() as session:
+        return {run.arm.name: (run.state, run.code) for run in session.get_one(Job, job_id).runs}
+
+
+def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
+    job_id = live()
+    _record(database, job_id, 0, 200, {})
+    assert _watch(database, job_id) == []
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        run = next(run for run in job.runs if run.arm.name == "nvfp4")
+        run.epoch = 2
+    _watch(database, job_id)  # the new attempt has recorded nothing yet
+    with database.write() as session:
+        assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 200
+        store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
+    _watch(database, job_id)
+    with database.read() as session:
+        assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 50
+
+
+def test_a_futile_pair_is_one_event_and_trains_on(database, live):
+    job_id = live()
+    for first in range(0, 600, 100):
+        _record(database, job_id, first, first + 100, {"nvfp4": 0.3})
+        futile = _watch(database, job_id)
+        if futile:
+            break
+    assert futile == ["nvfp4"]
+    assert _watch(database, job_id) == []
+    with database.read() as session:
+        emitted = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
+    assert len(emitted) == 1
+    assert emitted[0].payload["message"].startswith("Hopeless")
+    assert set(_states(database, job_id).values()) == {("running", None)}
+
+
+def test_looking_often_or_once_finds_the_same(database, live):
+    often, once = live(), live()
+    for first in range(0, 600, 50):
+        for job_id in (often, once):
+            _record(database, job_id, first, first + 50, {"nvfp4": 0.3, "mxfp8": 0.01})
+        _watch(database, often)
+    _watch(database, once)
+    with database.read() as session:
+        jobs = [session.get_one(Job, job_id) for job_id in (often, once)]
+        looks = [{arm.name: forecast.looks(job, arm.name) for arm in job.arms[1:]} for job in jobs]
+        assert looks[0] == looks[1]
+        assert [pair.document() for pair in forecast.pairs_of(jobs[0], jobs[0].arms[1])] == [
+            pair.document() for pair in forecast.pairs_of(jobs[1], jobs[1].arms[1])
+        ]
+    assert looks[0]["nvfp4"][-1].state == "harmful"
+    assert looks[0]["mxfp8"][-1].state in ("open", "on_course")
+    assert [look.step for look in looks[0]["mxfp8"]] == list(range(199, 600, 50))
+
+
+def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, live):
+    job_id = live(early_stop="stop")
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    assert _watch(database, job_id) == ["nvfp4"]
+    states = _states(database, job_id)
+    assert states["nvfp4"] == ("finished", "EARLY_STOP")
+    assert states["mxfp8"] == states["fp8_current"] == ("running", None)
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            if run.arm.name == "nvfp4":
+                assert session.get_one(Attempt, (run.id, 1)).code == "EARLY_STOP"
+    _record(database, job_id, 600, STEPS, {})
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.state = "finished"
+    with database.read() as session:
+        outcome = decide(session, job_id)
+    assert outcome.code == "EARLY_STOP"
+    assert "Hopeless" in outcome.message
+
+
+def test_the_baseline_ends_with_its_last_candidate(database, live):
+    job_id = live(early_stop="stop")
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3, "mxfp8": 0.3})
+    assert sorted(_watch(database, job_id)) == ["mxfp8", "nvfp4"]
+    assert set(_states(database, job_id).values()) == {("finished", "EARLY_STOP")}
+    with database.read() as session:
+        assert ready_to_conclude(session, job_id)
+        verdicts = [document["verdict"] for document, _ in decide(session, job_id).verdicts]
+    assert verdicts == ["inconclusive", "inconclusive"]
+
+
+def test_queued_replicates_of_a_stopped_arm_are_cancelled(database, live):
+    job_id = live(early_stop="stop")
+    with database.write() as session:
+        spare = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
+        session.add(
+            Run(
+                **{name: getattr(spare, name) for name in ("job_id", "arm_id", "seed", "capability", "planned_steps", "created_at")},
+                id="r000000000000-0000000000",
+                position=9,
+                replicate=1,
+                state="queued",
+            )
+        )
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    _watch(database, job_id)
+    with database.read() as session:
+        assert session.get_one(Run, "r000000000000-0000000000").state == "cancelled"
+
+
+def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
+    job_id = live()
+    _record(database, job_id, 0, STEPS, {"nvfp4": 0.3})
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.state = "finished"
+    conclude(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert job.status == "concluded"
+        assert forecast.latest(job, "nvfp4").share == 1.0
+        assert forecast.latest(job, "nvfp4").state == "harmful"
+        assert {event.kind for event in events.after(session, job_id, 0)} & {"hopeless", "futile", "forecast"} == set()
+
+
+def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
+    job_id = live()
+    with database.write() as session:
+        webhooks.register(session, "https://example.com/hook", ["job.hopeless", "job.futile"], BOX, to_private=True)
+    for first in range(0, 800, 50):
+        _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
+        _watch(database, job_id)
+    with database.read() as session:
+        told = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "hopeless")]
+        assert [event.payload["state"] for event in told if event.payload["arm"] == "nvfp4"][-1] == "harmful"
+        states = [event.payload["state"] for event in told if event.payload["arm"] == "mxfp8"]
+        assert all(first != second for first, second in itertools.pairwise(states))
+        kinds = [row.kind for row in session.query(WebhookDelivery)]
+    assert kinds.count("job.hopeless") == 1
+    assert len(kinds) <= 2
+
+
+def test_replicates_are_forecast_together_and_share_a_baseline(database, make_job):
+    spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8", replicates=2),))
+    with database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job.status, job_id = "running", job.id
+        for run in job.runs:
+            run.state, run.epoch = "running", 1
+            at = np.arange(1000 if run.replicate == 0 else 400)
+            loss = 2.0 + 0.01 * np.random.default_rng(run.position).normal(size=len(at))
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
+    _watch(database, job_id)
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert len(forecast.pairs_of(job, job.arms[1])) == 2
+        assert [look.share for look in forecast.looks(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
+        assert len(json.dumps(job.early_stop)) < 12_000

@@ -1,0 +1,163 @@
+"""A whole job goes with everything that belongs to it, and nothing that another one needs."""
+
+import time
+
+import pytest
+from sqlalchemy import func, select
+
+from server.database import events, store
+from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
+from server.jobs import ledger
+from server.jobs.conclude import conclude
+from server.jobs.fingerprint import unsound
+from server.retention import curves
+from server.retention.work import delete, plan
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def keeper_database(owner_database):
+    """Whole jobs, with their verdicts, are deleted by the owner of the tables only."""
+    return owner_database
+
+
+# Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
+KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "tokens", "webhooks", "workers"}
+BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
+
+
+@pytest.fixture
+def kept(settings):
+    return settings.model_copy(update={"retention_job_days": 30.0})
+
+
+@pytest.fixture
+def judged(database, recorded, age):
+    """A function that makes a job that was judged 40 days ago; returns its id and the ids of its runs."""
+
+    def judge(gap: float = 0.0, *, is_a_look: bool = False):
+        job_id = recorded({"nvfp4": gap})
+        conclude(database, job_id)
+        age(job_id)
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.look, job.arms[1].question = (1, f"q{job_id}") if is_a_look else (None, None)
+            runs = [run.id for run in session.get_one(Job, job_id).runs]
+            session.add(IdempotencyKey(principal="me", key=job_id, body_digest="", job_id=job_id, created_at=time.time()))
+            session.add(Attempt(run_id=runs[0], epoch=1, state="finished", started_at=time.time()))
+            session.add(Webhook(id=f"h{job_id}", url="https://a", events=[], secret="", created_at=0.0))
+            session.flush()
+            session.add(_delivery(job_id, "delivered"))
+        return job_id, runs
+
+    return judge
+
+
+def _delivery(job_id, state):
+    made = {"webhook_id": f"h{job_id}", "kind": "job.ended", "created_at": time.time(), "next_attempt_at": 0.0}
+    return WebhookDelivery(id=f"d{state}{job_id}", job_id=job_id, state=state, **made)
+
+
+def _rows(database):
+    with database.read() as session:
+        counts = {table.name: session.scalar(select(func.count()).select_from(table)) for table in Base.metadata.sorted_tables}
+    return {name: number for name, number in counts.items() if number and name in BELONGING}
+
+
+def test_every_table_has_a_rule():
+    assert {table.name for table in Base.metadata.sorted_tables} == KEPT | BELONGING
+
+
+def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):
+    old, _ = judged()
+    young, runs = judged(0.01)
+    with database.write() as session:
+        session.get_one(Job, young).finished_at = time.time()
+    before = _rows(database)
+    assert [batch.of for batch in plan(kept.model_copy(update={"retention_job_days": None}), database) if batch.what == "job"] == []
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [old]
+    after = _rows(database)
+    assert after.pop("events") == len(_events(database, young))
+    assert after == {name: number // 2 for name, number in before.items() if name != "events"}
+    with database.read() as session:
+        assert [*session.scalars(select(Job.id))] == [young]
+        assert len(store.read(session, runs[0], "train")[0]) == 1500
+
+
+def _events(database, job_id):
+    with database.read() as session:
+        return events.after(session, job_id, 0)
+
+
+@pytest.mark.parametrize("reason", ["open", "named", "reused", "to send"])
+def test_a_job_that_something_needs_stays(database, kept, judged, recorded, deleted, reason):
+    job_id, runs = judged()
+    with database.write() as session:
+        if reason == "open":
+            session.get_one(Job, job_id).status = "running"
+        elif reason == "named":
+            session.add(Baseline(id="b1", name="a", version=1, recipe="bf16", engine="emulated", created_at=0.0))
+            session.flush()
+            session.add(BaselineRun(baseline_id="b1", run_id=runs[0], role="member"))
+        elif reason == "to send":
+            session.add(_delivery(job_id, "pending"))
+    if reason == "reused":
+        other = recorded({"nvfp4": 0.0})
+        with database.write() as session:
+            session.get_one(Job, other).runs[0].reused_from = runs[0]
+    assert [of for what, of, _ in deleted(kept) if what == "job"] == []
+
+
+def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, deleted):
+    (first, runs), (second, others) = judged(), judged(0.01)
+    with database.write() as session:
+        session.get_one(Run, others[0]).reused_from = runs[0]
+        session.get_one(Run, runs[1]).reused_from = runs[0]  # in its own job
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
+    with database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Arm)) == 0
+
+
+def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, deleted):
+    (first, runs), (second, others) = judged(is_a_look=True), judged(0.01, is_a_look=True)
+    with database.write() as session:
+        session.get_one(Run, others[0]).reused_from = runs[0]
+    before = _rows(database)
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
+    after = _rows(database)
+    assert {name: after[name] for name in ("jobs", "arms", "runs", "verdicts")} == {
+        name: before[name] for name in ("jobs", "arms", "runs", "verdicts")
+    }
+    assert after.keys() == {"jobs", "arms", "runs", "verdicts", "events"}
+    assert [what for what, *_ in deleted(kept) if what == "job"] == []
+    document = api.get(f"/api/v1/jobs/{second}").json()
+    assert "PARITY_RETENTION_JOB_DAYS" in document["arms"][0]["runs"][0]["message"]
+    assert api.get(f"/jobs/{second}").status_code == 200
+    with database.write() as session:  # the ledger still counts it
+        assert [job.id for job in ledger._earlier(session, Job(id="j"), [f"q{second}"])] == [second]
+
+
+def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
+    job_id, runs = judged()
+    batches = [batch for batch in plan(kept, database) if batch.of == job_id]
+    assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
+    assert delete(database, batches[0]) == 1
+    with database.read() as session:
+        begun, *others = sorted((session.get_one(Run, run_id) for run_id in runs), key=lambda run: run.message is None)
+        assert "PARITY_RETENTION_JOB_DAYS" in begun.message
+        assert unsound(session, begun) is not None
+        assert [unsound(session, run) for run in others] == [None] * 3
+        assert session.get_one(Job, job_id).status == "concluded"
+    assert [what for what, of, _ in deleted(kept) if of == job_id] == ["curve"] * 2 + ["job"]
+    assert _rows(database) == {}
+
+
+def test_a_deleted_job_is_not_found(api, kept, judged, deleted):
+    job_id, _ = judged()
+    deleted(kept)
+    assert api.get(f"/api/v1/jobs/{job_id}").status_code == 404
+    assert api.get(f"/jobs/{job_id}").status_code == 404

@@ -1,0 +1,106 @@
+"""Rows that matter for a while go, and what is in use stays."""
+
+import time
+
+import pytest
+from sqlalchemy import select
+
+from server.database import events
+from server.database.tables import Attempt, BrowserSession, Event, IdempotencyKey, Job, Token, Webhook, WebhookDelivery, Worker
+from server.jobs.conclude import conclude
+from server.retention import rows
+
+pytestmark = pytest.mark.both_databases
+
+OLD = 40 * 86_400
+
+
+def _numbers(database, job_id):
+    with database.read() as session:
+        return [event.sequence for event in events.after(session, job_id, 0)]
+
+
+def _emit(database, job_id, count):
+    with database.write() as session:
+        for _ in range(count):
+            events.emit(session, job_id, "run", {})
+
+
+def test_all_but_the_last_event_of_an_old_job_go(database, kept, recorded, age, deleted, monkeypatch):
+    monkeypatch.setattr(rows, "ROWS_AT_ONCE", 4)
+    old, young = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.001})
+    for job_id in (old, young):
+        _emit(database, job_id, 10)
+        conclude(database, job_id)
+    age(old)
+    last, kept_numbers = _numbers(database, old)[-1], _numbers(database, young)
+    batches = [rows_ for what, _, rows_ in deleted(kept) if what == "events"]
+    assert sum(batches) == last - 1
+    assert max(batches) <= 4
+    assert _numbers(database, old) == [last]
+    assert _numbers(database, young) == kept_numbers
+    assert deleted(kept) == []
+
+
+def test_an_open_job_loses_old_events_only(database, kept, recorded, age, deleted):
+    job_id = recorded({"nvfp4": 0.0}, done=10, state="running")
+    _emit(database, job_id, 4)
+    age(job_id)
+    _emit(database, job_id, 3)
+    numbers = _numbers(database, job_id)
+    deleted(kept)
+    assert _numbers(database, job_id) == numbers[-3:]
+
+
+def test_keys_and_logins_end(database, settings, recorded, deleted):
+    job_id, now = recorded({"nvfp4": 0.0}), time.time()
+    with database.write() as session:
+        for key, created_at in (("old", now - OLD), ("new", now)):
+            session.add(IdempotencyKey(principal="me", key=key, body_digest="", job_id=job_id, created_at=created_at))
+        token = Token(id="t1", principal="t1", name="me", digest="", scopes=[], created_at=now)
+        session.add(token)
+        session.flush()
+        for digest, expires_at in (("over", now - 1), ("valid", now + 60)):
+            session.add(BrowserSession(digest=digest, token_id=token.id, expires_at=expires_at))
+    assert deleted(settings) == [("keys", "", 1), ("sessions", "", 1)]
+    with database.read() as session:
+        assert [*session.scalars(select(IdempotencyKey.key)), *session.scalars(select(BrowserSession.digest))] == ["new", "valid"]
+
+
+def test_ended_deliveries_go_except_for_the_newest_of_each_webhook(database, settings, deleted):
+    now = time.time()
+    with database.write() as session:
+        for hook in ("h1", "h2"):
+            session.add(Webhook(id=hook, url="https://a", events=[], secret="", created_at=now))
+        session.flush()
+        states = (
+            ("d1", "h1", "delivered"),
+            ("d2", "h1", "failed"),
+            ("d3", "h1", "pending"),
+            ("d4", "h1", "delivered"),
+            ("d5", "h2", "failed"),
+        )
+        for delivery, hook, state in states:
+            row = WebhookDelivery(id=delivery, webhook_id=hook, kind="test", state=state, created_at=now - OLD, next_attempt_at=now)
+            session.add(row)
+    assert deleted(settings) == [("deliveries", "", 2)]
+    with database.read() as session:
+        assert [*session.scalars(select(WebhookDelivery.id).order_by(WebhookDelivery.id))] == ["d3", "d4", "d5"]
+
+
+def test_workers_that_are_gone_go_unless_something_names_them(database, settings, recorded, deleted):
+    job_id, now = recorded({"nvfp4": 0.0}), time.time()
+    with database.write() as session:
+        for number, (started, beat) in enumerate([(OLD, OLD), (OLD, OLD), (OLD, 0), (0, now), (OLD, now)]):
+            device = {"device_class": "cpu:test", "threads_per_run": 1}
+            row = Worker(
+                id=f"w{number}", name="a", capability="cpu", slots=1, device=device, started_at=now - started, heartbeat_at=now - beat
+            )
+            session.add(row)
+        run = session.get_one(Job, job_id).runs[0]
+        session.add(Attempt(run_id=run.id, epoch=1, state="finished", worker_id="w1", started_at=now - OLD))
+    # w1 trained a run, w2 still beats, w3 has just begun; w4 signed off long ago, but is the newest of its kind.
+    assert deleted(settings) == [("workers", "", 1)]
+    with database.read() as session:
+        assert [*session.scalars(select(Worker.id).order_by(Worker.id))] == ["w1", "w2", "w3", "w4"]
+        assert session.scalar(select(Event.sequence).limit(1)) == 1
