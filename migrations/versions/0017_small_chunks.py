@@ -26,11 +26,13 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("recorded_at", sa.Float(precision=53), nullable=True))
     op.create_index("jobs_by_claim", "jobs", ["capability", "status", "device_class", "threads", "devices"])
     op.create_index("jobs_by_status", "jobs", ["status", "id"])
+    op.create_index("jobs_by_name", "jobs", ["id", "name"])
     op.drop_index("ix_jobs_status", "jobs")
 
 
 def downgrade() -> None:
     op.create_index("ix_jobs_status", "jobs", ["status"])
+    op.drop_index("jobs_by_name", "jobs")
     op.drop_index("jobs_by_status", "jobs")
     op.drop_index("jobs_by_claim", "jobs")
     connection = op.get_bind()
