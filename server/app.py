@@ -10,6 +10,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
+from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.deliveries import Deliverer
 from server.pages import dashboard
@@ -48,6 +49,7 @@ def context_of(settings: Settings) -> Context:
     return Context(
         settings=settings,
         database=database,
+        flushes=Flushes(database, settings.external_stale_seconds),
         doorbell=Doorbell(broker(settings)),
         broadcast=Broadcast(database),
         limiter=Limiter(settings.redis, settings.requests_per_minute),

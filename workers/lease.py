@@ -111,14 +111,18 @@ def _seconds_trained(session: Session, run_id: str) -> float:
     return float(session.scalar(spent) or 0.0)
 
 
-def renew(session: Session, held: Claim, lease_seconds: float, *conditions: ColumnElement[bool], **columns: object) -> None:
+def renew(
+    session: Session, held: Claim, lease_seconds: float, *conditions: ColumnElement[bool], recorded: bool = False, **columns: object
+) -> None:
     """Extend the lease (and set `columns` of the run) if this worker still holds it, under these conditions; LeaseLostError otherwise.
 
-    This locks the run's row, so all writes in the same transaction are fenced.
+    This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the transaction records training steps.
     """
-    held_by = (Run.epoch == held.epoch, Run.state == "running", _has_its_token(held))
-    held_still = update(Run).where(Run.id == held.run_id, *held_by, *conditions)
-    statement = held_still.values(lease_expires_at=clock.now(session) + lease_seconds, **columns).returning(Run.id)
+    still = (Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", _has_its_token(held), *conditions)
+    held_still, now = update(Run).where(*still), clock.now_in(session)
+    if recorded:
+        columns["recorded_at"] = now
+    statement = held_still.values(lease_expires_at=now + lease_seconds, **columns).returning(Run.id)
     if session.execute(statement.execution_options(synchronize_session=False)).first() is None:
         raise _lost(held)
 

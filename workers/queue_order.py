@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased, contains_eager
 
 from server.database.locks import hold_lock
+from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, Run, Token, Worker
 from server.jobs.workers import device_counts
 
@@ -18,13 +19,16 @@ _ABOVE_ALL = 2**31 - 1  # more than any priority
 def next_run(session: Session, worker: Worker) -> Run | None:
     """The run that a worker should claim, with its row locked; None if there is none.
 
-    Searches one priority at a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
+    Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
+    a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
     """
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
-    highest, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices)
-    level = session.scalar(highest, {"below": _ABOVE_ALL})
+    any_fits, highest, first = _statements(
+        worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices
+    )
+    level = session.scalar(highest, {"below": _ABOVE_ALL}) if session.scalar(any_fits) else None
     while level is not None:
         run = session.scalars(first, {"level": level}).first()
         if run is not None:
@@ -40,16 +44,20 @@ def _statements(
     threads: int,
     able: tuple[tuple[str, ...], ...] | None,
     devices: tuple[tuple[int, int], tuple[int, int]],
-) -> tuple[Select[int], Select[Run]]:
-    """The highest priority `below` another at which runs wait for such a worker, and the first run of a `level` that it can train.
+) -> tuple[Select[bool], Select[int], Select[Run]]:
+    """Whether an open job fits such a worker's device, the highest priority `below` another, and the first run of a `level` that fits.
 
     `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
     run has there, of MaxText and of other engines. Cached, because building these statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
-    fits = [or_(Job.device_class.is_(None), Job.device_class == device_class), or_(Job.threads.is_(None), Job.threads == threads)]
     of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    fits.append(of_others if devices[0] == devices[1] else case((Job.engine == "maxtext", of_maxtext), else_=of_others))
+    counts = of_others if devices[0] == devices[1] else case((Job.engine == "maxtext", of_maxtext), else_=of_others)
+    on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
+    bound = (Job.device_class.is_(None), Job.device_class == device_class)
+    open_jobs = exists().where(Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device)
+    any_fits = select(or_(*(open_jobs.where(each) for each in bound)))
+    fits = [or_(*bound), *on_device]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     first = (
@@ -62,7 +70,7 @@ def _statements(
         .limit(1)
         .with_for_update(of=Run, skip_locked=True)
     )
-    return select(func.max(Run.priority)).where(*waiting, Run.priority < bindparam("below")), first
+    return any_fits, select(func.max(Run.priority)).where(*waiting, Run.priority < bindparam("below")), first
 
 
 def _below_its_limit() -> ColumnElement[bool]:

@@ -1,7 +1,7 @@
 """Writes the steps of a running trainer to the database; the only writer of a run's metrics.
 
-Steps are collected and written about once per second, in one transaction with the fence, the progress and the event that
-updates open pages. NaN and Inf are recorded like any other value.
+Steps are collected and written about once per second, in one transaction with the fence and the progress, which open pages follow. NaN
+and Inf are recorded like any other value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from sqlalchemy import update
 
-from server.database import events, store
+from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Attempt, Run
 from workers import lease
@@ -48,7 +48,7 @@ class Recorder:
         self._lease_seconds = lease_seconds
         self._steps: list[StepValues] = []
         self._seen: deque[tuple[float, int]] = deque()
-        self._unsealed = 0
+        self._unsealed = self._small = 0  # steps, flushes
         self._begun = False
         # As many steps as the run has, as far as this attempt knows; and whether the last write may have been committed unnoticed.
         self._recorded, self._unconfirmed = held.steps_done, False
@@ -88,24 +88,24 @@ class Recorder:
                 held,
                 self._lease_seconds,
                 Run.steps_done.in_(expected),
+                recorded=True,
                 steps_done=last["step"] + 1,
                 last_loss=repr(float(last["lm_loss"])),
                 steps_per_second=speed,
             )
-            store.append(session, held.run_id, "train", held.epoch, _steps(steps), {name: _column(steps, name) for name in self._columns})
-            for kind, seen, columns in self._other_kinds(steps):
-                store.append(session, held.run_id, kind, held.epoch, _steps(seen), columns)
+            store.append_all(session, [*self._chunks(steps)])
             if not self._begun:
                 ours = update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
                 session.execute(ours.values(first_step=steps[0]["step"]))
-            payload = {"run": held.run_id, "arm": held.arm, "step": last["step"], "steps_per_second": speed}
-            events.emit(session, held.job_id, "metric", payload)
         self._steps, self._begun = [], True
         self._recorded, self._unconfirmed = last["step"] + 1, False
         self._unsealed += len(steps)
+        self._small += 1
+        # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
         if self._unsealed >= store.SEALED_STEPS:
-            # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
             self.seal()
+        elif self._small >= store.SMALL_CHUNKS:
+            self._seal(min(store.SMALL_CHUNKS * len(steps), store.SEALED_STEPS))
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived after its step."""
@@ -117,14 +117,26 @@ class Recorder:
 
     def seal(self) -> None:
         """Merge the small chunks of the attempt, about one per second, into large ones."""
+        self._seal(store.SEALED_STEPS)
+        self._unsealed = 0
+
+    def _seal(self, steps: int) -> None:
         with self._database.write() as session:
             lease.renew(session, self._held, self._lease_seconds)
             for kind in KINDS:
-                store.seal(session, self._held.run_id, kind, self._held.epoch)
-        self._unsealed = 0
+                store.seal(session, self._held.run_id, kind, self._held.epoch, steps)
+        self._small = 0
 
-    def _other_kinds(self, steps: Sequence[StepValues]) -> Iterator[tuple[str, Sequence[StepValues], store.Columns]]:
-        """The records of other kinds than `train` in these steps: (kind, steps with such records, columns)."""
+    def _chunks(self, steps: Sequence[StepValues]) -> Iterator[store.NewChunk]:
+        """The chunks of these steps."""
+        held = self._held
+        for kind, seen, columns in self._kinds(steps):
+            at = np.array([step["step"] for step in seen], np.float64)
+            yield store.NewChunk(run_id=held.run_id, kind=kind, epoch=held.epoch, columns={"step": at, **columns})
+
+    def _kinds(self, steps: Sequence[StepValues]) -> Iterator[tuple[str, Sequence[StepValues], store.Columns]]:
+        """The records in these steps: (kind, steps with such records, columns)."""
+        yield "train", steps, {name: _column(steps, name) for name in self._columns}
         validated = [step for step in steps if step["validation_loss"] is not None]
         if validated:
             yield "validation", validated, {"loss": _column(validated, "validation_loss")}
@@ -144,10 +156,6 @@ class Recorder:
             self._seen.popleft()
         began, first = self._seen[0]
         return (step - first) / (now - began) if step > first else None
-
-
-def _steps(steps: Sequence[StepValues]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array([step["step"] for step in steps], np.int64)
 
 
 def _column(steps: Sequence[StepValues], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:

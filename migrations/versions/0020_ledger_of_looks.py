@@ -1,14 +1,14 @@
 """looks at a question: which look a job is, and the question of each candidate.
 
 Revision ID: 0020
-Revises: 0015
+Revises: 0017
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0020"
-down_revision = "0015"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

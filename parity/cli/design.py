@@ -330,7 +330,8 @@ def _plan_text(outlook: Plan) -> Group:
         gap = f"{power.gap:+.4f}" if outlook.unit == NATS else percent(power.gap)
         table.add_row(gap, f"{power.gap_in_margins:g}", *chances)
     head = f"{sentences.headline(outlook)} {sentences.advice(outlook)} {sentences.cost(outlook)}"
-    rests_on = f"{sentences.noise(outlook)} {sentences.errors(outlook)} {sentences.early_stops(outlook)}"
+    about = (sentences.noise, sentences.errors, sentences.early_stops, sentences.stops)
+    rests_on = " ".join(words for sentence in about if (words := sentence(outlook)))
     looks = [Text(""), Text(words)] if (words := sentences.looks(outlook)) else []
     return Group(Text(head), *looks, Text(""), table, Text(""), Text(rests_on, style="dim"))
 

@@ -11,5 +11,5 @@ from parity.design.search import WANTED_POWER
 def plan_document(plan: Plan) -> dict[str, Any]:
     """A plan as JSON-able values, with its sentences; gaps and errors are in its `unit`."""
     words = {"headline": sentences.headline(plan), "advice": sentences.advice(plan)}
-    words["note"] = f"{sentences.errors(plan)} {sentences.early_stops(plan)} {sentences.looks(plan)}".rstrip()
+    words["note"] = f"{sentences.errors(plan)} {sentences.early_stops(plan)} {sentences.looks(plan)} {sentences.stops(plan)}".rstrip()
     return {**json_value(plan), **words, "wanted_power": WANTED_POWER}

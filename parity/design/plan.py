@@ -16,6 +16,7 @@ from parity.design.chances import NO_FAMILIES, Chances, assumed_priors, chances,
 from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, run_steps
 from parity.design.looks import LookAhead, decisive, looks_ahead
 from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design, replicates_for
+from parity.design.stops import Stop, stops
 from parity.judging.criteria import PROFILES, Criteria
 from parity.judging.floors.lending import Lender, Lenders
 from parity.judging.interval import Interval
@@ -70,7 +71,8 @@ class Plan:
     `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
     policy forbids a pass whatever the gap. `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none.
-    The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one.
+    The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one. `stops` has
+    what `early_stop: stop` saves, and is empty where the policy only advises.
     """
 
     design: Design
@@ -92,6 +94,7 @@ class Plan:
     run_se: float
     early_stops: EarlyStops
     looks: tuple[LookAhead, ...]
+    stops: tuple[Stop, ...]
 
     confidence: float
 
@@ -140,6 +143,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         run_se=_run_se(gap),
         early_stops=_early_stops(design, question),
         looks=ahead,
+        stops=stops(design, criteria, lenders, question.margin, first_confidence(design, criteria)),
         confidence=first_confidence(design, criteria),
     )
 

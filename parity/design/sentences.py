@@ -94,6 +94,18 @@ def looks(plan: Plan) -> str:
     return f"{shared} {words}, for {last.run_steps:,.0f} run-steps{hours} on average.".strip()
 
 
+def stops(plan: Plan) -> str:
+    """What stopping hopeless and futile candidates saves; "" where the policy only advises."""
+    if not plan.stops:
+        return ""
+    rows = []
+    for row in plan.stops:
+        hours = f", {device_hours(row.saved_gpu_hours)}" if row.saved_gpu_hours is not None else ""
+        gap = "no gap" if row.gap_in_margins == 0.0 else f"{row.gap_in_margins:g} x margin"
+        rows.append(f"{gap}: stopped in {100 * row.stopped:.0f} %, {row.saved_run_steps:,.0f} steps{hours} saved on average")
+    return f"With early_stop: stop, a candidate with a constant gap: {'; '.join(rows)}."
+
+
 def one_line(plan: Plan) -> str:
     """The answer for a job before it trains, without a full stop."""
     design = plan.design

@@ -10,15 +10,24 @@ import time
 from datetime import UTC, datetime
 from typing import overload
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Float, func, literal, select
 from sqlalchemy.orm import Session
+
+POSTGRESQL: ColumnElement[float] = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
 
 
 def now(session: Session) -> float:
     """Seconds since 1970 by the database's clock."""
     if session.get_bind().dialect.name == "sqlite":
         return time.time()
-    return float(session.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)
+    return float(session.scalar(select(POSTGRESQL)) or 0.0)
+
+
+def now_in(session: Session) -> ColumnElement[float]:
+    """The same as an expression, for a statement that writes it."""
+    if session.get_bind().dialect.name == "sqlite":
+        return literal(time.time())
+    return POSTGRESQL
 
 
 @overload

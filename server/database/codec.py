@@ -11,8 +11,9 @@ import zstandard
 from numpy.typing import NDArray
 
 _LEVEL = 3
-# The share of bytes that zstd must save to be worth unpacking.
+# The share of bytes that zstd must save to be worth unpacking, and the bytes below which it is not tried: it takes longer than all else.
 _WORTH = 0.9
+_LEAST = 512
 _WIDTHS = {b"4": np.float32, b"8": np.float64}
 
 
@@ -22,8 +23,10 @@ def encode(values: NDArray[np.float64]) -> bytes:
         narrow = values.astype(np.float32)
     exact = np.array_equal(narrow.astype(np.float64).view(np.int64), np.ascontiguousarray(values).view(np.int64))
     plain = (narrow if exact else values).tobytes()
-    packed = zstandard.compress(plain, _LEVEL)
     width = b"4" if exact else b"8"
+    if len(plain) < _LEAST:
+        return width + b"r" + plain
+    packed = zstandard.compress(plain, _LEVEL)
     return width + b"z" + packed if len(packed) < _WORTH * len(plain) else width + b"r" + plain
 
 

@@ -3,19 +3,24 @@
 Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps.
 A run that reuses another's curve (`Run.reused_from`) is read from there. NaN and Inf are kept bit for bit. Steps at equal
 distances are stored as the first, the last and the count only.
+
+A trainer writes chunks of a few steps, which hold all their columns in one value (packed): a row and a column's row cost a database
+the same. Sealing merges them, in two stages, into chunks with a row for each column, so that a reader of one column touches no other.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Text, cast, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from server.database import codec
@@ -24,18 +29,41 @@ from server.database.tables import Chunk, ChunkColumn, Run
 Columns = dict[str, NDArray[np.float64]]
 
 SEALED_STEPS = 4096
+SMALL_CHUNKS = 64
+"""Seal up to as many steps after so many small chunks: a run then has at most about two times as many that are not full."""
+_PACKED_VALUES = 4096  # the most in a packed chunk, of all columns
 _CHUNKS_AT_ONCE = 64
 _STEPS_AT_ONCE = 4 * SEALED_STEPS
+# On the tables: the mapper's bulk insert takes longer than the database's.
+_INSERT_CHUNKS, _INSERT_COLUMNS = insert(Chunk.__table__), insert(ChunkColumn.__table__)
+_NAMES = cast(Chunk.columns, Text).label("names")
+_PACKED = Chunk.payload.is_not(None).label("packed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A chunk without its values."""
+    """A chunk without its values; `packed`: its columns are one value."""
 
     epoch: int
     first_step: int
     last_step: int
     count: int
+    packed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NewChunk:
+    """A chunk to be written: `columns` are name -> (n,) float64, `step` first and ascending, n >= 1."""
+
+    run_id: str
+    kind: str
+    epoch: int
+    columns: Columns
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """Its primary key."""
+        return self.run_id, self.kind, self.epoch, int(self.columns["step"][0])
 
 
 def append(
@@ -47,12 +75,19 @@ def append(
         steps: (n,) ascending, n >= 1.
         columns: name -> (n,) float64.
     """
-    _remove(session, run_id, kind, epoch, [int(steps[0])])
-    _insert(session, run_id, kind, epoch, {"step": steps.astype(np.float64), **columns})
+    append_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns={"step": steps.astype(np.float64), **columns})])
 
 
-def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
-    """Merge the small chunks of one attempt into chunks of up to 4,096 steps; returns the new number of chunks. Safe to repeat.
+def append_all(session: Session, chunks: Sequence[NewChunk]) -> None:
+    """Write chunks of any runs. Writing the same chunks again (a retry) changes nothing."""
+    key = tuple_(Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
+    repeated = delete(Chunk).where(key.in_([chunk.key for chunk in chunks]))
+    session.execute(repeated.execution_options(synchronize_session=False))
+    insert_all(session, chunks)
+
+
+def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEALED_STEPS) -> int:
+    """Merge neighbouring chunks of one attempt into chunks of up to so many steps; returns the new number of chunks. Safe to repeat.
 
     Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """
@@ -60,48 +95,74 @@ def seal(session: Session, run_id: str, kind: str, epoch: int) -> int:
     groups: list[list[Any]] = []
     size = 0
     rows = session.execute(
-        select(Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), Chunk.columns).where(*own).order_by(Chunk.first_step)
+        select(Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), _PACKED, _NAMES).where(*own).order_by(Chunk.first_step)
     )
     for row in rows:
         size += row.steps
-        if groups and groups[-1][-1].columns == row.columns and size <= SEALED_STEPS:
+        if groups and groups[-1][-1].names == row.names and size <= steps:
             groups[-1].append(row)
         else:
             groups.append([row])
             size = row.steps
     for group in groups:
         if len(group) > 1:
-            small = [Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in group]
+            small = [_piece(row, epoch) for row in group]
             replace(session, run_id, kind, small, join(load(session, run_id, kind, small)))
     return len(groups)
 
 
 def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
-    """Replace chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
+    """Replace neighbouring chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
     epoch = old[0].epoch
-    _remove(session, run_id, kind, epoch, [piece.first_step for piece in old])
-    for start in range(0, len(table["step"]), SEALED_STEPS):
-        _insert(session, run_id, kind, epoch, {name: values[start : start + SEALED_STEPS] for name, values in table.items()})
-
-
-def _remove(session: Session, run_id: str, kind: str, epoch: int, first_steps: Sequence[int]) -> None:
-    """Delete chunks; their columns go with them."""
-    chosen = delete(Chunk).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.first_step.in_(first_steps))
+    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
+    chosen = delete(Chunk).where(*own, Chunk.first_step.between(old[0].first_step, old[-1].first_step))
     session.execute(chosen.execution_options(synchronize_session=False))
+    for start in range(0, len(table["step"]), SEALED_STEPS):
+        part = {name: values[start : start + SEALED_STEPS] for name, values in table.items()}
+        insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
 
 
-def _insert(session: Session, run_id: str, kind: str, epoch: int, columns: Columns) -> None:
-    """Write a chunk from its columns, `step` first."""
-    columns = {name: np.asarray(values, np.float64) for name, values in columns.items()}
+def insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
+    """Write chunks that are not recorded yet."""
+    rows = [_rows(chunk) for chunk in chunks]
+    connection = session.connection()
+    connection.execute(_INSERT_CHUNKS, [row for row, _ in rows])
+    columns = [column for _, own in rows for column in own]
+    if columns:
+        connection.execute(_INSERT_COLUMNS, columns)
+
+
+def packed_row(chunk: NewChunk) -> dict[str, Any]:
+    """The row of a chunk of at most 4,096 values, with its columns' names as text."""
+    row, _ = _rows(chunk)
+    return row | {"columns": _names_text(tuple(row["columns"]))}
+
+
+# Nearly all chunks have the same few columns.
+@lru_cache(1000)
+def _names_text(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
+
+
+@lru_cache(1000)
+def _names(text: str) -> tuple[str, ...]:
+    """The columns of a chunk, `step` first."""
+    return tuple(json.loads(text))
+
+
+def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a chunk, and those of its columns if they are not packed into it."""
+    columns = chunk.columns
     steps = columns["step"]
-    piece = Piece(epoch=epoch, first_step=int(steps[0]), last_step=int(steps[-1]), count=len(steps))
-    key = {"run_id": run_id, "kind": kind, "epoch": epoch, "first_step": piece.first_step}
-    summary = {name: _summary(values) for name, values in columns.items() if name != "step"}
-    rest = {"last_step": piece.last_step, "count": piece.count, "columns": list(columns), "summary": summary}
-    session.execute(insert(Chunk), [key | rest])
-    stored = {name: values for name, values in columns.items() if name != "step" or not np.array_equal(values, _even_steps(piece))}
-    if stored:
-        session.execute(insert(ChunkColumn), [{**key, "name": name, "payload": codec.encode(values)} for name, values in stored.items()])
+    piece = Piece(epoch=chunk.epoch, first_step=int(steps[0]), last_step=int(steps[-1]), count=len(steps))
+    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": piece.first_step}
+    row = {**key, "last_step": piece.last_step, "count": piece.count, "columns": list(columns), "payload": None}
+    is_even = piece.count == 1 or np.array_equal(steps, _even_steps(piece))
+    stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
+    if len(stored) * piece.count <= _PACKED_VALUES:
+        row["payload"] = codec.encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
+        return row, []
+    return row, [{**key, "name": name, "payload": codec.encode(np.asarray(values, np.float64))} for name, values in stored.items()]
 
 
 def _even_steps(piece: Piece) -> NDArray[np.float64]:
@@ -135,8 +196,8 @@ def curve_of(session: Session, run_id: str) -> str:
 def names(session: Session, run_id: str, kind: str) -> list[str]:
     """The columns that a run has recorded, in alphabetical order."""
     own = curve_of(session, run_id)
-    recorded = session.scalars(select(ChunkColumn.name).where(ChunkColumn.run_id == own, ChunkColumn.kind == kind).distinct())
-    return sorted(set(recorded) - {"step"})
+    recorded = session.scalars(select(cast(Chunk.columns, Text)).where(Chunk.run_id == own, Chunk.kind == kind).distinct())
+    return sorted({name for names in recorded for name in _names(names)} - {"step"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,14 +261,18 @@ def tables(
 
 def pieces(session: Session, run_id: str, kind: str, first_step: int, last_step: float, epoch: int | None = None) -> list[Piece]:
     """The chunks of a run (or of one attempt) that overlap a range of steps, by attempt, ascending."""
-    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
+    columns = (Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), _PACKED)
     statement = select(*columns).where(Chunk.run_id == run_id, Chunk.kind == kind, Chunk.last_step >= first_step)
     if last_step < math.inf:
         statement = statement.where(Chunk.first_step <= last_step)
     if epoch is not None:
         statement = statement.where(Chunk.epoch == epoch)
     rows = session.execute(statement.order_by(Chunk.epoch, Chunk.first_step))
-    return [Piece(epoch=row.epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
+    return [_piece(row, row.epoch) for row in rows]
+
+
+def _piece(row: Any, epoch: int) -> Piece:
+    return Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps, packed=row.packed)
 
 
 def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:
@@ -217,23 +282,38 @@ def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> l
 
 def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None = None) -> Iterator[Columns]:
     """The table of each chunk in turn, with the named columns that it has (default: all); read in batches of chunks."""
-    for epoch, attempt in groupby(chosen, key=lambda piece: piece.epoch):
+    for _, attempt in groupby(chosen, key=lambda piece: piece.epoch):
         of_attempt = list(attempt)
         for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
             some = of_attempt[start : start + _CHUNKS_AT_ONCE]
-            statement = select(ChunkColumn.first_step, ChunkColumn.name, ChunkColumn.payload).where(
-                ChunkColumn.run_id == run_id,
-                ChunkColumn.kind == kind,
-                ChunkColumn.epoch == epoch,
-                ChunkColumn.first_step.between(some[0].first_step, some[-1].first_step),
-            )
-            if names is not None:
-                statement = statement.where(ChunkColumn.name.in_(["step", *names]))
             by_step: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
-            for first, name, payload in session.execute(statement):
+            for first, columns in _values(session, run_id, kind, some, names):
                 if first in by_step:
-                    by_step[first][name] = codec.decode(payload)
+                    by_step[first].update(columns)
             yield from (by_step[piece.first_step] for piece in some)
+
+
+def _values(
+    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None
+) -> Iterator[tuple[int, Columns]]:
+    """The stored columns of chunks of one attempt, and of those between them, with the first step of each chunk; in any order."""
+    epoch, span = chosen[0].epoch, (chosen[0].first_step, chosen[-1].first_step)
+    if not all(piece.packed for piece in chosen):
+        of_columns = (ChunkColumn.run_id == run_id, ChunkColumn.kind == kind, ChunkColumn.epoch == epoch)
+        statement = select(ChunkColumn.first_step, ChunkColumn.name, ChunkColumn.payload)
+        statement = statement.where(*of_columns, ChunkColumn.first_step.between(*span))
+        if names is not None:
+            statement = statement.where(ChunkColumn.name.in_(["step", *names]))
+        for first, name, payload in session.execute(statement):
+            yield first, {name: codec.decode(payload)}
+    if any(piece.packed for piece in chosen):
+        of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
+        packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
+        for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
+            table = codec.decode(row.payload).reshape(-1, row.steps)
+            stored = _names(row.names)
+            columns = dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
+            yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
 
 
 def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int | None = None) -> dict[int, float]:
@@ -264,12 +344,3 @@ def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
     return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts])
-
-
-def _summary(values: NDArray[np.float64]) -> dict[str, Any]:
-    finite = values[np.isfinite(values)]
-    bounds: dict[str, Any] = {"nonfinite": len(values) - len(finite)}
-    if len(finite):
-        # Divided before summing, because the sum of large finite numbers may overflow.
-        bounds |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float((finite / len(finite)).sum())}
-    return bounds

@@ -49,10 +49,15 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
+    # Whether any open job fits a worker; and a page of the jobs of one status.
+    __table_args__ = (
+        Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
+        Index("jobs_by_status", "status", "id"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
-    status: Mapped[JobStatus] = mapped_column(String(32), index=True)
+    status: Mapped[JobStatus] = mapped_column(String(32))
     code: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     engine: Mapped[str]
@@ -172,6 +177,8 @@ class Run(Base):
     steps_done: Mapped[int] = mapped_column(default=0)
     last_loss: Mapped[str | None] = mapped_column(String(32))
     steps_per_second: Mapped[float | None]
+    # When the newest training steps were recorded; open pages follow it.
+    recorded_at: Mapped[float | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None] = mapped_column(index=True)
@@ -203,7 +210,11 @@ class Attempt(Base):
 
 
 class Chunk(Base):
-    """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`. `ChunkColumn` has the values."""
+    """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`.
+
+    `payload` has the values of a small chunk: its columns one after another, as `codec.encode` writes them, without `step` if the steps
+    are at equal distances. It is None where `ChunkColumn` has them.
+    """
 
     __tablename__ = "chunks"
 
@@ -214,11 +225,11 @@ class Chunk(Base):
     last_step: Mapped[int]
     count: Mapped[int]
     columns: Mapped[list[str]]
-    summary: Mapped[dict[str, Any]]
+    payload: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 class ChunkColumn(Base):
-    """One column of a chunk, as `codec.encode` writes it: a reader of one column touches no other."""
+    """One column of a large chunk, as `codec.encode` writes it: a reader of one column touches no other."""
 
     __tablename__ = "chunk_columns"
     __table_args__ = (

@@ -18,10 +18,12 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
 from parity.recipes import ALWAYS_STOCHASTIC
-from server.database import batches, clock, events, store
+from server.database import batches, clock, flushes, store
 from server.database.batches import DifferentError
 from server.database.coverage import Coverage, coverage
+from server.database.flushes import Flush, Flushes
 from server.database.lookup import find_run
+from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, FieldProblem, InvalidError, StaleAttemptError
@@ -106,8 +108,26 @@ def attach(
     return run
 
 
-def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> tuple[Run, int]:
-    """Record a batch of an attempt; returns the run and the number of new steps.
+def record(database: Database, shared: Flushes, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
+    """Record a batch of an attempt and commit; returns the number of new steps.
+
+    Most batches are a few steps after all recorded ones, and share a transaction with those of other runs. The others are appended alone.
+    """
+    flush = _flush(run_id, epoch, batch) if kind == "train" else None
+    written = shared.write(flush) if flush is not None else None
+    if written is None:
+        with database.write() as session:
+            return append(session, settings, run_id, epoch, kind, batch)
+    if written.seal is not None:
+        with database.write() as session:
+            held = select(Run.id).where(Run.id == run_id, Run.epoch == epoch, Run.state == "running")
+            if session.scalar(held.with_for_update(skip_locked=True)) is not None:
+                store.seal(session, run_id, kind, epoch, written.seal)
+    return len(batch.steps)
+
+
+def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
+    """Record a batch of an attempt; returns the number of new steps.
 
     Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
     """
@@ -125,11 +145,21 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
         run.code = run.message = None
     if kind == "train":
         _note_progress(session, run, batch.steps, columns[JUDGED], now)
+        if new:
+            run.recorded_at = now
     if new:
         _seal_at_times(session, run_id, kind, epoch, new)
-        payload = {"run": run_id, "arm": run.arm.name, "step": int(batch.steps.max()), "steps_per_second": run.steps_per_second}
-        events.emit(session, run.job_id, "metric", payload)
-    return run, new
+    return new
+
+
+def _flush(run_id: str, epoch: int, batch: Batch) -> Flush | None:
+    """The batch as a flush; None if it is too large, or its steps are not ascending."""
+    columns = _named("train", batch.columns)
+    ascending = len(batch.steps) == 1 or bool((np.diff(batch.steps) > 0).all())
+    if not ascending or (1 + len(columns)) * len(batch.steps) > flushes.LARGEST:
+        return None
+    table = {"step": batch.steps.astype(np.float64), **columns}
+    return Flush(run_id=run_id, epoch=epoch, columns=table, last_loss=repr(float(columns[JUDGED][-1])))
 
 
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
@@ -208,16 +238,17 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
     newest = int(np.argmax(steps))
     if steps[newest] == last:
         run.last_loss = repr(float(judged[newest]))
-    if now > began_at and last > began:
-        run.steps_per_second = (last - began) / (now - began_at)
+    run.steps_per_second = flushes.speed(began, last, began_at, now) or run.steps_per_second
 
 
 def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:
-    """Merge small chunks after every 4,096 further steps."""
+    """Merge chunks after every 4,096 further steps, and small ones after every 64 chunks."""
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
-    count = session.scalar(select(func.sum(Chunk.count)).where(*own)) or 0
-    if count // store.SEALED_STEPS > (count - new) // store.SEALED_STEPS:
+    steps, chunks = session.execute(select(func.sum(Chunk.count), func.count()).where(*own)).one()
+    if steps // store.SEALED_STEPS > (steps - new) // store.SEALED_STEPS:
         store.seal(session, run_id, kind, epoch)
+    elif chunks % store.SMALL_CHUNKS == 0:
+        store.seal(session, run_id, kind, epoch, store.SMALL_CHUNKS)
 
 
 def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:

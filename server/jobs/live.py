@@ -4,7 +4,7 @@ The state of each pair of runs and the looks at each candidate are stored with t
 reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and replicate; if the
 baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for webhooks), else `forecast`.
 With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end. None passes early, and a stopped one does not fail
-either, because its window was never trained.
+either, because its window was never trained. Steps that an external trainer sends late are left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from parity.judging.floors.groups import read_floors
 from parity.judging.floors.lending import Lenders
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import Progress, begin, observe, progress_from_mapping
-from parity.judging.live.rules import ENDED_BY, Look, State, due, look_at, look_from_mapping
+from parity.judging.live.rules import ENDED_BY, Look, State, due_looks, look_at, look_from_mapping
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.live.words import sentence
 from parity.judging.measurements import lender_for
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
@@ -35,6 +36,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Arm, Job, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
+from server.jobs.ledger import multiplicity_of
 
 CODE = "EARLY_STOP"
 _STEPS_A_LOOK = 200_000  # keeps a call short, because it locks the job's row
@@ -181,19 +183,21 @@ def _recorded(session: Session, run: Run) -> list[int]:
 def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Look]:
     """The looks that have become due, in order."""
     baseline = job.arms[0]
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
     seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
     sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
     lending = _lending(job, arm, sides, criteria)
     made = []
-    for number, pair in enumerate(pairs):
-        done = pair.state.blocks_done(ended=pair.ended)
-        for blocks in due(pair.looked, done, ended=pair.ended):
-            seen = [(other.state, other.ended) for other in pairs]
-            seen[number] = (pair.state.until(blocks), pair.ended and blocks == done)
-            prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds))
-            if prediction is not None:
-                made.append(look_at(prediction))
+    done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
+    nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
+    for blocks in due_looks([min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)], done, planned, ended=nothing_follows):
+        seen = [
+            (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
+        ]
+        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
+        if prediction is not None:
+            made.append(look_at(prediction, shared.left))
     return made
 
 

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from server.database import events
 from server.database.clock import time_text
+from server.database.events import Progress
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
@@ -32,8 +33,8 @@ _TEXT = {"type": "string"}
 _EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["event", "data"]}
 _DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-# Pages that follow the same job get the same row objects, so each event is serialized once for all of them.
-_FRAMES: WeakKeyDictionary[Event, bytes] = WeakKeyDictionary()
+# Pages that follow the same job get the same objects, so each is serialized once for all of them.
+_FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
@@ -63,10 +64,10 @@ async def follow(
         int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `metric`, `verdict`, `forecast`, `futile`, `hopeless`; and `alive`, without an id, at
-    the start and after every 15 s without an event. If events after `Last-Event-ID` are no longer kept (`PARITY_RETENTION_EVENT_DAYS`),
-    `reload` comes first: read the job again; the stream continues with the events that are left. It closes when the job has ended, and
-    within a minute after the token has expired."""
+    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
+    `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
+    longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
+    left. It closes when the job has ended, and within a minute after the token has expired."""
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, kept.first, still_known) if cursor < kept.last else ()
@@ -93,10 +94,13 @@ async def _stream(context: Context, job_id: str, cursor: int, first: int, still_
         if frame is None:
             frame = _FRAMES[event] = _frame(event)
         yield frame
-        if event.kind == "status" and event.payload.get("status") in JOB_ENDED:
+        if isinstance(event, Event) and event.kind == "status" and event.payload.get("status") in JOB_ENDED:
             return
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: Event | Progress) -> bytes:
+    if isinstance(event, Progress):
+        where = {"run": event.run_id, "arm": event.arm, "step": event.step, "steps_per_second": event.steps_per_second}
+        return f"event: metric\ndata: {json.dumps({'at': time_text(event.recorded_at), **where})}\n\n".encode()
     document = {"at": time_text(event.created_at), **event.payload}
     return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(document)}\n\n".encode()

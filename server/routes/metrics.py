@@ -8,12 +8,12 @@ from typing import Any
 import redis
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from server.database import clock
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
-from server.database.tables import Attempt, Event, Job, Run, Verdict, Worker
+from server.database.tables import Attempt, Job, Run, Verdict, Worker
 from server.jobs.workers import live_workers
 from server.queue import queue_name
 from server.readiness import redis_client
@@ -34,9 +34,8 @@ def metrics(context: InContext) -> Response:
         attempts = "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by themselves"
         _by_label(registry, session, "parity_attempts", attempts, Attempt.state, tuple(ATTEMPT_MOVES))
         _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
-        _gauge(
-            registry, "parity_recorder_lag_seconds", "Seconds since the last event, for the training job that has been silent for longest"
-        ).set(_lag(session))
+        lag = "Seconds since the last recorded step, for the training job that has been silent for longest"
+        _gauge(registry, "parity_recorder_lag_seconds", lag).set(_lag(session))
         capabilities = _workers(registry, session, context.settings.lease_seconds)
         _waiting(registry, session, capabilities)
     _doorbells(registry, context, capabilities)
@@ -61,10 +60,11 @@ def _by_label(
 
 
 def _lag(session: Session) -> float:
-    """Seconds since the last event of the training job that has been silent for longest; 0 if no job trains."""
+    """Seconds since the last step, or else the beginning, of the training job that has been silent for longest; 0 if no job trains."""
     # An external trainer may be silent for a while (server/jobs/stale.py); that is not a lag of the server.
-    running = select(Run.job_id).where(Run.state == "running", Run.capability != "external").distinct()
-    newest = select(func.max(Event.created_at)).where(Event.job_id.in_(running)).group_by(Event.job_id)
+    training = (Run.state == "running", Run.capability != "external")
+    began = select(func.max(Attempt.started_at)).where(Attempt.run_id == Run.id).correlate(Run).scalar_subquery()
+    newest = select(func.max(case((Run.recorded_at > began, Run.recorded_at), else_=began))).where(*training).group_by(Run.job_id)
     return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
 

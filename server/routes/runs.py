@@ -203,8 +203,9 @@ def append(
     check_attempt(sender, epoch)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
-    with context.database.write() as session:
-        run, new = external.append(session, context.settings, run_id, epoch, kind, batch)
+    new = external.record(context.database, context.flushes, context.settings, run_id, epoch, kind, batch)
+    with context.database.read() as session:
+        run = find_run(session, run_id)
         return _record(run, external.covered(session, run), new)
 
 

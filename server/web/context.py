@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from server.database.flushes import Flushes
 from server.database.sessions import Database
 from server.queue import Doorbell
 from server.readiness import Readiness
@@ -23,6 +24,7 @@ class Context:
 
     settings: Settings
     database: Database
+    flushes: Flushes
     doorbell: Doorbell
     broadcast: Broadcast
     limiter: Limiter

@@ -1,7 +1,7 @@
-"""Sends events of jobs to open pages: one poller thread per process reads the database, subscribers get the rows.
+"""Sends events of jobs, and the progress of their runs, to open pages: one poller thread per process reads the database.
 
-Polling a cursor cannot lose an event, while LISTEN/NOTIFY and Redis pub/sub can. One query per period serves all subscribers.
-A subscriber that stops reading is dropped and reconnects with its Last-Event-ID.
+Polling a cursor cannot lose an event, while LISTEN/NOTIFY and Redis pub/sub can. Two queries per period serve all subscribers.
+A subscriber that stops reading is dropped and reconnects with its Last-Event-ID. Each gets the newest progress when it connects.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from server.database import events
+from server.database.events import Progress
 from server.database.sessions import Database
 from server.database.tables import Event, Job
 
@@ -28,10 +29,10 @@ _QUEUE_LIMIT = 1000
 class _Subscriber:
     job_id: str
     loop: asyncio.AbstractEventLoop
-    rows: asyncio.Queue[Sequence[Event] | None] = field(default_factory=lambda: asyncio.Queue(_QUEUE_LIMIT))
+    rows: asyncio.Queue[Sequence[Event | Progress] | None] = field(default_factory=lambda: asyncio.Queue(_QUEUE_LIMIT))
     closed: bool = False
 
-    def put(self, rows: Sequence[Event] | None) -> None:
+    def put(self, rows: Sequence[Event | Progress] | None) -> None:
         """Runs on the event loop. None ends the stream; a full queue also ends it, because a lost event would be worse."""
         if self.closed:
             return
@@ -52,6 +53,7 @@ class Broadcast:
         self._lock = threading.Lock()
         self._subscribers: set[_Subscriber] = set()
         self._seen: dict[str, int] = {}
+        self._progress: dict[str, dict[str, Progress]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="events", daemon=True)
 
@@ -67,19 +69,22 @@ class Broadcast:
                 subscriber.loop.call_soon_threadsafe(subscriber.put, None)
         self._thread.join()
 
-    async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | None]:
-        """Every event of a job with a number above `after`, in order: first the recorded ones, then new ones.
+    async def follow(self, job_id: str, after: int, idle_seconds: float = math.inf) -> AsyncIterator[Event | Progress | None]:
+        """Every event of a job with a number above `after`, in order: first the recorded ones, then new ones; and progress in between.
 
-        Yields None after `idle_seconds` without an event. Pages that follow the same job get the same objects.
+        Yields None after `idle_seconds` without any. Pages that follow the same job get the same objects.
         """
         subscriber = _Subscriber(job_id, asyncio.get_running_loop())
         with self._lock:
             self._subscribers.add(subscriber)
+            newest = [*self._progress.get(job_id, {}).values()]  # of a job that nobody followed, the poller sends it
         cursor = after
         try:
             async for event in self._recorded(job_id, cursor):
                 yield event
                 cursor = event.sequence
+            for progress in newest:
+                yield progress
             while True:
                 try:
                     async with asyncio.timeout(idle_seconds if math.isfinite(idle_seconds) else None):
@@ -89,15 +94,18 @@ class Broadcast:
                     continue
                 if rows is None:
                     return
-                # Event numbers have no gaps: a jump means events written between our query and the poller's first one.
-                if rows[0].sequence > cursor + 1:
-                    async for event in self._recorded(job_id, cursor):
-                        yield event
-                        cursor = event.sequence
-                for event in rows:
-                    if event.sequence > cursor:
-                        yield event
-                        cursor = event.sequence
+                for row in rows:
+                    if isinstance(row, Progress):
+                        yield row
+                        continue
+                    # Event numbers have no gaps: a jump means events written between our query and the poller's first one.
+                    if row.sequence > cursor + 1:
+                        async for event in self._recorded(job_id, cursor):
+                            yield event
+                            cursor = event.sequence
+                    if row.sequence > cursor:
+                        yield row
+                        cursor = row.sequence
         finally:
             with self._lock:
                 self._subscribers.discard(subscriber)
@@ -128,19 +136,36 @@ class Broadcast:
     def _publish(self, watched: set[str]) -> None:
         for gone in self._seen.keys() - watched:
             del self._seen[gone]
+        with self._lock:
+            for gone in self._progress.keys() - {subscriber.job_id for subscriber in self._subscribers}:
+                del self._progress[gone]
         if not watched:
             return
         with self._database.read() as session:
+            # Read before the events: what a page gets last of a run is its end.
+            progress = events.progress(session, watched)
             numbers = session.execute(select(Job.id, Job.event_sequence).where(Job.id.in_(watched))).all()
+            rows: dict[str, Sequence[Event]] = {}
             for job_id, newest in numbers:
                 seen = self._seen.setdefault(job_id, max(0, newest - 1))
                 if newest > seen:
-                    self._send(job_id, events.after(session, job_id, seen))
+                    rows[job_id] = events.after(session, job_id, seen)
+        for job_id in watched:
+            self._send(job_id, [*self._changed(job_id, progress), *rows.get(job_id, ())])
 
-    def _send(self, job_id: str, rows: Sequence[Event]) -> None:
+    def _changed(self, job_id: str, progress: Sequence[Progress]) -> list[Progress]:
+        """The progress of a job's runs since the last look."""
+        own = {each.run_id: each for each in progress if each.job_id == job_id}
+        with self._lock:
+            before = self._progress.get(job_id, {})
+            self._progress[job_id] = own
+        return [each for run_id, each in own.items() if run_id not in before or before[run_id].recorded_at != each.recorded_at]
+
+    def _send(self, job_id: str, rows: Sequence[Event | Progress]) -> None:
         if not rows:
             return
-        self._seen[job_id] = rows[-1].sequence
+        if isinstance(rows[-1], Event):
+            self._seen[job_id] = rows[-1].sequence
         with self._lock:
             subscribers = [subscriber for subscriber in self._subscribers if subscriber.job_id == job_id]
         by_loop: dict[asyncio.AbstractEventLoop, list[_Subscriber]] = {}
@@ -151,6 +176,6 @@ class Broadcast:
             loop.call_soon_threadsafe(_put, those, rows)
 
 
-def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event]) -> None:
+def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event | Progress]) -> None:
     for subscriber in subscribers:
         subscriber.put(rows)

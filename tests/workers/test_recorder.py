@@ -39,7 +39,7 @@ def held(database, submit, make_worker):
         return lease.claim(session, make_worker(), 5.0)
 
 
-def test_every_step_arrives_with_progress_and_events(database, held):
+def test_every_step_arrives_with_progress_and_no_event(database, held):
     recorder = Recorder(database, held, 5.0)
     for first in (0, 3):
         for step in range(first, first + 3):
@@ -50,12 +50,14 @@ def test_every_step_arrives_with_progress_and_events(database, held):
         steps, columns = store.read(session, held.run_id, "train")
         validated, validation = store.read(session, held.run_id, "validation")
         run = session.get_one(Run, held.run_id)
-        metrics = [event.payload for event in events.after(session, held.job_id, 0) if event.kind == "metric"]
+        kinds = {event.kind for event in events.after(session, held.job_id, 0)}
+        progress = events.progress(session, [held.job_id])
     assert steps.tolist() == list(range(6))
     assert columns["lm_loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
     assert (run.steps_done, run.last_loss) == (6, "5.0")
-    assert [payload["step"] for payload in metrics] == [2, 5]
+    assert "metric" not in kinds
+    assert [(each.run_id, each.arm, each.step) for each in progress] == [(held.run_id, held.arm, 5)]
 
 
 def test_nan_is_recorded(database, held):
@@ -76,7 +78,7 @@ def test_after_the_fence_nothing_is_written(database, held):
         recorder.flush()
     with database.read() as session:
         assert store.read(session, held.run_id, "train")[0].size == 0
-        assert [event.kind for event in events.after(session, held.job_id, 0)].count("metric") == 0
+        assert events.progress(session, [held.job_id]) == []
 
 
 def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held):

@@ -122,9 +122,11 @@ def predict(
     criteria: Criteria,
     lending: Lending = NO_LENDERS,
     seeds: int = 1,
+    confidence: float | None = None,
 ) -> Prediction | None:
     """The prediction from pairs (and whether each has ended) of which `planned_pairs` will reach the end; None before any can be seen.
 
+    `confidence` is that of the verdict's interval, by default the policy's; looks and candidates that share its error have a higher one.
     None also where the policy has no margin yet (a noise floor that is not measured), or the loss is not above 0.
     """
     seen = [each for state, ended in pairs if (each := _seen(state, criteria.window_fraction, ended=ended)) is not None]
@@ -159,7 +161,7 @@ def predict(
         gap=gap,
         level=level,
         margin=noise.margin.nats,
-        half_width=verdict.half_width(criteria.confidence),
+        half_width=verdict.half_width(confidence or criteria.confidence),
         two_sided=criteria.two_sided,
         stays=Scenario(mean=gap, variances=spread, weights=chances),
         drifts=Scenario(mean=gap + drift.mean, variances=spread + drift.variance, weights=chances),

@@ -12,7 +12,7 @@ than 1 % would have passed, however many looks there are. benchmarks/live.py sim
 After a stop the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -59,17 +59,25 @@ def look_from_mapping(mapping: Mapping[str, Any]) -> Look:
     return Look(**mapping)
 
 
-def due(before: int, after: int, *, ended: bool = False) -> list[int]:
-    """The numbers of blocks at which looks are due for a pair that had `before` complete blocks and has `after`; where it ends one more."""
-    looks = [block for block in range(max(before + 1, FIRST_LOOK), after + 1) if block % LOOK_EVERY == 0]
-    return [*looks, after] if ended and after >= FIRST_LOOK and after > before and after not in looks else looks
+def due_looks(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False) -> Iterator[tuple[int, ...]]:
+    """The blocks of each pair at each look that is due, where `looked` of its blocks have had their looks and `done` are complete.
+
+    Looks come every 2.5 % of all planned pairs' blocks; pairs are taken to train in step. Where nothing follows (`ended`), the last blocks
+    have a look of their own.
+    """
+    blocks, every = list(looked), LOOK_EVERY * planned_pairs
+    while behind := [pair for pair, block in enumerate(blocks) if block < done[pair]]:
+        blocks[min(behind, key=lambda pair: blocks[pair])] += 1
+        total = sum(blocks)
+        if total >= FIRST_LOOK * planned_pairs and (total % every == 0 or (ended and blocks == list(done))):
+            yield tuple(blocks)
 
 
-def look_at(prediction: Prediction) -> Look:
-    """The look at a prediction."""
+def look_at(prediction: Prediction, looks_left: int = 0) -> Look:
+    """The look at a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
     tail = 0.5 * (1.0 - FORECAST)
     return Look(
-        state=state_of(prediction),
+        state=state_of(prediction, looks_left),
         share=prediction.share,
         step=prediction.step,
         gap=prediction.gap,
@@ -84,12 +92,12 @@ def look_at(prediction: Prediction) -> Look:
     )
 
 
-def state_of(prediction: Prediction) -> State:
-    """What the rules say of a prediction."""
+def state_of(prediction: Prediction, looks_left: int = 0) -> State:
+    """What the rules say of a prediction. While looks are left, no candidate is futile: further runs may still decide."""
     passes = prediction.passes
     if passes < FUTILITY_ERROR and prediction.passes_if(prediction.drifts) < DRIFT_ERROR:
         if prediction.fails > 1.0 - HARM_ERROR:
             return "harmful"
-        if prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
+        if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
             return "futile"
     return "on_course" if passes > ON_COURSE else "open"

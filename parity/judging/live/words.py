@@ -18,9 +18,9 @@ def sentence(look: Look) -> str:
     """The state, the gap so far, the forecast of the final gap, and how likely each verdict is."""
     places = sentence_decimals(look.margin)
     forecast = interval_words(look.low, look.high, places)
-    lead = _LEADS[look.state] if look.share < 1.0 else "All planned steps are trained, and the verdict decides. The last forecast was"
     if look.share >= 1.0:
-        return f"{lead} a gap of {forecast} nats, at a margin of {look.margin:.{places}f}."
+        ended = f"a gap of {signed(look.gap, places)} nats, with a margin of {look.margin:.{places}f}"
+        return f"All planned steps are trained, and the verdict decides. The forecast ended at {ended}."
     return (
         f"{_LEADS[look.state]}. After step {look.step:,} ({percent(look.share)} of the plan) the gap is {signed(look.gap, places)} nats. "
         f"The final gap is forecast at {forecast} (90 %), and the margin is {look.margin:.{places}f}. "

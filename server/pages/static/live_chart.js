@@ -69,12 +69,13 @@ export class LiveChart extends Chart {
     });
   }
 
-  /** Room for the margin, for the gap after the first tenth, and for the forecast. */
+  /** Room for the margin above zero, for the gap after the first tenth, and for the forecast. */
   range() {
     const { live } = this;
     const late = live.gap.filter((_, i) => live.step[i] >= live.planned_steps / 10);
     const { low, high } = live.forecast ?? { low: 0, high: 0 };
-    const reach = (sign) => 1.15 * Math.max(1e-6, 1.2 * (live.margin_nats ?? 0), ...[...late, low, high].map((value) => sign * value));
+    const margin = live.margin_nats ?? 0;
+    const reach = (sign) => 1.15 * Math.max(1e-6, (sign > 0 ? 1.2 : 0.2) * margin, ...[...late, low, high].map((value) => sign * value));
     return [-reach(-1), reach(1)];
   }
 

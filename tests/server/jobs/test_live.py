@@ -1,6 +1,7 @@
 """Live forecasts over the record: told once, never a pass or a fail, and what is stopped is the arm that is beyond hope."""
 
 import itertools
+import json
 import time
 
 import numpy as np
@@ -208,4 +209,5 @@ def test_replicates_are_forecast_together_and_share_a_baseline(database, make_jo
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert len(forecast.pairs_of(job, job.arms[1])) == 2
-        assert forecast.latest(job, "mxfp8").share == pytest.approx(0.35)
+        assert [look.share for look in forecast.looks(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
+        assert len(json.dumps(job.early_stop)) < 12_000

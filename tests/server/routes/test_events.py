@@ -1,16 +1,20 @@
-"""Events over a real server: order, replay after a number, live delivery, the end."""
+"""Events over a real server: order, replay after a number, live delivery, the end; and the progress of runs in between."""
 
 import asyncio
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import numpy as np
 import pytest
 
 from server.database import events
-from server.database.states import move_job
-from server.database.tables import Event
+from server.database.events import Progress
+from server.database.flushes import Flush, Flushes
+from server.database.states import begin_attempt, move_job
+from server.database.tables import Event, Job, Run
 from server.retention.work import delete, plan
 from server.web.live import Broadcast
 
@@ -183,3 +187,112 @@ def test_nothing_is_missed_however_much_was_written_before_the_first_look(databa
         assert _run(followed()) == [*range(1, 3 + written)]
     finally:
         broadcast.close()
+
+
+STEPS = 30
+
+
+def _training(database, job_id):
+    """The runs of a job, with an attempt each."""
+    with database.write() as session:
+        runs = session.get_one(Job, job_id).runs
+        for run in runs:
+            run.epoch, run.lease_expires_at = 1, time.time() + 60
+            begin_attempt(session, run.id, 1, None)
+        return [run.id for run in runs]
+
+
+def _flush(shared, run_id, step):
+    columns = {"step": np.array([float(step)]), "lm_loss": np.array([1.0])}
+    assert shared.write(Flush(run_id=run_id, epoch=1, columns=columns, last_loss="1.0")) is not None
+
+
+def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    runs, shared = _training(database, job), Flushes(database, 60.0)
+
+    def steps(run_id):
+        for step in range(STEPS):
+            _flush(shared, run_id, step)
+
+    def states():
+        for _ in range(STEPS):
+            _emit(database, job, "run")
+
+    def write():
+        writers = [threading.Thread(target=steps, args=(run_id,)) for run_id in runs] + [threading.Thread(target=states) for _ in range(2)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        deadline = time.monotonic() + 20
+        while (len(newest) < len(runs) or min(newest.values()) < STEPS - 1) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _end(database, job)
+
+    numbers, newest, kind, number = [], {}, "", None
+    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job}/events", timeout=30) as stream:
+        for line in stream.iter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                number = int(value)
+                numbers.append(number)
+                if number == 1:
+                    threading.Thread(target=write).start()
+            elif name == "event":
+                kind = value
+            elif name == "data" and kind == "metric":
+                metric = json.loads(value)
+                assert newest.get(metric["run"], -1) <= metric["step"]
+                assert number is None  # so that Last-Event-ID stays that of the last event
+                newest[metric["run"]] = metric["step"]
+            elif not line:
+                number = None
+    assert numbers == [*range(1, 2 * STEPS + 3)]
+    assert newest == dict.fromkeys(runs, STEPS - 1)
+
+
+def test_who_connects_gets_the_newest_progress_of_each_run(database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    runs, shared = _training(database, job), Flushes(database, 60.0)
+    for step in (0, 1):
+        for run_id in runs[:2]:
+            _flush(shared, run_id, step)
+
+    async def followed():
+        async with asyncio.timeout(20):
+            async for each in broadcast.follow(job, 0):
+                if isinstance(each, Progress):
+                    seen[-1][each.run_id] = each.step
+                    if len(seen[-1]) == 2:
+                        return
+
+    async def both():
+        first = asyncio.create_task(hold())
+        for _ in range(2):
+            seen.append({})
+            await followed()
+        first.cancel()
+
+    async def hold():
+        async for _ in broadcast.follow(job, 0):
+            pass
+
+    seen: list[dict[str, int]] = []
+    broadcast = Broadcast(database, 0.02)
+    broadcast.start()
+    try:
+        _run(both())
+    finally:
+        broadcast.close()
+    assert seen == [dict.fromkeys(runs[:2], 1)] * 2
+
+
+def test_a_run_that_has_ended_has_no_progress(database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    run_id, *_ = _training(database, job)
+    _flush(Flushes(database, 60.0), run_id, 0)
+    with database.write() as session:
+        session.get_one(Run, run_id).state = "finished"
+    with database.read() as session:
+        assert events.progress(session, [job]) == []

@@ -191,7 +191,8 @@ def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
     assert other.status_code == 422
     assert one["id"] in other.json()["detail"]
     _, stranger = make_token("submit")
-    assert closed.post("/api/v1/jobs", json=request_body, headers=stranger | {"Idempotency-Key": "abc"}).json()["id"] != one["id"]
+    mine = request_body | {"criteria": {"margin": "3%"}}
+    assert closed.post("/api/v1/jobs", json=mine, headers=stranger | {"Idempotency-Key": "abc"}).json()["id"] != one["id"]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
@@ -220,7 +221,8 @@ def test_priority_above_0_takes_an_admin_and_reaches_the_runs(closed, make_token
     assert refused.status_code == 403
     assert "scope admin" in refused.json()["detail"]
     for headers, priority in ((submit, -5), (submit, 0), (admin, 7)):
-        made = closed.post("/api/v1/jobs", json=request_body | {"priority": priority}, headers=headers).json()
+        body = request_body | {"priority": priority, "criteria": {"margin": "1%", "question": f"priority {priority}"}}
+        made = closed.post("/api/v1/jobs", json=body, headers=headers).json()
         assert {run["priority"] for arm in made["arms"] for run in arm["runs"]} == {priority}
     assert closed.post("/api/v1/jobs", json=request_body | {"priority": 101}, headers=admin).status_code == 422
 

@@ -7,11 +7,12 @@ import pytest
 from parity import Curve, criteria_from_mapping
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import BLOCKS, Progress, begin, observe
-from parity.judging.live.rules import ENDED_BY, FIRST_LOOK, due, look_at, look_from_mapping, state_of
+from parity.judging.live.rules import ENDED_BY, FIRST_LOOK, due_looks, look_at, look_from_mapping, state_of
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.live.words import sentence
 
 POLICY = criteria_from_mapping({"margin": "1%"})
+LOOKS = [(block,) for block in range(8, 81, 2)]
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
 
 
@@ -23,7 +24,7 @@ def pair(gap: float | np.ndarray, seed: int = 0) -> Progress:
 
 
 def states(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) -> dict[int, str]:
-    made = {block: predict([(whole.until(block), block == BLOCKS)], 1, arms, POLICY) for block in due(0, BLOCKS)}
+    made = {block: predict([(whole.until(block), block == BLOCKS)], 1, arms, POLICY) for (block,) in LOOKS}
     return {block: state_of(prediction) for block, prediction in made.items() if prediction is not None}
 
 
@@ -32,11 +33,21 @@ def stopped_at(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEARES
 
 
 def test_looks_come_every_fortieth_of_the_plan_from_a_tenth_on() -> None:
-    assert due(0, BLOCKS) == list(range(8, 81, 2))
-    assert due(0, FIRST_LOOK - 1) == []
-    assert due(10, 13) == [12]
-    assert due(12, 13, ended=True) == [13]
-    assert due(13, 13, ended=True) == []
+    assert list(due_looks([0], [BLOCKS], 1)) == LOOKS
+    assert list(due_looks([0], [FIRST_LOOK - 1], 1)) == []
+    assert list(due_looks([10], [13], 1)) == [(12,)]
+    assert list(due_looks([12], [13], 1, ended=True)) == [(13,)]
+    assert list(due_looks([13], [13], 1, ended=True)) == []
+
+
+def test_pairs_that_train_in_step_or_one_after_the_other_have_the_same_number_of_looks() -> None:
+    assert list(due_looks([0, 0], [9, 9], 2)) == [(8, 8)]
+    assert list(due_looks([0, 0], [80, 80], 2)) == [(block, block) for (block,) in LOOKS]
+    one_by_one = [*due_looks([0], [80], 2), *due_looks([80, 0], [80, 80], 2)]
+    assert len(one_by_one) == len(LOOKS)
+    assert one_by_one[0] == (16,)
+    assert one_by_one[-1] == (80, 80)
+    assert list(due_looks([40, 10], [40, 13], 2)) == [(40, 12)]
 
 
 def test_a_gap_far_above_the_margin_is_hopeless_before_half() -> None:
@@ -103,3 +114,14 @@ def test_an_early_would_be_pass_is_only_on_course() -> None:
     look = look_at(prediction)
     assert look.state == "on_course"
     assert "forecast and no verdict" in sentence(look)
+
+
+def test_while_looks_are_left_nothing_is_futile_and_a_shared_error_widens_the_verdict() -> None:
+    late = [(pair(0.03).until(78), False)]
+    prediction = predict(late, 1, (NEAREST, NEAREST), POLICY)
+    shared = predict(late, 1, (NEAREST, NEAREST), POLICY, confidence=0.99)
+    assert prediction is not None
+    assert shared is not None
+    assert state_of(prediction) == "futile"
+    assert state_of(prediction, looks_left=1) == "open"
+    assert shared.half_width > prediction.half_width
