@@ -135,9 +135,8 @@ def _locked(among: ColumnElement[bool]) -> Select[Any]:
 
     A run that is locked is left out, because all others would wait for it.
     """
-    running = select(_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second).where(
-        among, _runs.state == "running", _runs.capability == "external"
-    )
+    ours = (among, _runs.state == "running", _runs.capability == "external")
+    running = select(_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second).where(*ours)
     return running.where(_runs.code.is_(None)).order_by(_runs.id).with_for_update(skip_locked=True)
 
 
