@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
 from server.database.flushes import Flushes
 from server.database.sessions import Database
+from server.deliveries import Deliverer
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
@@ -35,7 +36,7 @@ from server.routes import (
     webhooks,
 )
 from server.settings import Settings
-from server.web import problems
+from server.web import auth, problems, rules
 from server.web.context import Context
 from server.web.limits import Limiter
 from server.web.live import Broadcast
@@ -59,8 +60,11 @@ def context_of(settings: Settings) -> Context:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
+    deliverer = Deliverer(context.settings, context.database)
     context.broadcast.start()
+    deliverer.start()
     yield
+    deliverer.close()
     context.broadcast.close()
     context.database.close()
 
@@ -81,10 +85,14 @@ def create_app(settings: Settings) -> FastAPI:
     about_runs = (runs, curves, gap, live, overlay)
     for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
-            module.router, max_body_size=settings.max_body_bytes, responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503)
+            module.router,
+            dependencies=[Depends(auth.authorize)],
+            max_body_size=settings.max_body_bytes,
+            responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
-    app.openapi_schema = problems.describe(app.openapi())
+    rules.check(app.openapi())
+    app.openapi_schema = problems.describe(rules.mark(app.openapi()))
     # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the default, which is only a tenth smaller.
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Guard, settings=settings)

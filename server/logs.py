@@ -24,7 +24,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 # (Hugging Face, GitHub, AWS, W&B, JWT, PEM), and values whose name marks them as secret.
 # The length of a name is limited: the time must grow with the line, not with its square, because the line may hold a stranger's path.
 _SECRETS = (
-    (re.compile(r"(parity_t[0-9a-f]+-[0-9a-f]+_)[\w-]+"), r"\1***"),
+    (re.compile(r"(parity_[rt][0-9a-f]+-[0-9a-f]+(?:-\d+)?_)[\w-]+"), r"\1***"),
     (re.compile(r"(whsec_)[\w+/=-]+"), r"\1***"),
     (re.compile(r"(\w://[^\s:/@]*:)[^\s/]+@"), r"\1***@"),
     (re.compile(r"\b(hf_|gh[opsur]_|github_pat_|wandb_v1_)\w{16,}"), r"\1***"),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 # sockaddr_un holds 108 bytes, including the terminating zero.
 _LONGEST_SOCKET_PATH = 107
+_KEY_BYTES = 32
+
+
+def _parts(text: str) -> list[str]:
+    """The entries of a comma-separated setting."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 class Settings(BaseSettings):
     """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore", hide_input_in_errors=True)
 
     state_dir: Path = Field(default=CHECKOUT / ".state", description="folder for the database, the broker's socket, logs and caches")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")
@@ -88,9 +96,41 @@ class Settings(BaseSettings):
     )
 
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
+    webhook_keys: str = Field(
+        default="",
+        repr=False,
+        description="keys that encrypt the secrets of webhooks, comma-separated; the first encrypts, all decrypt (docs/operations.md)",
+    )
     webhooks_to_private_addresses: bool = Field(
         default=False, description="allow webhooks to loopback and private addresses, for example inside a company's network"
     )
+
+    @field_validator("webhook_keys")
+    @classmethod
+    def _check_keys(cls, text: str) -> str:
+        """Reject what is no key, without showing it."""
+        for number, key in enumerate(_parts(text), start=1):
+            try:
+                size = len(base64.b64decode(key, altchars=b"-_", validate=True))
+            except ValueError:
+                size = 0
+            if size != _KEY_BYTES:
+                raise PydanticCustomError(
+                    "webhook_keys",
+                    "key {number} is not {size} bytes in URL-safe base64; make one with: openssl rand -base64 32 | tr +/ -_",
+                    {"number": number, "size": _KEY_BYTES},
+                )
+        return text
+
+    @property
+    def webhook_key_list(self) -> list[str]:
+        """The keys of webhooks' secrets, newest first."""
+        return _parts(self.webhook_keys)
+
+    @property
+    def webhook_key_file(self) -> Path:
+        """The key of `make serve`, which is used if the settings name none."""
+        return self.state_dir / "webhook.key"
 
     @property
     def database(self) -> str:

@@ -1,35 +1,77 @@
-"""Creates a token on the server's own machine: `python -m server.tokens NAME --scope submit --days 90`."""
+"""Manages tokens on the server's own machine: `python -m server.tokens create NAME --scope submit --days 90`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from server.database.clock import time_text
 from server.database.sessions import Database
+from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings
 from server.web import auth
+from server.web.rules import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Create a token and print its text; exits 2 if the options are invalid."""
-    parser = argparse.ArgumentParser(prog="python -m server.tokens", description="Create a token. Its text is printed once, never stored.")
-    parser.add_argument("name", help="owner or purpose, at most 100 characters")
-    parser.add_argument("--scope", action="append", choices=auth.SCOPES, required=True, help="scope to grant; repeat for more than one")
-    parser.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
-    parser.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
-    options = parser.parse_args(arguments)
+    """Run one command and print its result; exits 2 if the options are invalid."""
+    options = _parser().parse_args(arguments)
     database = Database(Settings().database)
     try:
         with database.write() as session:
-            _, text = auth.create_token(session, options.name, options.scope, options.days, options.max_running)
+            lines = _do(session, options)
     except ServiceError as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2
     finally:
         database.close()
-    print(text)
+    print("\n".join(lines))
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m server.tokens", description="Manage tokens. A token's text is printed once, never stored."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    create = commands.add_parser("create", help="create a token and print its text")
+    create.add_argument("name", help="owner or purpose, at most 100 characters")
+    create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="scope to grant; repeat for more than one")
+    create.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
+    create.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
+    create.add_argument("--for", dest="principal", help="principal whose jobs it is for (listed by `list`); default: a new one")
+    commands.add_parser("list", help="list tokens: id, principal, name, scopes, expiry, last use, state; tab-separated")
+    rotate = commands.add_parser("rotate", help="print a new token for the same principal; the old one stays valid for the overlap")
+    rotate.add_argument("id", help="id of the old token")
+    rotate.add_argument(
+        "--overlap-hours", type=float, default=auth.OVERLAP_HOURS, help="hours that the old one stays valid; 0: none [default: %(default)g]"
+    )
+    rotate.add_argument("--days", type=float, default=None, help="days until the new one expires; default: as many as the old one had")
+    revoke = commands.add_parser("revoke", help="end a token and its browser sessions at once")
+    revoke.add_argument("id", help="id of the token")
+    return parser
+
+
+def _do(session: Session, options: argparse.Namespace) -> list[str]:
+    """The lines to print."""
+    if options.command == "create":
+        return [auth.create_token(session, options.name, options.scope, options.days, options.max_running, options.principal)[1]]
+    if options.command == "rotate":
+        return [auth.rotate_token(session, options.id, options.overlap_hours, options.days)[1]]
+    if options.command == "revoke":
+        return [_line(auth.revoke_token(session, options.id))]
+    header = "\t".join(("id", "principal", "name", "scopes", "expires", "last used", "state"))
+    return [header, *map(_line, session.scalars(select(Token).order_by(Token.id.desc())))]
+
+
+def _line(row: Token) -> str:
+    state = "revoked" if row.revoked_at else "valid" if auth.is_live(row) else "expired"
+    times = (time_text(row.expires_at) or "never", time_text(row.last_used_at) or "never")
+    return "\t".join((row.id, row.principal, row.name, ",".join(row.scopes), *times, state))
 
 
 if __name__ == "__main__":

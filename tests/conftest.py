@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from alembic import command
 from redis import RedisError
-from sqlalchemy import make_url
+from sqlalchemy import NullPool, create_engine, make_url
 
 from parity import criteria_from_mapping
-from server.database import store
+from server.database import roles, store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job
@@ -28,6 +28,36 @@ from server.readiness import alembic_config, redis_client
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers.standalone import broker
+
+ROLES = ("parity_api", "parity_worker")
+
+
+@pytest.fixture
+def api_settings(settings: Settings) -> Settings:
+    """The settings of the API, which has rights of its own on PostgreSQL."""
+    return _as_role(settings, ROLES[0])
+
+
+@pytest.fixture
+def worker_settings(settings: Settings) -> Settings:
+    """The settings of a worker, which has fewer rights than the API."""
+    return _as_role(settings, ROLES[1])
+
+
+@pytest.fixture
+def worker_database(owner_database: Database, worker_settings: Settings) -> Iterator[Database]:
+    """The database with the rights of a worker."""
+    made = Database(worker_settings.database)
+    yield made
+    made.close()
+
+
+def _as_role(settings: Settings, role: str) -> Settings:
+    """The settings of a process that connects to the test's database with a role's rights; unchanged for SQLite, which has no roles."""
+    if not settings.database_url:
+        return settings
+    url = make_url(settings.database_url).set(username=role, password=None).render_as_string(hide_password=False)
+    return settings.model_copy(update={"database_url": url})
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +88,7 @@ def _answers(url: str) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_databases: run on SQLite and on PostgreSQL")
+    config.addinivalue_line("markers", "postgresql: run on PostgreSQL only")
     if not hasattr(config, "workerinput"):  # not a worker of xdist: those, and all processes that tests start, inherit the folder
         _share_compiled_programs(config)
 
@@ -76,10 +107,11 @@ def _share_compiled_programs(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of a module that is marked run on both databases, the others on SQLite."""
+    """Tests that are marked, or whose module is, run on both databases or on PostgreSQL, the others on SQLite."""
     if "database_kind" in metafunc.fixturenames:
-        both = metafunc.definition.get_closest_marker("both_databases")
-        metafunc.parametrize("database_kind", ["sqlite", "postgresql"] if both else ["sqlite"])
+        marked = metafunc.definition.get_closest_marker
+        kinds = ["sqlite", "postgresql"] if marked("both_databases") else ["postgresql"] if marked("postgresql") else ["sqlite"]
+        metafunc.parametrize("database_kind", kinds)
 
 
 @pytest.fixture(scope="session")
@@ -138,14 +170,23 @@ def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             folder = tmp_path_factory.mktemp("migrated")
             made[kind] = Settings(state_dir=folder, database_url=url, redis_url="redis://unused").database
             command.upgrade(alembic_config(made[kind]), "head")
+            if kind == "postgresql":
+                with create_engine(made[kind], poolclass=NullPool).begin() as connection:
+                    roles.apply(connection, *ROLES)
         return made[kind]
 
     return of
 
 
 @pytest.fixture
-def database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
-    """A database as the migrations make it, in the place that the settings name."""
+def database(owner_database: Database) -> Database:
+    """The same; a module of tests may connect with a worker's rights instead."""
+    return owner_database
+
+
+@pytest.fixture
+def owner_database(settings: Settings, database_kind: str, migrated: Callable[[str], str]) -> Iterator[Database]:
+    """A database as the migrations make it, in the place that the settings name; the connection owns the tables."""
     template, own = make_url(migrated(database_kind)).database, make_url(settings.database)
     beside = own.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
     if database_kind == "sqlite":
@@ -184,7 +225,7 @@ Recorded = Callable[..., str]
 
 
 @pytest.fixture
-def recorded(database: Database) -> Recorded:
+def recorded(owner_database: Database) -> Recorded:
     """A function that writes a job whose runs have ended, with curves of a known gap; returns the job's id."""
 
     def record(
@@ -211,7 +252,7 @@ def recorded(database: Database) -> Recorded:
         at = np.arange(steps if done is None else done)
         batch = generator.normal(0, 0.1, len(at))
         generator = np.random.default_rng(rerun) if rerun else generator
-        with database.write() as session:
+        with owner_database.write() as session:
             job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", "looks": looks}))
             if looks > 1:
                 ledger.register(session, job)

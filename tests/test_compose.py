@@ -199,7 +199,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
         url = f"http://127.0.0.1:{port}"
         _until(lambda: _get(f"{url}/readyz"), server)
         token = subprocess.run(
-            [sys.executable, "-m", "server.tokens", "first", "--scope", "admin"],
+            [sys.executable, "-m", "server.tokens", "create", "first", "--scope", "admin"],
             cwd=CHECKOUT,
             env=os.environ | environment("server"),
             check=True,

@@ -1,18 +1,19 @@
 """Claims, leases and the fence: a worker's operations on the run that it holds.
 
-A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch, and every write
-of a worker checks its epoch in the same transaction, so a worker that was declared dead and wakes up cannot write.
+A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch and makes a run token. Every write
+of a worker checks both in the same transaction, so a worker that was declared dead and wakes up cannot write, and neither can another one
+that only knows the run and its epoch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from server.database import clock
+from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
@@ -32,15 +33,16 @@ class LeaseLostError(Exception):
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
-    `steps` is how many steps to train: for a noise run fewer than its schedule has. `steps_done` is what the run had when it was claimed,
-    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier run may be reused, for a candidate only
-    that of an earlier look at its `question`.
+    `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
+    `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
+    equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
     """
 
     run_id: str
     job_id: str
     arm: str
     epoch: int
+    token: str = field(repr=False)
     spec: RunSpec
     steps: int
     steps_done: int = 0
@@ -84,6 +86,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         job_id=job.id,
         arm=run.arm.name,
         epoch=epoch,
+        token=run_tokens.issue(session, run.id, epoch),
         spec=spec,
         steps=run.planned_steps,
         steps_done=run.steps_done,
@@ -115,7 +118,7 @@ def renew(
 
     This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the transaction records training steps.
     """
-    still = (Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", *conditions)
+    still = (Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", _has_its_token(held), *conditions)
     held_still, now = update(Run).where(*still), clock.now_in(session)
     if recorded:
         columns["recorded_at"] = now
@@ -175,9 +178,19 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
 def _held_run(session: Session, held: Claim) -> Run:
     """The run, with its row locked, if this worker still holds it; LeaseLostError otherwise."""
     run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
-    if run.state != "running" or run.epoch != held.epoch:
+    if run.state != "running" or not is_held(session, run, held):
         raise _lost(held)
     return run
+
+
+def is_held(session: Session, run: Run, held: Claim) -> bool:
+    """Whether this claim is the newest attempt of the run."""
+    return run.epoch == held.epoch and bool(session.scalar(select(_has_its_token(held))))
+
+
+def _has_its_token(held: Claim) -> ColumnElement[bool]:
+    of_attempt = (Attempt.run_id == held.run_id, Attempt.epoch == held.epoch)
+    return exists().where(*of_attempt, Attempt.token_digest == run_tokens.digest_of(held.token))
 
 
 def _lost(held: Claim) -> LeaseLostError:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased, contains_eager
 
+from server.database.locks import hold_lock
 from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, Run, Token, Worker
 from server.jobs.workers import device_counts
@@ -87,9 +88,11 @@ def _below_its_limit() -> ColumnElement[bool]:
 
 
 def token_allows(session: Session, job: Job) -> bool:
-    """The same under a lock on the token, so that two simultaneous claims cannot both take the last place."""
-    if job.submitted_by is None or session.scalar(select(Token.max_running).where(Token.id == job.submitted_by)) is None:
+    """The same under a lock of the token, so that two simultaneous claims cannot both take the last place."""
+    limit = select(Token.max_running).where(Token.id == job.submitted_by)
+    if job.submitted_by is None or session.scalar(limit) is None:
         return True
-    token = session.get_one(Token, job.submitted_by, with_for_update=True, populate_existing=True)
-    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == token.id)
-    return token.max_running is None or (session.scalar(count) or 0) < token.max_running
+    hold_lock(session, f"token {job.submitted_by}")  # a worker's role may not lock the row itself
+    most = session.scalar(limit)
+    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == job.submitted_by)
+    return most is None or (session.scalar(count) or 0) < most

@@ -1,4 +1,4 @@
-"""A running worker: registered with its device, with a thread for each slot, for heartbeats, for webhooks and for housekeeping.
+"""A running worker: registered with its device, with a thread for each slot, for heartbeats and for housekeeping.
 
 A slot looks for a run when the doorbell rings, after each run, and periodically; a message only makes it look sooner. So a worker
 also works while the broker is unreachable, or if the broker's client does not reconnect.
@@ -20,13 +20,13 @@ from sqlalchemy import update
 from server import logs
 from server.database import clock, tables
 from server.database.sessions import Database
-from server.database.tables import Worker
+from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.retention import work as retention
 from server.settings import CHECKOUT, Settings
 from training import provenance
-from workers import data_roots, duty, lease, reconcile, supervisor, webhooks
+from workers import data_roots, duty, lease, reconcile, supervisor
 from workers.leftovers import records
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -56,10 +56,9 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._live, self._ended = reconcile.LiveWatch(), reconcile.EndedJobs()
-        # Threads of their own: neither long work nor a URL that hangs delays the heartbeat.
+        # Threads of their own: long work does not delay the heartbeat.
         self._threads = [threading.Thread(target=self._keep_alive, name="heartbeat", daemon=True)]
         self._threads.append(threading.Thread(target=self._keep_house, name="housekeeping", daemon=True))
-        self._threads.append(threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True))
         for number, slot in enumerate(slots_of(settings)):
             self._threads.append(threading.Thread(target=self._keep_training, args=(slot,), name=f"slot-{number}", daemon=True))
 
@@ -91,7 +90,7 @@ class Runtime:
             thread.join()
         with self._database.write() as session:
             session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
-            duty.give_up(session, duty.HOUSEKEEPING, self._worker.id)
+            duty.give_up(session, HOUSEKEEPING, self._worker.id)
         self._database.close()
 
     def _keep_training(self, slot: Slot) -> None:
@@ -145,22 +144,13 @@ class Runtime:
                 _log.exception("housekeeping failed; retrying")
             self._stopping.wait(self._settings.reconcile_seconds)
 
-    def _keep_delivering(self) -> None:
-        """Send due deliveries of webhooks until the worker stops."""
-        while not self._stopping.is_set():
-            try:
-                webhooks.deliver_due(self._settings, self._database, self._stopping.is_set)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-                _log.exception("webhooks could not be sent; retrying")
-            self._stopping.wait(self._settings.reconcile_seconds)
-
     def _reconcile(self) -> None:
         """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
         behind and delete old rows."""
         self._register_trainer()
         self._files.work()
         with self._database.write() as session:
-            if not duty.take(session, duty.HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
+            if not duty.take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()

@@ -105,7 +105,7 @@ class Supervisor:
         held = self._held
         with self._database.write() as session:
             run = session.get_one(Run, held.run_id, with_for_update=True)
-            if run.epoch == held.epoch:
+            if lease.is_held(session, run, held):
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
 
     def clear(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from parity.client import spool
 from parity.client.rest import Client, ClientError
+from parity.client.retry import WRONG_TOKEN
 
 LOSSES = ("loss", "lm_loss")
 VALIDATION = "validation_loss"
@@ -43,14 +45,9 @@ class Delivery:
     def attach(self) -> None:
         """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
         if self._progress.epoch is None:
-            header = self._read_header()
-            after = None if self._live else spool.last_epoch(self.path.parent)
-            # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
-            answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after, self.path.stem)
-            self._progress.epoch = answer["epoch"]
+            epoch = self._attach(None if self._live else spool.last_epoch(self.path.parent))
             with suppress(OSError):
-                spool.remember_epoch(self.path.parent, answer["epoch"])
-            self._remember()
+                spool.remember_epoch(self.path.parent, epoch)
 
     def send_some(self) -> bool:
         """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
@@ -63,14 +60,14 @@ class Delivery:
         assert epoch is not None  # noqa: S101 (attached above)
         try:
             for kind, names, table in batches(part.rows):
-                self._client.append(run, epoch, kind, names, table)
+                self._write(partial(self._client.append, run, epoch, kind, names, table))
         except ClientError as error:
             if error.status != _TOO_LARGE or len(part.rows) < 2:
                 raise
             self._most_rows = len(part.rows) // 2
             return True
         if part.end is not None:
-            self._client.finish(run, epoch, part.end["end"], part.end.get("message"))
+            self._write(partial(self._client.finish, run, epoch, part.end["end"], part.end.get("message")))
             spool.remove(self.path)
             return False
         self._progress.offset = part.offset
@@ -87,8 +84,9 @@ class Delivery:
         self.send_all()
         if self.path.exists():
             if self._progress.epoch is not None:
+                run, why = self._read_header()["run"], "the process ended without a word"
                 try:
-                    self._client.finish(self._read_header()["run"], self._progress.epoch, "broke_off", "the process ended without a word")
+                    self._write(partial(self._client.finish, run, self._progress.epoch, "broke_off", why))
                 except ClientError as error:
                     if error.status != 409:  # a newer attempt has taken over, and nothing is left to say
                         raise
@@ -99,6 +97,26 @@ class Delivery:
         kept = self.path.with_suffix(spool.REFUSED)
         self.path.rename(kept)
         return f"{error}. The steps that the server refused are kept in {kept}"
+
+    def _attach(self, after: int | None) -> int:
+        """Begin the attempt, or get it again with another token; its epoch."""
+        header = self._read_header()
+        # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
+        answer = self._client.attach(header["run"], header["manifest"], header["recipe"], after, self.path.stem)
+        self._progress.epoch, self._progress.token = answer["epoch"], answer.get("token")
+        self._remember()
+        return int(answer["epoch"])
+
+    def _write(self, send: Callable[..., object]) -> None:
+        """Send with the attempt's own token. If the server does not know it, get another one for the same attempt, and send again."""
+        try:
+            send(token=self._progress.token)
+        except ClientError as error:
+            if error.status not in WRONG_TOKEN:
+                raise
+            # A token can be replaced by a repeated attach whose answer was lost. With `after`, a newer trainer is never fenced.
+            self._attach(self._progress.epoch)
+            send(token=self._progress.token)
 
     def _remember(self) -> None:
         with suppress(OSError):  # a full disk: after a crash the same would be sent again, which changes nothing

@@ -17,22 +17,24 @@ def send_run(
     client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None, rounding: str | None = None
 ) -> str | None:
     """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
-    epoch = client.attach(run_id, context, recipe, rounding=rounding)["epoch"]
+    attempt = client.attach(run_id, context, recipe, rounding=rounding)
+    epoch, token = attempt["epoch"], attempt.get("token")
     names, table = _table(curve)
     covered = {}
     for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-        covered = client.append(run_id, epoch, "train", names, table[:, start : start + _STEPS_AT_ONCE])["covered"]
+        covered = client.append(run_id, epoch, "train", names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
     validated = curve.columns.get(_VALIDATION)
     if validated is not None:
         there = ~np.isnan(validated)
         for start in range(0, int(there.sum()), _STEPS_AT_ONCE):
             part = slice(start, start + _STEPS_AT_ONCE)
-            client.append(run_id, epoch, "validation", ["step", "loss"], np.stack([curve.steps[there][part], validated[there][part]]))
+            table = np.stack([curve.steps[there][part], validated[there][part]])
+            client.append(run_id, epoch, "validation", ["step", "loss"], table, token)
     expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
     recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
     if recorded != expected:
         return f"the server has {recorded} of count, first and last step, the file {expected}"
-    client.finish(run_id, epoch, "finished")
+    client.finish(run_id, epoch, "finished", token=token)
     return None
 
 

@@ -40,11 +40,10 @@ class Client:
     """A connection to one parity server."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url = url.rstrip("/")
         # A proxy of the company can't reach this machine's own loopback.
         trust_env = not any(f"://{name}" in self.url for name in _LOOPBACK)
-        self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=trust_env)
+        self._http = httpx2.Client(base_url=self.url, headers=_bearer(token), timeout=_TIMEOUT_SECONDS, trust_env=trust_env)
 
     def __enter__(self) -> Self:
         return self
@@ -193,9 +192,10 @@ class Client:
         key: str | None = None,
         rounding: str | None = None,
     ) -> dict[str, Any]:
-        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent.
+        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent, and its `token`.
 
-        With the `key` of an attach whose answer was lost it is that attempt, unless a newer trainer has attached.
+        With the `key` of an attach whose answer was lost it is that attempt with another token, unless a newer trainer has attached. An
+        earlier server returns no token.
         """
         headers = {} if key is None else {"Idempotency-Key": key}
         body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
@@ -203,21 +203,26 @@ class Client:
         document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:attach", json=body, headers=headers)
         return document
 
-    def append(self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64]) -> dict[str, Any]:
-        """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing."""
+    def append(
+        self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
+    ) -> dict[str, Any]:
+        """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing.
+
+        `token` is the one that attach returned; without it the client's own token must be the job owner's.
+        """
         document: dict[str, Any] = self._call(
             "POST",
             f"/api/v1/runs/{run_id}/steps",
             params={"epoch": epoch, "kind": kind, "names": ",".join(names)},
             content=np.ascontiguousarray(table, "<f8").tobytes(),
-            headers={"Content-Type": "application/octet-stream"},
+            headers={"Content-Type": "application/octet-stream"} | _bearer(token),
         )
         return document
 
-    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None) -> dict[str, Any]:
-        """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on)."""
+    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None, token: str | None = None) -> dict[str, Any]:
+        """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on). `token` as in `append`."""
         body = {"epoch": epoch, "outcome": outcome, "message": message and _sendable(message)}
-        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:finish", json=body)
+        document: dict[str, Any] = self._call("POST", f"/api/v1/runs/{run_id}:finish", json=body, headers=_bearer(token))
         return document
 
     def ready(self) -> bool:
@@ -281,6 +286,11 @@ def _cause(error: httpx2.HTTPError) -> str:
 def _baseline_path(name: str, version: int | None) -> str:
     own = f"/api/v1/baselines/{quote(name, safe='')}"
     return own if version is None else f"{own}/versions/{version}"
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    """The header of a token that replaces the client's own; none without one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _sendable(text: str) -> str:

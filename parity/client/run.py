@@ -44,7 +44,8 @@ class Run:
         run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded,
             unless `offline` names a folder.
         server: address of the server; default PARITY_URL.
-        token: bearer token of scope worker or submit; default PARITY_TOKEN.
+        token: bearer token of the job's owner, of scope submit or worker; default PARITY_TOKEN. With it the Run gets a token of its own,
+            which may write this run only and is kept next to the spool until everything is sent.
         recipe: what is trained, checked against the arm's recipe.
         manifest: what else must agree between the arms, such as {"device_class": "h100", "data_digest": "…"}. Versions, the
             environment variables that decide bits and the git revision are recorded by themselves.

@@ -5,8 +5,8 @@
     {"end": "finished", "message": null}
 
 `run` is null where no run was named. Lines are only ever added, so a process that is killed leaves whole lines and at most one torn
-one at the end, which is not read. A second file records how much the server has: the attempt's epoch and a byte offset. Files survive
-the process, not a power cut.
+one at the end, which is not read. A second file records how much the server has: the attempt's epoch, its token and a byte offset. Files
+survive the process, not a power cut.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far the server has a spool: the epoch of its attempt (None before it attached) and the bytes that were taken."""
+    """How far the server has a spool: the epoch and token of its attempt (None before it attached) and the bytes that were taken."""
 
     path: Path
     epoch: int | None = None
     offset: int = 0
+    token: str | None = field(default=None, repr=False)
 
     @classmethod
     def load(cls, spool: Path) -> Progress:
@@ -47,13 +48,13 @@ class Progress:
         path = spool.with_suffix(".sent")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path=path, epoch=saved["epoch"], offset=int(saved["offset"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            return cls(path=path, epoch=saved["epoch"], offset=int(saved["offset"]), token=saved.get("token"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path=path)
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps({"epoch": self.epoch, "offset": self.offset}))
+        write_whole(self.path, json.dumps({"epoch": self.epoch, "offset": self.offset, "token": self.token}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +192,11 @@ def remember_epoch(folder: Path, epoch: int) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a small file at once."""
+    """Replace a small file at once; only its owner can read it, because it may hold a token."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    beside.write_text(text, encoding="utf-8")
+    beside.unlink(missing_ok=True)
+    with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
+        file.write(text)
     beside.replace(path)
 
 

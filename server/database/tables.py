@@ -49,10 +49,11 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
-    # Whether any open job fits a worker; and a page of the jobs of one status.
+    # Whether any open job fits a worker; and a page of the jobs of one status, or with a text in the name.
     __table_args__ = (
         Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
         Index("jobs_by_status", "status", "id"),
+        Index("jobs_by_name", "id", "name"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -203,6 +204,8 @@ class Attempt(Base):
     fingerprint: Mapped[str | None]
     # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
     key: Mapped[str | None]
+    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
+    token_digest: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -338,7 +341,7 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS = "readiness"
+READINESS, HOUSEKEEPING = "readiness", "housekeeping"
 
 
 class Duty(Base):
@@ -376,6 +379,8 @@ class Token(Base):
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
+    principal: Mapped[str]
     name: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[str]]
@@ -410,7 +415,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """A URL that receives events. Its secret signs them, so it is stored in plain text; it is shown once, at creation."""
+    """A URL that receives events. Its secret signs them, so it is stored encrypted (`server.database.sealed`), not hashed."""
 
     __tablename__ = "webhooks"
 

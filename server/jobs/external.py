@@ -83,8 +83,7 @@ def attach(
     run = find_run(session, run_id, lock=True)
     newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
     is_repeated = newest is not None and newest.key == key
-    if run.job.engine != "external":
-        raise InvalidError(f"run {run_id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
+    _check_external(run)
     if recipe is not None and recipe != run.arm.recipe:
         raise InvalidError(f"recipe is {recipe}, expected {run.arm.recipe}, the recipe of arm {run.arm.name} of run {run_id}")
     if rounding == "nearest" and run.arm.recipe in ALWAYS_STOCHASTIC:
@@ -166,6 +165,7 @@ def _flush(run_id: str, epoch: int, batch: Batch) -> Flush | None:
 def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
     """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A repeated call changes nothing."""
     run = find_run(session, run_id, lock=True)
+    _check_external(run)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.epoch == epoch and run.state == end and epoch:
         return run
@@ -190,6 +190,7 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
 def _held(session: Session, run_id: str, epoch: int) -> Run:
     """The run, locked, if this epoch is its running attempt; else ConflictError or StaleAttemptError."""
     run = find_run(session, run_id, lock=True)
+    _check_external(run)
     if epoch > run.epoch:
         raise InvalidError(
             f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, and use the epoch in the response"
@@ -204,6 +205,12 @@ def _held(session: Session, run_id: str, epoch: int) -> Run:
     if run.state != "running":
         raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to continue")
     return run
+
+
+def _check_external(run: Run) -> None:
+    """InvalidError for a run that a worker trains: nobody else writes it."""
+    if run.capability != "external":
+        raise InvalidError(f"run {run.id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
 
 
 def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""Webhooks in the database: their URLs and events, and the state of each delivery. `workers/webhooks.py` sends them.
+"""Webhooks in the database: their URLs, events and secrets, and the state of each delivery. `server/deliveries.py` sends them.
 
 A delivery is a row, written in the transaction of its event, so it exists exactly if the event does. It is sent at least once,
 with growing pauses, until the response is 2xx or `GIVE_UP_SECONDS` have passed.
@@ -9,16 +9,18 @@ from __future__ import annotations
 import base64
 import ipaddress
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 
 import httpx2
-from sqlalchemy import Select, delete, func, select
+from sqlalchemy import Select, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from server.database import clock, tables
+from server.database.sealed import HOW_TO_MAKE, Box, SealError
 from server.database.tables import DeliveryKind, Webhook, WebhookDelivery, WebhookEvent
-from server.errors import FieldProblem, InvalidError, NotFoundError
+from server.errors import ConflictError, FieldProblem, InvalidError, NotFoundError
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of a secret)
 GIVE_UP_SECONDS = 86_400.0
@@ -33,15 +35,64 @@ Address = IPv4Address | IPv6Address
 _METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16")))
 
 
-def register(session: Session, url: str, events: Iterable[WebhookEvent], *, to_private: bool) -> Webhook:
-    """A new webhook with its secret. InvalidError if nothing may be sent to the URL; host names are resolved at each delivery."""
+def register(session: Session, url: str, events: Iterable[WebhookEvent], box: Box | None, *, to_private: bool) -> tuple[Webhook, str]:
+    """A new webhook and its secret, which is stored encrypted.
+
+    InvalidError if nothing may be sent to the URL (host names are resolved at each delivery), ConflictError without a key.
+    """
+    if box is None:
+        raise ConflictError(
+            f"this server has no key to encrypt the secrets of webhooks; make one with `{HOW_TO_MAKE}`, set it as PARITY_WEBHOOK_KEYS "
+            "and restart the server"
+        )
     problem = url_problem(url, to_private=to_private)
     if problem:
         raise InvalidError(problem, [FieldProblem(pointer="/url", detail=problem)])
     secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-    hook = Webhook(id=tables.new_id("h"), url=url, events=sorted(set(events)), secret=secret, created_at=clock.now(session))
+    hook = Webhook(id=tables.new_id("h"), url=url, events=sorted(set(events)), secret=box.seal(secret), created_at=clock.now(session))
     session.add(hook)
-    return hook
+    return hook, secret
+
+
+def secrets_of(session: Session, webhook_ids: Collection[str], box: Box | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The secrets of these webhooks, and why there is none for the others; both by the webhook's id."""
+    opened: dict[str, str] = {}
+    closed: dict[str, str] = {}
+    for hook_id, stored in session.execute(select(Webhook.id, Webhook.secret).where(Webhook.id.in_(webhook_ids))):
+        try:
+            opened[hook_id] = _opened(stored, box)
+        except SealError as error:
+            closed[hook_id] = f"waiting: its webhook's secret is encrypted, and {error}"
+    return opened, closed
+
+
+def _opened(stored: str, box: Box | None) -> str:
+    if stored.startswith(SECRET_PREFIX):  # written by a version before 0016, and not encrypted yet
+        return stored
+    if box is None:
+        raise SealError("PARITY_WEBHOOK_KEYS is not set; set the key that it was encrypted with")
+    return box.open(stored)
+
+
+def encrypt_all(session: Session, box: Box) -> int:
+    """Encrypt with the newest key every secret that is not, also those in plain text; returns how many. Leaves what no key decrypts."""
+    changed = 0
+    for hook in session.scalars(select(Webhook).with_for_update()):
+        with suppress(SealError):
+            stored = hook.secret
+            hook.secret = box.seal(stored) if stored.startswith(SECRET_PREFIX) else box.with_newest_key(stored)
+            changed += hook.secret != stored
+    return changed
+
+
+def note_waiting(session: Session, reasons: Mapping[str, str]) -> int:
+    """Write to the pending deliveries of these webhooks why they wait; no attempt is counted. Returns how many did not have it yet."""
+    changed = 0
+    for hook_id, why in reasons.items():
+        mine = (WebhookDelivery.webhook_id == hook_id, WebhookDelivery.state == "pending")
+        new = or_(WebhookDelivery.message.is_(None), WebhookDelivery.message != why)
+        changed += len(session.scalars(update(WebhookDelivery).where(*mine, new).values(message=why).returning(WebhookDelivery.id)).all())
+    return changed
 
 
 def remove(session: Session, webhook_id: str) -> None:
@@ -53,23 +104,25 @@ def remove(session: Session, webhook_id: str) -> None:
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
     """Write a delivery for each webhook that is registered for one of these events. Call it in the transaction of the event."""
-    for hook in session.scalars(_kept().order_by(Webhook.id)).all():
+    for hook_id, events in session.execute(_kept().order_by(Webhook.id)).all():
         for kind in kinds:
-            if kind in hook.events:
-                _deliver(session, hook.id, kind, job_id)
+            if kind in events:
+                _deliver(session, hook_id, kind, job_id)
 
 
 def announce_test(session: Session, webhook_id: str) -> WebhookDelivery:
     """Write a test delivery, without content. NotFoundError if the webhook does not exist."""
-    hook = session.scalar(_kept().where(Webhook.id == webhook_id)) if tables.is_id("h", webhook_id) else None
-    if hook is None:
+    if not tables.is_id("h", webhook_id) or session.execute(_kept().where(Webhook.id == webhook_id)).first() is None:
         raise NotFoundError(f"webhook {webhook_id!r} does not exist; GET /api/v1/webhooks lists all webhooks")
-    return _deliver(session, hook.id, "test", None)
+    return _deliver(session, webhook_id, "test", None)
 
 
-def _kept() -> Select[Webhook]:
-    """Webhooks, locked against deletion until the transaction ends: a delivery of a deleted one would abort the event's transaction."""
-    return select(Webhook).with_for_update(read=True, key_share=True)
+def _kept() -> Select[str, list[str]]:
+    """Ids and events of webhooks, all that a worker may read of them, locked against deletion until the transaction ends.
+
+    A delivery of a deleted one would abort the event's transaction.
+    """
+    return select(Webhook.id, Webhook.events).with_for_update(read=True, key_share=True)
 
 
 def _deliver(session: Session, webhook_id: str, kind: DeliveryKind, job_id: str | None) -> WebhookDelivery:

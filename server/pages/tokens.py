@@ -14,6 +14,7 @@ from server.errors import InvalidError, NotFoundError
 from server.pages.rendering import admin, templates, visitor
 from server.web import auth
 from server.web.context import Context, InContext
+from server.web.rules import SCOPES
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
 
@@ -67,7 +68,7 @@ def _page(
         rows = session.scalars(select(Token).order_by(Token.id.desc())).all()
     values = {
         "tokens": rows,
-        "scopes": auth.SCOPES,
+        "scopes": SCOPES,
         "made": made,
         "error": error,
         "required": auth.tokens_required(context.settings),

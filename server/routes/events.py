@@ -20,7 +20,7 @@ from server.database.events import Progress
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.web.auth import is_still_known, requires
+from server.web.auth import is_still_known
 from server.web.context import Context, InContext
 
 _IDLE_SECONDS = 15.0
@@ -36,7 +36,7 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow the same job get the same objects, so each is serialized once for all of them.
 _FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(requires("view"))])
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 
 class _Kept(NamedTuple):

@@ -16,7 +16,8 @@ from server.errors import InvalidError
 from server.jobs.limits import check_queue, check_size
 from server.jobs.reuse import Answer, Question, answer, look_up
 from server.routes.evaluations import criteria_of
-from server.routes.jobs import JobRequest, Submitter, order_of, ring
+from server.routes.jobs import JobRequest, order_of, ring
+from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.strict_body import StrictBody
 
@@ -61,7 +62,7 @@ def gate(
     request: StrictBody[GateRequest],
     response: Response,
     context: InContext,
-    submitter: Submitter,
+    submitter: Sender,
     idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
 ) -> GateDocument:
     """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly queued one."""

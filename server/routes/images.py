@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 
 from parity.version import VERSION
 from server.database.lookup import find_job
 from server.documents.images import Badge, Kind, badge, figure
-from server.web.auth import requires
 from server.web.context import InContext
 from server.web.etags import entity_tag, not_modified, tagged
 
-router = APIRouter(prefix="/api/v1", tags=["images"], dependencies=[Depends(requires("view"))])
+router = APIRouter(prefix="/api/v1", tags=["images"])
 _TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {kind: {} for kind in _TYPES.values()}},

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from parity.judging.criteria import NVFP4, PROFILES, Criteria
-from server.web.auth import requires
 
-router = APIRouter(prefix="/api/v1", tags=["policies"], dependencies=[Depends(requires("view"))])
+router = APIRouter(prefix="/api/v1", tags=["policies"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from parity.judging.curve import Rounding
 from server.curves.buckets import Number
+from server.database import run_tokens
 from server.database.coverage import Coverage
 from server.database.lookup import find_run
 from server.database.tables import Run, RunState
@@ -25,14 +26,11 @@ from server.errors import InvalidError
 from server.jobs import external
 from server.jobs.conclude import conclude
 from server.jobs.external import Batch, Kind, Outcome
-from server.web.auth import requires
+from server.web.auth import Sender, check_attempt
 from server.web.context import InContext
 from server.web.strict_body import StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
-
-_viewer = Depends(requires("view"))
-_trainer = Depends(requires("worker", "submit"))
 
 _BINARY = "application/octet-stream"
 _MAX_STEPS, _MAX_COLUMNS = 100_000, 64
@@ -114,6 +112,13 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedRun(RunRecord):
+    """The run, and the token of the attempt, which may write this run until the attempt ends. It is returned only once."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLogDocument:
     """The logs of a run's attempts, newest first; empty for a run that has not begun, or with engine external."""
 
@@ -121,7 +126,7 @@ class RunLogDocument:
     attempts: list[AttemptLog]
 
 
-@router.get("/runs/{run_id}", dependencies=[Depends(requires("view", "worker"))])
+@router.get("/runs/{run_id}")
 def show(run_id: str, context: InContext) -> RunRecord:
     """One run: its state, its newest attempt, and which of its steps have arrived."""
     with context.database.read() as session:
@@ -129,16 +134,21 @@ def show(run_id: str, context: InContext) -> RunRecord:
         return _record(run, external.covered(session, run))
 
 
-@router.post("/runs/{run_id}:attach", dependencies=[_trainer])
+@router.post("/runs/{run_id}:attach")
 def attach(
     run_id: str,
     request: StrictBody[AttachRequest],
+    response: Response,
     context: InContext,
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
     ] = None,
-) -> RunRecord:
-    """Begin an attempt of a run of engine external. Send the returned `epoch` with every later request. Fences older attempts."""
+) -> AttachedRun:
+    """Begin an attempt of a run of engine external, for the job's owner. Send the returned `epoch` and `token` with every later request.
+
+    Fences older attempts, whose tokens end. A repeated call with the same key returns the same attempt with a new token.
+    """
+    response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         run = external.attach(
             session,
@@ -150,7 +160,8 @@ def attach(
             key=idempotency_key,
             rounding=request.rounding,
         )
-        return _record(run, external.covered(session, run))
+        token = run_tokens.issue(session, run.id, run.epoch)
+        return AttachedRun(token=token, **_values(run, external.covered(session, run)))
 
 
 async def _body(request: Request) -> bytes:
@@ -159,7 +170,6 @@ async def _body(request: Request) -> bytes:
 
 @router.post(
     "/runs/{run_id}/steps",
-    dependencies=[_trainer],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -180,6 +190,7 @@ def append(
     run_id: str,
     request: Request,
     context: InContext,
+    sender: Sender,
     body: Annotated[bytes, Depends(_body)],
     epoch: Annotated[int, Query(ge=1, le=2**53, description="the attempt's number, as returned by attach")],
     kind: Annotated[Kind, Query(description="kind of the records")] = "train",
@@ -189,6 +200,7 @@ def append(
 
     409 only if the attempt has ended, or if a step is already recorded with other numbers.
     """
+    check_attempt(sender, epoch)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
     new = external.record(context.database, context.flushes, context.settings, run_id, epoch, kind, batch)
@@ -197,9 +209,10 @@ def append(
         return _record(run, external.covered(session, run), new)
 
 
-@router.post("/runs/{run_id}:finish", dependencies=[_trainer])
-def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) -> RunRecord:
+@router.post("/runs/{run_id}:finish")
+def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, sender: Sender) -> RunRecord:
     """End the attempt. After the last run of a job, the job is judged before the response. A repeated call changes nothing."""
+    check_attempt(sender, request.epoch)
     with context.database.write() as session:
         run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
         answer = _record(run, external.covered(session, run))
@@ -207,7 +220,7 @@ def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext) 
     return answer
 
 
-@router.get("/runs/{run_id}/log", dependencies=[_viewer])
+@router.get("/runs/{run_id}/log")
 def log(
     run_id: str,
     context: InContext,
@@ -220,7 +233,7 @@ def log(
     return RunLogDocument(run=run_id, attempts=attempt_logs(context.settings.state_dir, run_id, attempts, lines))
 
 
-@router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse, dependencies=[_viewer])
+@router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
 def run_artifact(run_id: str, attempt: int, name: str, context: InContext) -> FileResponse:
     """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
@@ -265,19 +278,23 @@ def _from_bytes(body: bytes, names: str | None) -> Batch:
 
 
 def _record(run: Run, covered: Coverage, new_steps: int = 0) -> RunRecord:
-    return RunRecord(
-        id=run.id,
-        job=run.job_id,
-        arm=run.arm.name,
-        recipe=run.arm.recipe,
-        seed=run.seed,
-        replicate=run.replicate,
-        state=run.state,
-        code=run.code,
-        message=run.message,
-        epoch=run.epoch,
-        planned_steps=run.planned_steps,
-        manifest=run.manifest,
-        covered=covered,
-        new_steps=new_steps,
-    )
+    return RunRecord(**_values(run, covered), new_steps=new_steps)
+
+
+def _values(run: Run, covered: Coverage) -> dict[str, Any]:
+    """The fields of a record."""
+    return {
+        "id": run.id,
+        "job": run.job_id,
+        "arm": run.arm.name,
+        "recipe": run.arm.recipe,
+        "seed": run.seed,
+        "replicate": run.replicate,
+        "state": run.state,
+        "code": run.code,
+        "message": run.message,
+        "epoch": run.epoch,
+        "planned_steps": run.planned_steps,
+        "manifest": run.manifest,
+        "covered": covered,
+    }

@@ -1,27 +1,30 @@
-"""Tokens over REST, for admins: create, list, revoke."""
+"""Tokens over REST, for admins: create, list, rotate, revoke."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 from sqlalchemy import select
 
 from server.database.clock import time_text
 from server.database.tables import Token
 from server.web import auth
-from server.web.auth import Scope, requires
 from server.web.context import InContext
+from server.web.rules import Scope
 from server.web.strict_body import StrictBody
 
-router = APIRouter(prefix="/api/v1", tags=["tokens"], dependencies=[Depends(requires("admin"))])
+router = APIRouter(prefix="/api/v1", tags=["tokens"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """A new token; without `days` it does not expire, without `max_running` its runs may use every slot."""
+    """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
+
+    `principal`: a further token for the jobs of that principal, such as one of scope `worker` for its trainers; default: a new principal.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -29,13 +32,28 @@ class TokenRequest:
     scopes: Annotated[list[Scope], Field(min_length=1)]
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
     max_running: int | None = None
+    principal: Annotated[str, Field(max_length=100)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotateRequest:
+    """How long the old token stays valid next to the new one (0: it ends at once), and the days that the new one lasts.
+
+    Without `days` the new one lasts as long as the old one was made for.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    overlap_hours: Annotated[float, Field(ge=0, le=auth.LONGEST_OVERLAP_HOURS)] = auth.OVERLAP_HOURS
+    days: Annotated[float | None, Field(gt=0, le=3650)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDocument:
-    """A token without its secret."""
+    """A token without its secret. `principal` is whose it is: tokens of one principal share its jobs."""
 
     id: str
+    principal: str
     name: str
     scopes: list[str]
     max_running: int | None
@@ -58,7 +76,7 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     """Create a token. Its text cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running)
+        row, text = auth.create_token(session, request.name, request.scopes, request.days, request.max_running, request.principal)
         session.flush()
         return NewToken(token=text, about=_document(row))
 
@@ -68,6 +86,16 @@ def index(context: InContext) -> list[TokenDocument]:
     """Every token, newest first, including revoked ones."""
     with context.database.read() as session:
         return [_document(row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
+
+
+@router.post("/tokens/{token_id}:rotate", status_code=201)
+def rotate(token_id: str, request: StrictBody[RotateRequest], response: Response, context: InContext) -> NewToken:
+    """Replace a token by a new one of the same principal, name and scopes; the old one is valid until the overlap ends."""
+    response.headers["Cache-Control"] = "no-store"
+    with context.database.write() as session:
+        row, text = auth.rotate_token(session, token_id, request.overlap_hours, request.days)
+        session.flush()
+        return NewToken(token=text, about=_document(row))
 
 
 @router.post("/tokens/{token_id}:revoke")
@@ -80,6 +108,7 @@ def revoke(token_id: str, context: InContext) -> TokenDocument:
 def _document(row: Token) -> TokenDocument:
     return TokenDocument(
         id=row.id,
+        principal=row.principal,
         name=row.name,
         scopes=row.scopes,
         max_running=row.max_running,

@@ -1,20 +1,18 @@
-"""Authentication and scopes: bearer tokens for programs, cookie sessions for browsers.
+"""Authentication and authorization: bearer tokens for programs, cookie sessions for browsers, run tokens for trainers.
 
-A token has the form `parity_<id>_<secret>`. The secret has 256 random bits, so storing its plain SHA-256 is enough. Without
-tokens the server accepts requests on loopback only, where everyone who can connect is trusted.
+A token has the form `parity_<id>_<secret>` and belongs to a principal, which keeps its jobs when the token is rotated. Without tokens
+the server accepts requests on loopback only, where everyone who can connect is trusted. `server.web.rules` says who may do what.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-import secrets
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -22,35 +20,40 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from server.database import tables
+from server.database import hashed, run_tokens, tables
+from server.database.lookup import find_job, find_run
+from server.database.run_tokens import RunToken
 from server.database.tables import BrowserSession, Token
-from server.errors import ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
+from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
 from server.settings import Settings
 from server.web.context import Context, InContext
+from server.web.rules import RULES, SCOPES, Rule, Scope
 
-Scope = Literal["view", "submit", "worker", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
 COOKIE = "parity_session"
 SESSION_SECONDS = 12 * 3600.0
 # Only for OpenAPI, to mark the routes that need a token; `principal` reads the header itself.
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False, description="`parity_<id>_<secret>`"))]
 # Writing the time of the last use on every request would make each read a write.
 _LAST_USE_SECONDS = 60.0
+# For how long a rotated token stays valid next to the new one.
+OVERLAP_HOURS, LONGEST_OVERLAP_HOURS = 24.0, 24.0 * 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A sender with scopes; `admin` includes all others, `submit` includes `view`."""
+    """A sender with scopes; `admin` includes all others, `submit` includes `view`. A trainer with a run token has none."""
 
     id: str
     name: str
     scopes: frozenset[str]
+    run: RunToken | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether this principal has the scope, directly or through a wider one."""
         return scope in self.scopes or "admin" in self.scopes or (scope == "view" and "submit" in self.scopes)
 
 
+NOBODY = Principal(id="", name="nobody", scopes=frozenset())
 LOCAL = Principal(id=tables.LOCAL_ID, name=tables.LOCAL_NAME, scopes=frozenset(SCOPES))
 
 
@@ -72,9 +75,18 @@ def is_loopback(host: str) -> bool:
 
 
 def create_token(
-    session: Session, name: str, scopes: Iterable[str], days: float | None, max_running: int | None = None
+    session: Session,
+    name: str,
+    scopes: Iterable[str],
+    days: float | None,
+    max_running: int | None = None,
+    principal_id: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token and its text, which cannot be retrieved again. `max_running` limits how many of its runs train at once."""
+    """A new token and its text, which cannot be retrieved again.
+
+    `max_running` limits how many runs of its jobs train at once. `principal_id`: a further token of that principal, for its jobs; by
+    default the token is a principal of its own.
+    """
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
@@ -85,11 +97,17 @@ def create_token(
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most 3650")
     if max_running is not None and not 1 <= max_running <= 10_000:
         raise InvalidError(f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out for no limit")
-    now, secret = time.time(), secrets.token_urlsafe(32)
+    of_principal = select(Token.id).where(Token.id == principal_id, Token.principal == principal_id)
+    if principal_id is not None and session.scalar(of_principal) is None:
+        raise InvalidError(f"principal is {principal_id!r:.80}, expected the `principal` of a token; GET /api/v1/tokens lists them")
+    if principal_id is not None and max_running is not None:
+        raise InvalidError(f"max_running is {max_running}, but it counts for all tokens of principal {principal_id}; leave it out here")
+    now, secret, token_id = time.time(), hashed.new_secret(), tables.new_id("t")
     token = Token(
-        id=tables.new_id("t"),
+        id=token_id,
+        principal=principal_id or token_id,
         name=name,
-        digest=_digest(secret),
+        digest=hashed.digest(secret),
         scopes=wanted,
         max_running=max_running,
         created_at=now,
@@ -99,11 +117,34 @@ def create_token(
     return token, f"parity_{token.id}_{secret}"
 
 
+def rotate_token(session: Session, token_id: str, overlap_hours: float, days: float | None = None) -> tuple[Token, str]:
+    """A new token with another secret for the same principal, and its text; the old one is valid for the overlap, 0: it ends at once.
+
+    The new one lives as long as the old one was made for, or `days`.
+    """
+    if not 0 <= overlap_hours <= LONGEST_OVERLAP_HOURS:
+        raise InvalidError(f"overlap_hours is {overlap_hours:g}, expected 0 to {LONGEST_OVERLAP_HOURS:g}")
+    old, now = _find(session, token_id, lock=True), time.time()
+    if not is_live(old):
+        raise ConflictError(
+            f"token {token_id} is revoked or has expired, so it cannot be rotated; create one with principal {old.principal}"
+        )
+    same = (Token.principal == old.principal, Token.name == old.name, Token.created_at > old.created_at, Token.revoked_at.is_(None))
+    if newer := session.scalar(select(Token.id).where(*same).order_by(Token.created_at.desc())):
+        raise ConflictError(f"token {token_id} was rotated to {newer} already; rotate that one, or revoke it first")
+    lifetime = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
+    new, text = create_token(session, old.name, old.scopes, days or lifetime, principal_id=old.principal)
+    new.max_running = old.max_running
+    if overlap_hours:
+        old.expires_at = min(old.expires_at or math.inf, now + 3600 * overlap_hours)
+    else:
+        revoke_token(session, token_id)
+    return new, text
+
+
 def revoke_token(session: Session, token_id: str) -> Token:
     """Revoke a token and end the browser sessions that it opened; revoking twice changes nothing."""
-    token = session.get(Token, token_id) if tables.is_id("t", token_id) else None
-    if token is None:
-        raise NotFoundError(f"token {token_id!r} does not exist; the tokens page lists all tokens")
+    token = _find(session, token_id)
     token.revoked_at = token.revoked_at or time.time()
     session.execute(delete(BrowserSession).where(BrowserSession.token_id == token_id))
     return token
@@ -114,83 +155,136 @@ def authenticate(session: Session, text: str) -> Token | None:
     kind, _, rest = text.partition("_")
     token_id, _, secret = rest.partition("_")
     token = session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
-    # Compared even if no such token exists, so that the response time reveals nothing about ids.
-    right = hmac.compare_digest(_digest(secret), token.digest if token else _digest(""))
-    return token if token is not None and right and _is_live(token) else None
+    right = hashed.matches(secret, token.digest if token else None)
+    return token if token is not None and right and is_live(token) else None
 
 
 def open_session(session: Session, token: Token) -> str:
     """Log a browser in; returns the value of its cookie."""
-    now, cookie = time.time(), secrets.token_urlsafe(32)
+    now, cookie = time.time(), hashed.new_secret()
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at < now))
-    session.add(BrowserSession(digest=_digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS))
+    session.add(BrowserSession(digest=hashed.digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS))
     return cookie
 
 
 def close_session(session: Session, cookie: str) -> None:
     """Log a browser out."""
-    session.execute(delete(BrowserSession).where(BrowserSession.digest == _digest(cookie)))
+    session.execute(delete(BrowserSession).where(BrowserSession.digest == hashed.digest(cookie)))
 
 
 def principal(request: Request, context: InContext) -> Principal:
     """The sender of this request; UnauthorizedError if a token is required and the request has no valid one."""
     if not tokens_required(context.settings):
         return LOCAL
-    token = _token_of(request, context)
-    if token is None:
+    sent = _sent_token(request, context)
+    if sent is None:
         raise UnauthorizedError(
             "no valid token was sent; send `Authorization: Bearer <token>` (the command line reads PARITY_TOKEN). An admin creates tokens"
         )
-    if time.time() - (token.last_used_at or 0.0) > _LAST_USE_SECONDS:
+    if isinstance(sent, Token) and time.time() - (sent.last_used_at or 0.0) > _LAST_USE_SECONDS:
         # A full disk or a slow writer must not block readers.
         with suppress(OperationalError), context.database.write() as session:
-            session.get_one(Token, token.id).last_used_at = time.time()
-    allowance = request.state.allowance = context.limiter.count(token.id)
+            session.get_one(Token, sent.id).last_used_at = time.time()
+    sender = _principal_of(sent)
+    allowance = request.state.allowance = context.limiter.count(sent.id if isinstance(sent, Token) else sender.id)
     if allowance is not None and allowance.left < 0:
         raise TooManyError(
-            f"token {token.name!r} has made its {context.settings.requests_per_minute} requests of this minute; retry in the next minute"
+            f"token {sender.name!r} has made its {context.settings.requests_per_minute} requests of this minute; retry in the next minute"
         )
-    return Principal(id=token.id, name=token.name, scopes=frozenset(token.scopes))
+    return sender
 
 
 def is_still_known(request: Request, context: Context) -> bool:
     """Whether the sender's token is still valid; checked during long responses, which may outlive a token."""
-    return not tokens_required(context.settings) or _token_of(request, context) is not None
+    return not tokens_required(context.settings) or _sent_token(request, context) is not None
 
 
-def _token_of(request: Request, context: Context) -> Token | None:
+def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principal:
+    """The sender of this request, if the rule of its operation allows it: a dependency of every route of the API."""
+    rule = RULES[f"{request.method} {request.scope['route'].path_format}"]
+    if rule.is_public:
+        return NOBODY
+    sender = principal(request, context)
+    if sender.run is not None:
+        _check_run_token(rule, sender.run, request.path_params.get("run_id"))
+    else:
+        _check_scope(rule, sender)
+        if rule.of_owner and not sender.may("admin"):
+            _check_owner(context, rule, sender, request.path_params)
+    request.state.sender = sender.id
+    return sender
+
+
+def check_attempt(sender: Principal, epoch: int) -> None:
+    """ForbiddenError if a run token is used for another attempt than its own."""
+    if sender.run is not None and sender.run.epoch != epoch:
+        raise ForbiddenError(f"epoch is {epoch}, expected {sender.run.epoch}: this token is that of attempt {sender.run.epoch} only")
+
+
+Sender = Annotated[Principal, Depends(authorize)]
+
+
+def _check_scope(rule: Rule, sender: Principal) -> None:
+    if not any(sender.may(scope) for scope in rule.scopes):
+        has = ", ".join(sorted(sender.scopes))
+        raise ForbiddenError(f"token {sender.name!r} has scope {has}, expected {rule.words}; ask an admin for a token with that scope")
+
+
+def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[str, Any]) -> None:
+    """ForbiddenError unless the sender's principal submitted the job in the path, or the job of the run in the path."""
+    with context.database.read() as session:
+        job = find_job(session, path["job_id"]) if "job_id" in path else find_run(session, path["run_id"]).job
+        owner = job.submitted_by
+        if owner != sender.id:
+            name = session.scalar(select(Token.name).where(Token.id == owner))
+            who = f"token {name!r} submitted" if name else "no token submitted"
+            also = "" if rule.trainer == "no" else ", the token that the run's trainer got when it attached,"
+            raise ForbiddenError(
+                f"token {sender.name!r} may not change job {job.id}, which {who}; expected that token{also} or scope admin"
+            )
+
+
+def _check_run_token(rule: Rule, run: RunToken, run_id: str | None) -> None:
+    if rule.trainer == "no" or run.run_id != run_id:
+        raise ForbiddenError(
+            f"this is the token of run {run.run_id}, which may only write that run; expected a token with {rule.words.partition(',')[0]}"
+        )
+    if not run.is_live and rule.trainer != "any":
+        raise UnauthorizedError(f"the token of attempt {run.epoch} of run {run.run_id} is no longer valid, because that attempt has ended")
+
+
+def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
     cookie = request.cookies.get(COOKIE)
     with context.database.read() as session:
-        return authenticate(session, text.strip()) if scheme.lower() == "bearer" else _of_cookie(session, cookie) if cookie else None
+        if scheme.lower() == "bearer":
+            return authenticate(session, text.strip()) or run_tokens.authenticate(session, text.strip())
+        return _of_cookie(session, cookie) if cookie else None
 
 
-def requires(scope: Scope, *others: Scope) -> Callable[[Request, InContext, Bearer], Principal]:
-    """A dependency that accepts only principals with this scope or one of the others."""
-
-    def check(request: Request, context: InContext, _bearer: Bearer) -> Principal:
-        sender = principal(request, context)
-        if not any(sender.may(one) for one in (scope, *others)):
-            has, needed = ", ".join(sorted(sender.scopes)), " or ".join((scope, *others))
-            raise ForbiddenError(f"token {sender.name!r} has scope {has}, expected {needed}; ask an admin for a token with that scope")
-        request.state.sender = sender.id
-        return sender
-
-    return check
+def _principal_of(sent: Token | RunToken) -> Principal:
+    if isinstance(sent, RunToken):
+        name = f"{sent.run_id}-{sent.epoch}"
+        return Principal(id=name, name=name, scopes=frozenset(), run=sent)
+    return Principal(id=sent.principal, name=sent.name, scopes=frozenset(sent.scopes))
 
 
 def _of_cookie(session: Session, cookie: str) -> Token | None:
     token = session.scalars(
         select(Token)
         .join(BrowserSession, BrowserSession.token_id == Token.id)
-        .where(BrowserSession.digest == _digest(cookie), BrowserSession.expires_at > time.time())
+        .where(BrowserSession.digest == hashed.digest(cookie), BrowserSession.expires_at > time.time())
     ).first()
-    return token if token is not None and _is_live(token) else None
+    return token if token is not None and is_live(token) else None
 
 
-def _is_live(token: Token) -> bool:
+def is_live(token: Token) -> bool:
+    """Whether a token is neither revoked nor expired."""
     return token.revoked_at is None and (token.expires_at is None or token.expires_at > time.time())
 
 
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+def _find(session: Session, token_id: str, *, lock: bool = False) -> Token:
+    token = session.get(Token, token_id, with_for_update=lock or None) if tables.is_id("t", token_id) else None
+    if token is None:
+        raise NotFoundError(f"token {token_id!r} does not exist; the tokens page lists all tokens")
+    return token

@@ -10,12 +10,14 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from server.database import store
+from server.database.sealed import Box
 from server.database.tables import Attempt, Base, IdempotencyKey, ImportedGroup, Job, Run, Worker
 from server.jobs import baselines, webhooks
 from server.jobs.conclude import conclude
 from server.readiness import alembic_config
 from server.web import auth
 
+BOX = Box(["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="])
 pytestmark = pytest.mark.both_databases
 
 
@@ -29,7 +31,7 @@ def record(database, recorded):
     """A record with a row in every table at the least; the ids of two runs: one with a curve of its own, one that has the other's."""
     old, new = recorded({"nvfp4": 0.01}, steps=300), recorded({"nvfp4": 0.01}, steps=300, done=0)
     with database.write() as session:
-        webhooks.register(session, "https://hooks.example/", ["job.ended"], to_private=False)
+        webhooks.register(session, "https://hooks.example/", ["job.ended"], BOX, to_private=False)
     conclude(database, old)
     now = time.time()
     with database.write() as session:

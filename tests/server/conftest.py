@@ -40,8 +40,8 @@ def _application(settings: Settings, built: dict[Settings, FastAPI]) -> FastAPI:
 
 
 @pytest.fixture
-def api(settings, database, built) -> Iterator[TestClient]:
-    app = _application(settings, built)
+def api(api_settings, database, built) -> Iterator[TestClient]:
+    app = _application(api_settings, built)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -82,8 +82,8 @@ def built_to_serve() -> dict[Settings, FastAPI]:
 
 
 @pytest.fixture
-def server(settings, database, built_to_serve) -> Iterator[Served]:
-    made = Served(settings, built_to_serve)
+def server(api_settings, database, built_to_serve) -> Iterator[Served]:
+    made = Served(api_settings, built_to_serve)
     made.start()
     yield made
     made.stop()

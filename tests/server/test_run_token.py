@@ -29,9 +29,10 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     caplog.set_level(logging.WARNING, "parity")
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        run = submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+        owner, _ = auth.create_token(session, "owns", ["submit"], None)
+        run = submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"}), owner.id).runs[0].id
         _, viewing = auth.create_token(session, "reads", ["view"], None)
-        _, right = auth.create_token(session, "trains", ["worker"], None)
+        _, right = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
     with parity.Run(run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=60) as logger:
         recorder = logger._recorder
         for step in range(50):
@@ -41,7 +42,7 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     assert time.monotonic() - ended < 20  # asked once more, and not waited for: nothing can be delivered
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2  # when it was refused, and at the end
-    assert "expected worker or submit" in messages[0]
+    assert "expected scope submit or worker" in messages[0]
     assert "parity resend" in messages[1]
     (spool,) = (tmp_path / run).glob("*.jsonl")
     assert [json.loads(line).get("step") for line in spool.read_text().splitlines()] == [None, *range(50), None]

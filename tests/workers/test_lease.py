@@ -1,5 +1,6 @@
 """Claims, leases and the fence."""
 
+import dataclasses
 import threading
 import time
 
@@ -181,6 +182,24 @@ def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):
     assert _claim(database, worker).job_id == job_id
 
 
+def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(database, submit, make_worker):
+    submit()
+    held = _claim(database, make_worker())
+    assert held.token not in repr(held)
+    for token in ("", held.token[:-1]):
+        forged = dataclasses.replace(held, token=token)
+        for write in (
+            lambda session, claim: lease.renew(session, claim, 5.0, steps_done=7),
+            lease.finish,
+            lambda session, claim: lease.fail(session, claim, code="TRAINER_FAILED", message="no"),
+        ):
+            with pytest.raises(LeaseLostError), database.write() as session:
+                write(session, forged)
+    assert (_run(database, held.run_id).state, _run(database, held.run_id).steps_done) == ("running", 0)
+    with database.write() as session:
+        lease.finish(session, held)
+
+
 def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):
     submit()
     worker = make_worker()
@@ -203,7 +222,7 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
 def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make_worker):
     limited, free = submit(), submit()
     with database.write() as session:
-        token = Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
+        token = Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
         session.add(token)
         session.get_one(Job, limited).submitted_by = token.id
     worker = make_worker()
@@ -221,7 +240,9 @@ def test_claims_at_once_keep_a_token_below_its_limit(database, submit, make_work
         with database.write() as session:
             session.get_one(Job, job_id).submitted_by = "t-limited"
     with database.write() as session:
-        session.add(Token(id="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time()))
+        session.add(
+            Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time())
+        )
     worker, claimed = make_worker(), []
     threads = [threading.Thread(target=lambda: claimed.append(_claim(database, worker))) for _ in range(6)]
     for thread in threads:

@@ -5,12 +5,18 @@ import time
 import pytest
 
 from server.database import clock
-from server.database.tables import Job, Run
+from server.database.tables import HOUSEKEEPING, Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
 from workers import duty, lease, reconcile
 
 pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def database(worker_database):
+    """These tests do what a worker does, with its rights."""
+    return worker_database
 
 
 def _claim(database, worker, seconds):
@@ -73,9 +79,9 @@ def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded,
         assert session.get_one(Job, first).status == "concluded"
 
 
-def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, recorded):
+def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, owner_database, recorded):
     job_id = recorded({"nvfp4": 0.0})
-    with database.write() as session:
+    with owner_database.write() as session:
         session.get_one(Job, job_id).criteria = {"margin": "nonsense"}
     conclude(database, job_id)
     with database.read() as session:
@@ -110,7 +116,7 @@ def test_only_jobs_with_new_steps_are_watched(database, recorded):
 def test_one_worker_at_a_time_has_the_duty(database):
     def take(holder, seconds):
         with database.write() as session:
-            return duty.take(session, duty.HOUSEKEEPING, holder, seconds)
+            return duty.take(session, HOUSEKEEPING, holder, seconds)
 
     assert take("a", 60.0)
     assert not take("b", 60.0)
@@ -118,9 +124,9 @@ def test_one_worker_at_a_time_has_the_duty(database):
     time.sleep(0.05)
     assert take("b", 60.0)
     with database.write() as session:
-        duty.give_up(session, duty.HOUSEKEEPING, "a")
+        duty.give_up(session, HOUSEKEEPING, "a")
     assert not take("a", 60.0)
     with database.write() as session:
-        duty.give_up(session, duty.HOUSEKEEPING, "b")
+        duty.give_up(session, HOUSEKEEPING, "b")
     time.sleep(0.05)
     assert take("a", 60.0)

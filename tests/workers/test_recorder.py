@@ -16,6 +16,12 @@ from workers.recorder import Recorder
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.fixture
+def database(worker_database):
+    """These tests do what a worker does, with its rights."""
+    return worker_database
+
+
 def _step(step, loss=1.0, validation=None, layers=None):
     norms = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm")
     rest = {"tokens": 64 * (step + 1), "validation_loss": validation, "layer_grad_norms": [0.25, float(step)], "layers": layers}

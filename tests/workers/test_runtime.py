@@ -15,10 +15,16 @@ pytestmark = pytest.mark.both_databases
 
 
 @pytest.fixture
-def runtime(settings):
+def database(worker_database):
+    """These tests do what a worker does, with its rights."""
+    return worker_database
+
+
+@pytest.fixture
+def runtime(worker_settings):
     """A started worker with one slot, whose Redis does not exist."""
     changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "reconcile_seconds": 0.5}
-    made = Runtime(settings.model_copy(update=changes))
+    made = Runtime(worker_settings.model_copy(update=changes))
     made.start()
     yield made
     made.stop()
@@ -52,10 +58,10 @@ def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime
             assert len(worker.device["trainer"]) >= 8
 
 
-def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(settings, database, submit):
+def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(worker_settings, database, submit):
     changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "data_roots": ("/data",)}
     submit(data=Data(source="text", path="/etc/passwd", sequence_length=32, batch_size=2))
-    made = Runtime(settings.model_copy(update=changes))
+    made = Runtime(worker_settings.model_copy(update=changes))
     made.start()
     try:
         assert _wait(database, 60, lambda job: job.status not in ("queued", "running")) == ["failed", "failed", "failed"]

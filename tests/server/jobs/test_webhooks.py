@@ -4,12 +4,14 @@ from ipaddress import ip_address
 
 import pytest
 
+from server.database.sealed import Box
 from server.database.tables import WebhookDelivery
 from server.errors import NotFoundError
 from server.jobs import webhooks
 from server.jobs.cancel import cancel_job
 from server.jobs.conclude import conclude
 
+BOX = Box(["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="])
 both_databases = pytest.mark.both_databases
 
 
@@ -17,7 +19,7 @@ both_databases = pytest.mark.both_databases
 def register(database):
     def add(*events, url="https://hooks.example/x"):
         with database.write() as session:
-            return webhooks.register(session, url, events, to_private=False).id
+            return webhooks.register(session, url, events, BOX, to_private=False)[0].id
 
     return add
 

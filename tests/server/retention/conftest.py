@@ -30,10 +30,16 @@ def age(database):
 
 
 @pytest.fixture
-def deleted(database):
+def keeper_database(worker_database):
+    """The rights with which rows are deleted: a worker's."""
+    return worker_database
+
+
+@pytest.fixture
+def deleted(keeper_database):
     """A function that deletes what the settings no longer keep; returns (kind, run or job, rows) of each deletion."""
 
     def run(settings):
-        return [(batch.what, batch.of, delete(database, batch)) for batch in plan(settings, database)]
+        return [(batch.what, batch.of, delete(keeper_database, batch)) for batch in plan(settings, keeper_database)]
 
     return run

@@ -15,6 +15,13 @@ from server.retention.work import delete, plan
 
 pytestmark = pytest.mark.both_databases
 
+
+@pytest.fixture
+def keeper_database(owner_database):
+    """Whole jobs, with their verdicts, are deleted by the owner of the tables only."""
+    return owner_database
+
+
 # Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}

@@ -57,7 +57,7 @@ def test_keys_and_logins_end(database, settings, recorded, deleted):
     with database.write() as session:
         for key, created_at in (("old", now - OLD), ("new", now)):
             session.add(IdempotencyKey(principal="me", key=key, body_digest="", job_id=job_id, created_at=created_at))
-        token = Token(id="t1", name="me", digest="", scopes=[], created_at=now)
+        token = Token(id="t1", principal="t1", name="me", digest="", scopes=[], created_at=now)
         session.add(token)
         session.flush()
         for digest, expires_at in (("over", now - 1), ("valid", now + 60)):

@@ -260,14 +260,17 @@ def test_nan_and_infinity_come_back(api, run):
 def test_trainers_need_a_token_that_may_write(settings, database):
     with TestClient(create_app(settings.model_copy(update={"require_tokens": True, "max_body_bytes": 5000}))) as closed:
         tokens = {}
-        for scope in ("view", "submit", "worker"):
-            with database.write() as session:
-                tokens[scope] = {"Authorization": f"Bearer {auth.create_token(session, scope, [scope], None)[1]}"}
+        with database.write() as session:
+            owner, text = auth.create_token(session, "submit", ["submit"], None)
+            tokens["submit"] = {"Authorization": f"Bearer {text}"}
+            for name, scope, principal in (("view", "view", owner.id), ("worker", "worker", owner.id), ("stranger", "worker", None)):
+                _, text = auth.create_token(session, name, [scope], None, principal_id=principal)
+                tokens[name] = {"Authorization": f"Bearer {text}"}
         closed.headers |= tokens["submit"]
         run = _submit(closed)["arms"][0]["runs"][0]["id"]
         path, body = f"/api/v1/runs/{run}:attach", {"manifest": {}}
         statuses = {scope: closed.post(path, json=body, headers=headers).status_code for scope, headers in tokens.items()}
-        assert statuses == {"view": 403, "submit": 200, "worker": 200}
+        assert statuses == {"view": 403, "submit": 200, "worker": 200, "stranger": 403}
         large = closed.post(f"/api/v1/runs/{run}/steps", params={"epoch": 2}, content=b" " * 6000)
         assert (large.status_code, large.headers["Content-Type"]) == (413, "application/problem+json")
 

@@ -4,24 +4,29 @@ import json
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
+from server.app import create_app
+from server.database.sealed import Box
 from server.database.tables import Webhook, WebhookDelivery
 from server.jobs import webhooks
 from server.web import auth
+from server.web.rules import SCOPES
 
+KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 ASKED: dict[str, Any] = {"url": "https://hooks.example/in/T0K3N", "events": ["verdict.given", "job.ended"]}
 
 
 @pytest.fixture
 def settings(settings):
-    return settings.model_copy(update={"require_tokens": True})
+    return settings.model_copy(update={"require_tokens": True, "webhook_keys": KEY})
 
 
 @pytest.fixture
 def headers(database):
     """The headers of a token by its scope."""
     with database.write() as session:
-        return {scope: {"Authorization": f"Bearer {auth.create_token(session, 'mine', [scope], 1)[1]}"} for scope in auth.SCOPES}
+        return {scope: {"Authorization": f"Bearer {auth.create_token(session, 'mine', [scope], 1)[1]}"} for scope in SCOPES}
 
 
 @pytest.mark.both_databases
@@ -32,7 +37,9 @@ def test_the_life_of_a_webhook(api, headers, database, caplog):
     assert made.headers["Cache-Control"] == "no-store"
     secret, about = made.json()["secret"], made.json()["about"]
     with database.read() as session:
-        assert session.query(Webhook).one().secret == secret
+        stored = session.query(Webhook).one().secret
+        assert Box([KEY]).open(stored) == secret
+        assert secret not in stored
     assert about == {"id": about["id"], "url": ASKED["url"], "events": ["job.ended", "verdict.given"], "last_delivery": None} | {
         "created_at": about["created_at"]
     }
@@ -69,7 +76,7 @@ def test_the_list_shows_the_newest_delivery(api, headers, database):
 
 def test_only_an_admin_may(api, headers, database):
     with database.write() as session:
-        known = webhooks.register(session, ASKED["url"], ["job.ended"], to_private=False).id
+        known = webhooks.register(session, ASKED["url"], ["job.ended"], Box([KEY]), to_private=False)[0].id
     for scope in ("view", "submit", "worker"):
         for method, path in (("POST", ""), ("GET", ""), ("POST", f"/{known}:test"), ("DELETE", f"/{known}")):
             answer = api.request(
@@ -91,5 +98,14 @@ def test_what_is_refused(api, headers, database):
         answer = api.post("/api/v1/webhooks", json=ASKED | change, headers=headers["admin"])
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["pointer"].startswith(f"/{next(iter(change))}")
+    with database.read() as session:
+        assert session.query(Webhook).count() == 0
+
+
+def test_without_a_key_nothing_is_registered(settings, database, headers):
+    with TestClient(create_app(settings.model_copy(update={"webhook_keys": ""})), base_url="http://127.0.0.1") as api:
+        answer = api.post("/api/v1/webhooks", json=ASKED, headers=headers["admin"])
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:parity:problem:conflict")
+    assert "PARITY_WEBHOOK_KEYS" in answer.json()["detail"]
     with database.read() as session:
         assert session.query(Webhook).count() == 0

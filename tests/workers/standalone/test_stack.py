@@ -275,7 +275,7 @@ def test_a_stack_that_asks_for_tokens_comes_up(tmp_path):
         else:
             pytest.fail(f"it ended with {process.wait(10)}")
         made = subprocess.run(
-            [sys.executable, "-m", "server.tokens", "first", "--scope", "view"],
+            [sys.executable, "-m", "server.tokens", "create", "first", "--scope", "view"],
             check=True,
             capture_output=True,
             text=True,

@@ -14,19 +14,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from server import deliveries as sender
+from server.database.sealed import Box
 from server.database.tables import Webhook, WebhookDelivery
+from server.deliveries import Deliverer
 from server.jobs import webhooks
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
-from workers import runtime
-from workers import webhooks as sender
-from workers.runtime import Runtime
 
 both_databases = pytest.mark.both_databases
+KEY, OTHER_KEY = (base64.urlsafe_b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 
 
 def _deliver_due(settings, database):
-    """In a thread of its own, as a worker does; a test before may have left an event loop in this one (a browser's)."""
+    """In a thread of its own, as a server does; a test before may have left an event loop in this one (a browser's)."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(sender.deliver_due, settings, database).result()
 
@@ -97,14 +98,15 @@ def receiver(make_receiver):
 
 @pytest.fixture
 def settings(settings):
-    return settings.model_copy(update={"webhooks_to_private_addresses": True, "public_url": "https://parity.example/", "slots": 1})
+    own = {"webhooks_to_private_addresses": True, "public_url": "https://parity.example/", "webhook_keys": KEY}
+    return settings.model_copy(update=own)
 
 
 @pytest.fixture
 def register(database):
     def add(url, *events) -> str:
         with database.write() as session:
-            return webhooks.register(session, url, events or ("job.ended", "verdict.given"), to_private=True).id
+            return webhooks.register(session, url, events or ("job.ended", "verdict.given"), Box([KEY]), to_private=True)[0].id
 
     return add
 
@@ -153,7 +155,7 @@ def test_a_verdict_arrives_signed_and_once(settings, database, recorded, receive
     assert len(_deliver_due(settings, database)) == 2
     assert _deliver_due(settings, database) == []
     with database.read() as session:
-        key = session.get_one(Webhook, hook).secret
+        key = Box([KEY]).open(session.get_one(Webhook, hook).secret)
     documents = {}
     for path, headers, body in receiver.requests:
         signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -310,19 +312,16 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
         assert receiver.requests == []
 
 
-def test_a_worker_sends_by_itself(settings, database, receiver, tested, monkeypatch):
-    monkeypatch.setattr(runtime, "_device", lambda _: {"device_class": "cpu:test"})
-    monkeypatch.setattr(runtime, "_trainer", lambda _: {})
+def test_an_api_process_sends_by_itself(settings, database, receiver, tested):
     delivery = tested(_url(receiver))
-    worker = Runtime(settings)
-    worker.start()
+    sending = Deliverer(settings.model_copy(update={"reconcile_seconds": 0.05}), database)
+    sending.start()
     try:
         deadline = time.monotonic() + 10
         while _row(database, delivery)[0] == "pending" and time.monotonic() < deadline:
             time.sleep(0.02)
     finally:
-        worker.stop()
-        worker.sign_off()
+        sending.close()
     assert _row(database, delivery)[0] == "delivered"
 
 
@@ -333,7 +332,7 @@ def test_the_documented_way_to_verify(settings, database, receiver, tested):
     page = (CHECKOUT / "docs" / "operations.md").read_text()
     exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operations.md", "exec"), defined)  # noqa: S102 (the lines themselves)
     with database.read() as session:
-        secret = session.query(Webhook).one().secret
+        secret = Box([KEY]).open(session.query(Webhook).one().secret)
     _, headers, body = receiver.requests[0]
     assert defined["verified"](secret, headers, body)
     other = webhooks.SECRET_PREFIX + base64.b64encode(bytes(32)).decode()
@@ -341,3 +340,77 @@ def test_the_documented_way_to_verify(settings, database, receiver, tested):
     resigned = {"webhook-timestamp": old, "webhook-signature": sender.signature(secret, headers["webhook-id"], int(old), body)}
     for forged in ((other, headers, body), (secret, headers, body + b" "), (secret, headers | resigned, body)):
         assert not defined["verified"](*forged)
+
+
+def _stored(database):
+    with database.read() as session:
+        return session.query(Webhook).one().secret
+
+
+def _signed_with(receiver, secret):
+    """Whether the newest request is signed with this secret."""
+    _, headers, body = receiver.requests[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = _hmac_sha256(base64.b64decode(secret.removeprefix("whsec_")), signed)
+    return headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
+
+
+@both_databases
+@pytest.mark.parametrize("keys", ["", OTHER_KEY])
+def test_without_the_right_key_deliveries_wait_and_nothing_is_lost(settings, database, receiver, tested, caplog, keys):
+    delivery = tested(_url(receiver))
+    wrong = settings.model_copy(update={"webhook_keys": keys})
+    for _ in range(3):
+        assert _deliver_due(wrong, database) == []
+    state, attempts, status, message = _row(database, delivery)
+    assert (state, attempts, status, receiver.requests) == ("pending", 0, None, [])
+    assert "PARITY_WEBHOOK_KEYS" in message
+    assert [record.levelname for record in caplog.records] == ["ERROR"]  # once, not at every look
+    assert _deliver_due(settings, database) == [delivery]
+    assert _row(database, delivery) == ("delivered", 1, 204, None)
+    assert _signed_with(receiver, Box([KEY]).open(_stored(database)))
+
+
+@both_databases
+def test_a_secret_of_an_earlier_version_signs_as_before_and_is_encrypted_once_there_is_a_key(settings, database, receiver, tested):
+    plain = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+    tested(_url(receiver))
+    with database.write() as session:
+        session.query(Webhook).one().secret = plain
+    _deliver_due(settings.model_copy(update={"webhook_keys": ""}), database)
+    assert _signed_with(receiver, plain)
+    with database.write() as session:
+        assert [webhooks.encrypt_all(session, Box([KEY])) for _ in range(2)] == [1, 0]
+    assert plain not in _stored(database)
+    assert "whsec" not in _stored(database)
+    _make_due(database)
+    with database.write() as session:
+        webhooks.announce_test(session, session.query(Webhook).one().id)
+    _deliver_due(settings, database)
+    assert len(receiver.requests) == 2
+    assert _signed_with(receiver, plain)
+
+
+def test_a_key_is_replaced_by_listing_the_new_one_first(database, tested, receiver):
+    tested(_url(receiver))
+    secret = Box([KEY]).open(_stored(database))
+    with database.write() as session:
+        assert webhooks.encrypt_all(session, Box([OTHER_KEY])) == 0  # what it cannot decrypt is left alone
+        assert [webhooks.encrypt_all(session, Box([OTHER_KEY, KEY])) for _ in range(2)] == [1, 0]
+    assert Box([OTHER_KEY]).open(_stored(database)) == secret
+
+
+def test_an_api_process_encrypts_what_an_earlier_version_left(settings, database, tested, receiver):
+    tested(_url(receiver))
+    plain = "whsec_" + base64.b64encode(bytes(32)).decode()
+    with database.write() as session:
+        session.query(Webhook).one().secret = plain
+    sending = Deliverer(settings.model_copy(update={"reconcile_seconds": 0.05}), database)
+    sending.start()
+    try:
+        deadline = time.monotonic() + 10
+        while _stored(database) == plain and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        sending.close()
+    assert Box([KEY]).open(_stored(database)) == plain

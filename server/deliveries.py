@@ -1,7 +1,8 @@
 """Sends due deliveries to webhooks: signed JSON by POST, following the Standard Webhooks specification (1.0.0).
 
 The host name is resolved here, and the connection goes to an address that was checked, so a DNS change in between has no effect.
-Redirects are not followed, no proxy is used, and only the status of the response is read.
+Redirects are not followed, no proxy is used, and only the status of the response is read. Every API process sends, so that workers
+need neither the secrets of webhooks nor the key to them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ import httpx2
 
 from parity.version import VERSION
 from server.database.clock import time_text
+from server.database.sealed import box_of
 from server.database.sessions import Database
 from server.database.tables import Job, WebhookDelivery
 from server.documents.job import job_summary, live_state
@@ -34,6 +37,7 @@ from server.settings import Settings
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +50,67 @@ class Parcel:
     body: bytes = dataclasses.field(repr=False)
 
 
+class Deliverer:
+    """The thread of an API process that sends what is due, once every `reconcile_seconds`."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+        self._stopping = threading.Event()
+        self._encrypted = False
+        self._thread = threading.Thread(target=self._keep_delivering, name="webhooks", daemon=True)
+
+    def start(self) -> None:
+        """Start to deliver; the first look is after one period."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the delivery that is being sent. If that takes long, another process or the next one sends it again."""
+        self._stopping.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _keep_delivering(self) -> None:
+        while not self._stopping.wait(self._settings.reconcile_seconds):
+            try:
+                self._encrypt()
+                deliver_due(self._settings, self._database, self._stopping.is_set)
+            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+                _log.exception("webhooks could not be sent; retrying")
+
+    def _encrypt(self) -> None:
+        """Once: encrypt with the newest key what an earlier version or an earlier key has left."""
+        box = None if self._encrypted else box_of(self._settings)
+        if box is None:
+            return
+        with self._database.write() as session:
+            changed = webhooks.encrypt_all(session, box)
+        self._encrypted = True
+        if changed:
+            _log.info("the secrets of %d webhooks are now encrypted with the first key of PARITY_WEBHOOK_KEYS", changed)
+
+
 def deliver_due(settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False) -> list[str]:
     """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call."""
     with database.read() as session:
         waiting = webhooks.due(session)
+        secrets, closed = webhooks.secrets_of(session, {webhook_id for _, webhook_id in waiting}, box_of(settings))
+    if closed:
+        with database.write() as session:
+            noted = webhooks.note_waiting(session, closed)
+        if noted:
+            _log.error("%d deliveries of %d webhooks wait for a key: %s", noted, len(closed), next(iter(closed.values())))
     tried: list[str] = []
-    failing: set[str] = set()
+    failing: set[str] = set(closed)
     for delivery_id, webhook_id in waiting:
         if stopping():
             break
-        if webhook_id in failing:
+        if webhook_id in failing or webhook_id not in secrets:
             continue
         with database.write() as session:
             attempt = webhooks.begin_attempt(session, delivery_id)
         if attempt is None:
             continue
-        status, failure = _try(settings, database, delivery_id)
+        status, failure = _try(settings, database, delivery_id, secrets[webhook_id])
         with database.write() as session:
             webhooks.end_attempt(session, delivery_id, attempt, status, failure)
         tried.append(delivery_id)
@@ -71,24 +120,24 @@ def deliver_due(settings: Settings, database: Database, stopping: Callable[[], b
     return tried
 
 
-def _try(settings: Settings, database: Database, delivery_id: str) -> tuple[int | None, str | None]:
+def _try(settings: Settings, database: Database, delivery_id: str, secret: str) -> tuple[int | None, str | None]:
     try:
         with database.read() as session:
             row = session.get(WebhookDelivery, delivery_id)
             if row is None:
                 return None, "it was deleted meanwhile"
-            parcel = _parcel(row, settings.public_url)
+            parcel = _parcel(row, settings.public_url, secret)
         return send(parcel, to_private=settings.webhooks_to_private_addresses)
     except Exception as error:  # noqa: BLE001 (a delivery that cannot be sent must not block the others, nor be retried forever)
         _log.exception("delivery %s could not be sent", delivery_id)
-        return None, f"internal error {type(error).__name__}; see the worker's log"
+        return None, f"internal error {type(error).__name__}; see the server's log"
 
 
-def _parcel(row: WebhookDelivery, public_url: str) -> Parcel:
+def _parcel(row: WebhookDelivery, public_url: str, secret: str) -> Parcel:
     document: dict[str, Any] = {"id": row.id, "type": row.kind, "created_at": time_text(row.created_at)}
     document |= _about(row.job, public_url.rstrip("/")) if row.job else {"job": None, "verdicts": [], "forecasts": [], "links": {}}
     body = json.dumps(document, allow_nan=False).encode()
-    return Parcel(id=row.id, url=row.webhook.url, secret=row.webhook.secret, body=body)
+    return Parcel(id=row.id, url=row.webhook.url, secret=secret, body=body)
 
 
 def _about(job: Job, base: str) -> dict[str, Any]:

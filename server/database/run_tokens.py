@@ -1,0 +1,54 @@
+"""Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run, as long as that attempt holds the run.
+
+Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and never valid for another one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from server.database import hashed
+from server.database.tables import Attempt, Run
+
+_TEXT = re.compile(r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToken:
+    """A run token whose secret is right. It is live while its attempt holds the run: not fenced, and not ended."""
+
+    run_id: str
+    epoch: int
+    is_live: bool
+
+
+def issue(session: Session, run_id: str, epoch: int) -> str:
+    """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call it in the attempt's transaction."""
+    secret = hashed.new_secret()
+    session.flush()  # the attempt may only be pending
+    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch).values(token_digest=hashed.digest(secret))
+    session.execute(ours.execution_options(synchronize_session=False))
+    return f"parity_{run_id}-{epoch}_{secret}"
+
+
+def digest_of(text: str) -> str:
+    """The digest that the database has for a run token."""
+    parts = _TEXT.fullmatch(text)
+    return hashed.digest(parts[3] if parts else "")
+
+
+def authenticate(session: Session, text: str) -> RunToken | None:
+    """The run token with this text; None if it has another form or a wrong secret."""
+    parts = _TEXT.fullmatch(text)
+    if parts is None:
+        return None
+    run_id, epoch, secret = parts[1], int(parts[2]), parts[3]
+    stored = select(Attempt.token_digest, Attempt.state, Run.epoch, Run.state).join(Run, Run.id == Attempt.run_id)
+    row = session.execute(stored.where(Attempt.run_id == run_id, Attempt.epoch == epoch)).first()
+    if not hashed.matches(secret, row[0] if row else None) or row is None:
+        return None
+    return RunToken(run_id=run_id, epoch=epoch, is_live=row[1] == "running" and row[2] == epoch and row[3] == "running")

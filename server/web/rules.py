@@ -1,0 +1,124 @@
+"""Who may call which operation of the API: one rule for each operation of the OpenAPI description, and no operation without one.
+
+`server.web.auth.authorize` enforces these rules, and docs/authorization.md shows them as a table. A new route needs a line here:
+without one the application does not start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Scope = Literal["view", "submit", "worker", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What an operation requires. Scope `admin` is always enough, and `submit` includes `view`.
+
+    `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
+    submitted the job in the path, or the job of the run in the path. `trainer`: that run's own token is enough instead, if its attempt is
+    live; `any`: also if it has ended, for the caller to learn that from the response.
+    """
+
+    scopes: tuple[Scope, ...] = ()
+    of_owner: bool = False
+    trainer: Literal["no", "live", "any"] = "no"
+
+    @property
+    def is_public(self) -> bool:
+        """Whether no token is needed."""
+        return not self.scopes
+
+    @property
+    def words(self) -> str:
+        """What is needed, for an error."""
+        return f"scope {' or '.join(self.scopes)}" + ("" if self.trainer == "no" else ", or the token of this run")
+
+
+_PUBLIC = Rule()
+_READ = Rule(scopes=("view",))
+_SUBMIT = Rule(scopes=("submit",))
+_OWN_JOB = Rule(scopes=("submit",), of_owner=True)
+_ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
+_WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
+_ADMIN = Rule(scopes=("admin",))
+
+RULES: Mapping[str, Rule] = {
+    "GET /healthz": _PUBLIC,
+    "GET /readyz": _PUBLIC,
+    "GET /metrics": _READ,
+    "GET /api/v1/schemas/parity.json": _PUBLIC,
+    "GET /api/v1/workers": _READ,
+    "GET /api/v1/policies": _READ,
+    "POST /api/v1/evaluations": _READ,
+    # Jobs.
+    "GET /api/v1/jobs": _READ,
+    "POST /api/v1/jobs": _SUBMIT,
+    "POST /api/v1/jobs:gate": _SUBMIT,
+    "POST /api/v1/jobs:plan": _READ,
+    "GET /api/v1/jobs/{job_id}": _READ,
+    "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}:rejudge": _READ,
+    "GET /api/v1/jobs/{job_id}/runs": _READ,
+    "GET /api/v1/jobs/{job_id}/events": _READ,
+    "GET /api/v1/jobs/{job_id}/verdict": _READ,
+    "GET /api/v1/jobs/{job_id}/verdict.{kind}": _READ,
+    "GET /api/v1/jobs/{job_id}/evidence.zip": _READ,
+    "GET /api/v1/jobs/{job_id}/gap": _READ,
+    "GET /api/v1/jobs/{job_id}/live": _READ,
+    "GET /api/v1/jobs/{job_id}/overlay": _READ,
+    "GET /api/v1/badges/{named}.json": _READ,
+    # Runs.
+    "GET /api/v1/runs/{run_id}": Rule(scopes=("view", "worker"), trainer="live"),
+    "POST /api/v1/runs/{run_id}:attach": _ATTACH,
+    "POST /api/v1/runs/{run_id}/steps": _WRITE_RUN,
+    "POST /api/v1/runs/{run_id}:finish": _WRITE_RUN,
+    "GET /api/v1/runs/{run_id}/steps": _READ,
+    "GET /api/v1/runs/{run_id}/metrics": _READ,
+    "GET /api/v1/runs/{run_id}/layers": _READ,
+    "GET /api/v1/runs/{run_id}/log": _READ,
+    "GET /api/v1/runs/{run_id}/artifacts/{attempt}/{name}": _READ,
+    # What a team shares: baselines and tables of reruns. Each change keeps who made it and why.
+    "GET /api/v1/baselines": _READ,
+    "POST /api/v1/baselines": _SUBMIT,
+    "GET /api/v1/baselines/{name}": _READ,
+    "GET /api/v1/baselines/{name}/versions/{version}": _READ,
+    "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
+    "POST /api/v1/baselines/{name}/versions/{version}/controls": _SUBMIT,
+    "POST /api/v1/baselines/{name}/versions/{version}:expire": _SUBMIT,
+    "GET /api/v1/floors": _READ,
+    "POST /api/v1/floors": _SUBMIT,
+    # Tokens and webhooks.
+    "GET /api/v1/tokens": _ADMIN,
+    "POST /api/v1/tokens": _ADMIN,
+    "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
+    "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
+    "GET /api/v1/webhooks": _ADMIN,
+    "POST /api/v1/webhooks": _ADMIN,
+    "POST /api/v1/webhooks/{webhook_id}:test": _ADMIN,
+    "DELETE /api/v1/webhooks/{webhook_id}": _ADMIN,
+}
+
+
+def operations(openapi: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The operations of an OpenAPI document, by `METHOD PATH`."""
+    return {f"{method.upper()} {path}": operation for path, methods in openapi["paths"].items() for method, operation in methods.items()}
+
+
+def check(openapi: Mapping[str, Any]) -> None:
+    """RuntimeError unless each operation has a rule and each rule an operation."""
+    known = operations(openapi).keys()
+    if known != RULES.keys():
+        without, unused = sorted(known - RULES.keys()), sorted(RULES.keys() - known)
+        raise RuntimeError(f"server/web/rules.py must have one rule for each operation: {without} have none, {unused} do not exist")
+
+
+def mark(openapi: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document with `security` for the operations that need a token, and only for those."""
+    for name, operation in operations(openapi).items():
+        if RULES[name].is_public and isinstance(operation, dict):
+            operation.pop("security", None)
+    return openapi

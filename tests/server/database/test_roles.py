@@ -1,0 +1,121 @@
+"""The rights of the roles on a real PostgreSQL. Every test of the API on PostgreSQL connects as its role, and shows that they suffice."""
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import ProgrammingError
+
+from server import roles as command
+from server.database import roles
+from server.database.sealed import Box
+from server.database.sessions import Database
+from server.database.tables import Base, Webhook
+from server.jobs import webhooks
+from server.web import auth
+
+on_postgresql = pytest.mark.postgresql
+BOX = Box(["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="])
+FORBIDDEN_TO_BOTH = [
+    "create table mine (id int)",
+    "alter table jobs add column mine int",
+    "drop table verdicts",
+    "truncate events",
+    "delete from jobs",
+    "delete from verdicts",
+    "update verdicts set outcome = 'pass'",
+    "update events set kind = 'x'",
+    "update jobs set submitted_by = 'me'",
+    "update jobs set criteria = '{}'",
+    "update runs set planned_steps = 1",
+    "update alembic_version set version_num = '0001'",
+    "update baseline_events set who = 'me'",
+    "create role mine superuser",
+]
+FORBIDDEN_TO_WORKERS = [
+    "select digest from tokens",
+    "select * from tokens",
+    "update tokens set scopes = '[\"admin\"]'",
+    "insert into tokens (id, principal, name, digest, scopes, created_at) values ('t', 't', 'x', 'x', '[\"admin\"]', 1)",
+    "select secret from webhooks",
+    "select url from webhooks",
+    "update webhooks set url = 'https://mine.example'",
+    "select * from browser_sessions",
+    "select body_digest from idempotency_keys",
+    "update webhook_deliveries set state = 'delivered'",
+    "insert into jobs (id) values ('j')",
+    "insert into runs (id) values ('r')",
+    "update baselines set expires_at = 1",
+]
+
+
+def _refused(url, statement):
+    """Whether PostgreSQL refuses a statement for want of a right."""
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+    except ProgrammingError as error:
+        return isinstance(error.orig, psycopg.errors.InsufficientPrivilege)
+    finally:
+        engine.dispose()
+    return False
+
+
+def test_each_table_has_a_line_for_each_role():
+    tables = {*Base.metadata.tables, "alembic_version"}
+    assert roles.API.keys() == roles.WORKER.keys() == tables
+
+
+@on_postgresql
+def test_neither_role_changes_the_schema_or_what_is_fixed(database, api_settings, worker_settings):
+    for settings in (api_settings, worker_settings):
+        assert [each for each in FORBIDDEN_TO_BOTH if not _refused(settings.database, each)] == []
+
+
+@on_postgresql
+def test_a_worker_reads_no_secret_and_gives_itself_no_right(database, worker_settings):
+    with database.write() as session:
+        webhooks.register(session, "https://hooks.example/", ["job.ended"], BOX, to_private=False)
+        auth.create_token(session, "me", ["admin"], None)
+    assert [each for each in FORBIDDEN_TO_WORKERS if not _refused(worker_settings.database, each)] == []
+    worker = Database(worker_settings.database)
+    with pytest.raises(ProgrammingError), worker.read() as session:
+        session.query(Webhook).all()
+    worker.close()
+
+
+@on_postgresql
+def test_the_command_grants_again_and_takes_what_is_too_much(database, settings, worker_settings, monkeypatch, capsys):
+    monkeypatch.setenv("PARITY_DATABASE_URL", settings.database_url)
+    with database.engine.begin() as connection:
+        connection.execute(text("grant select, delete on tokens to parity_worker"))
+        connection.execute(text("grant select (digest) on tokens to parity_worker"))
+    assert not _refused(worker_settings.database, "select digest from tokens")
+    assert command.main([]) == 0
+    assert _refused(worker_settings.database, "select digest from tokens")
+    assert _refused(worker_settings.database, "delete from tokens")
+    assert command.main(["--sql"]) == 0
+    printed = capsys.readouterr().out.splitlines()[1:]
+    assert printed == [f"{each};" for each in roles.grants("parity_api", "parity_worker")]
+
+
+@on_postgresql
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--api", "postgres"], "superuser"),
+        (["--api", "a; drop table jobs"], "lower-case"),
+        (["--api", "parity_worker"], "both roles"),
+    ],
+)
+def test_what_would_give_no_protection_is_refused(database, settings, monkeypatch, capsys, arguments, word):
+    assert make_url(settings.database_url).username == "postgres"
+    monkeypatch.setenv("PARITY_DATABASE_URL", settings.database_url)
+    assert command.main(arguments) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_sqlite_has_no_roles(settings, monkeypatch, capsys):
+    monkeypatch.setenv("PARITY_DATABASE_URL", settings.database)
+    assert command.main([]) == 2
+    assert "SQLite" in capsys.readouterr().err

@@ -1,0 +1,107 @@
+"""The rules of the API against the application: each operation, called with each kind of token, refuses exactly whom its rule refuses."""
+
+import copy
+
+import pytest
+from fastapi import APIRouter
+
+from parity import criteria_from_mapping
+from server.database import run_tokens
+from server.database.states import begin_attempt
+from server.database.tables import Run
+from server.jobs.submit import submit_job
+from server.web import auth, rules
+from server.web.rules import RULES, operations
+from tools.authorization_table import CALLERS, MARKS, PAGE, allows, authorization_table
+from tools.reason_table import rewritten
+from training.spec import Arm
+
+
+@pytest.fixture
+def settings(settings):
+    return settings.model_copy(update={"require_tokens": True, "requests_per_minute": 100_000})
+
+
+@pytest.fixture
+def job(database, make_job):
+    """A function that makes a job of a principal whose first run has a trainer: the ids of the job and the run, and the run's token."""
+
+    def make(principal):
+        spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+        with database.write() as session:
+            made = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), principal)
+            run = session.get_one(Run, made.runs[0].id)
+            run.state, run.epoch, made.status = "running", 1, "running"
+            begin_attempt(session, run.id, 1, None)
+            return made.id, run.id, run_tokens.issue(session, run.id, 1)
+
+    return make
+
+
+@pytest.mark.both_databases
+def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
+    texts, principals = {}, {}
+    with database.write() as session:
+        for name in ("owner", "stranger"):
+            first, texts[f"{name}: submit"] = auth.create_token(session, name, ["submit"], None)
+            principals[name] = first.id
+            for scope in ("view", "worker"):
+                _, texts[f"{name}: {scope}"] = auth.create_token(session, name, [scope], None, principal_id=first.id)
+        _, texts["admin"] = auth.create_token(session, "admin", ["admin"], None)
+    texts["other run's token"] = job(principals["owner"])[2]
+    wrong = []
+    for operation, document in operations(api.app.openapi()).items():
+        method, template = operation.split(" ")
+        # The owner's and admin's calls come last, because they may change the job.
+        job_id, run_id, texts["run token"] = job(principals["owner"])
+        path = template.format_map(_Path(job_id=job_id, run_id=run_id))
+        for caller in CALLERS:
+            headers = {} if caller == "no token" else {"Authorization": f"Bearer {texts[caller]}"}
+            body = {"json": {}} if "requestBody" in document else {}
+            with api.stream(method, path, params={"epoch": 1, "after": 2**52}, headers=headers, **body) as answer:
+                refused = answer.status_code in (401, 403)
+            assert answer.status_code != 500, (operation, caller)
+            if refused == allows(RULES[operation], caller) or (answer.status_code == 401) != (caller == "no token" and refused):
+                wrong.append((operation, caller, answer.status_code))
+    assert wrong == []
+
+
+class _Path(dict):
+    """The parameters of a path; those that the test does not set name nothing that exists."""
+
+    def __missing__(self, name):
+        return {"version": "1", "attempt": "1", "kind": "svg"}.get(name, "none")
+
+
+def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused(api):
+    described = api.app.openapi()
+    rules.check(described)
+    with_route = copy.deepcopy(described)
+    with_route["paths"]["/api/v1/jobs/{job_id}/notes"] = {"post": {}}
+    without_route = copy.deepcopy(described)
+    del without_route["paths"]["/api/v1/policies"]
+    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/notes"), (without_route, "GET /api/v1/policies")):
+        with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
+            rules.check(changed)
+
+
+def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings, monkeypatch):
+    from server import app
+    from server.routes import policies
+
+    router = APIRouter(prefix="/api/v1")
+    router.add_api_route("/policies", lambda: None)
+    router.add_api_route("/policies:drop", lambda: None, methods=["POST"])
+    monkeypatch.setattr(policies, "router", router)
+    with pytest.raises(RuntimeError, match="POST /api/v1/policies:drop"):
+        app.create_app(settings)
+
+
+def test_only_operations_that_need_a_token_are_marked_so_in_the_description(api):
+    for operation, document in operations(api.app.openapi()).items():
+        assert ("security" in document) is not RULES[operation].is_public, operation
+
+
+def test_the_page_has_the_current_table():
+    page = PAGE.read_text(encoding="utf-8")
+    assert rewritten(page, authorization_table(), MARKS) == page, "run python -m tools.authorization_table"
