@@ -9,6 +9,7 @@ either, because its window was never trained. Steps that an external trainer sen
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,13 +46,17 @@ _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their looks."""
+    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their looks.
+
+    `is_new` says that it is fed from its first step: nothing was stored, or a newer attempt has begun.
+    """
 
     baseline: Run
     candidate: Run
     state: Progress
     looked: int
     all_fed: bool
+    is_new: bool
 
     @property
     def ended(self) -> bool:
@@ -113,30 +118,38 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
 
 
 def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Look]], bool]:
-    """Feed new steps and store the looks: for each change of state the arm, all states before, and the look; whether steps are left."""
-    stored = dict((job.early_stop or {}).get("pairs", {}))
+    """Feed new steps and store the looks; returns each change of state (arm, states told before, look), and whether steps are left.
+
+    `told` is the share of the plan up to which changes were told, and the states: looks that are made again tell nothing twice.
+    """
+    kept = job.early_stop or {}
+    stored, told = dict(kept.get("pairs", {})), dict(kept.get("told", {}))
     arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
     changes: list[tuple[Arm, list[State], Look]] = []
     left = False
     for arm in job.arms:
-        if arm.role == "baseline":
-            continue
-        columns = arms.setdefault(arm.name, {"step": []})
-        if criteria.early_stop == "stop" and columns.get("state", ["open"])[-1] in ENDED_BY:
+        if arm.role == "baseline" or any(run.code == CODE for run in arm.runs):
             continue
         pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
+        if any(pair.is_new for pair in pairs):  # the looks so far may rest on steps that count no more, or on fewer pairs
+            arms[arm.name] = {"step": []}
+            pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
         left = left or any(not pair.all_fed for pair in pairs)
+        columns = arms.setdefault(arm.name, {"step": []})
+        until, states = told.get(arm.name, (0.0, []))
         for look in _new_looks(job, arm, pairs, criteria):
-            before: list[State] = columns.get("state", [])
-            if not before or before[-1] != look.state:
-                changes.append((arm, list(before), look))
             for key, value in look.document().items():
                 columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
-            if criteria.early_stop == "stop" and look.state in ENDED_BY:
+            if look.share > until and states[-1:] != [look.state]:
+                changes.append((arm, states, look))
+                until, states = look.share, [*states, look.state]
+            until = max(until, look.share)
+            if criteria.early_stop == "stop" and states[-1:] == [look.state] and look.state in ENDED_BY:
                 break
+        told[arm.name] = (until, states)
         for pair in pairs:
             stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
-    job.early_stop = {"pairs": stored, "arms": arms}
+    job.early_stop = {"pairs": stored, "arms": arms, "told": told}
     return changes, left
 
 
@@ -157,7 +170,8 @@ def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
 def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
     """The pair after its new common steps, which are stored."""
     epochs, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
-    if before is None or before["epochs"] != epochs or before["with"] != baseline.id:
+    is_new = before is None or before["epochs"] != epochs or before["with"] != baseline.id
+    if before is None or is_new:
         # A newer attempt has replaced steps of earlier looks, possibly with other numbers.
         before = {"next_step": 0, "looked": 0, "state": begin(candidate.planned_steps).document()}
     base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
@@ -172,7 +186,9 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
         "looked": before["looked"],
         "state": state.document(),
     }
-    return _Pair(baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_LOOK)
+    return _Pair(
+        baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_LOOK, is_new=is_new
+    )
 
 
 def _recorded(session: Session, run: Run) -> list[int]:
