@@ -1,7 +1,8 @@
 """Flushes: a few new steps at the end of a running attempt, of many runs in one transaction.
 
-This is how nearly all steps arrive, and the only path that must be fast. Whatever is not such a flush (steps that may be recorded
-already, a run that another transaction has locked, an attempt that has ended) is not written here, and its sender does it alone.
+This is how nearly all steps of external runs arrive, and the only path that must be fast. Whatever is not such a flush (steps that may be
+recorded already, a run that another transaction has locked or a worker trains, an attempt that has ended) is not written here: its sender
+does it alone, with `server.jobs.external.append`, whose checks are the rule.
 """
 
 from __future__ import annotations
@@ -131,12 +132,13 @@ _LAST = select(_chunks.last_step).where(*_OWN).order_by(_chunks.first_step.desc(
 
 
 def _locked(among: ColumnElement[bool]) -> Select[Any]:
-    """The running ones of some runs, in the order in which every writer locks them.
+    """The running ones of some runs that no worker trains, in the order in which every writer locks them.
 
     A run that is locked is left out, because all others would wait for it.
     """
-    running = select(_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second).where(among, _runs.state == "running")
-    return running.where(_runs.code.is_(None)).order_by(_runs.id).with_for_update(skip_locked=True)
+    running = (_runs.state == "running", _runs.capability == "external", _runs.code.is_(None))
+    columns = (_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second)
+    return select(*columns).where(among, *running).order_by(_runs.id).with_for_update(skip_locked=True)
 
 
 def _recorded(among: ColumnElement[bool], now: ColumnElement[Any]) -> Select[Any]:

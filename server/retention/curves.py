@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sqlalchemy import ColumnElement, CursorResult, Select, and_, case, delete, false, func, literal, or_, select, tuple_
@@ -27,7 +27,6 @@ CHUNKS_AT_ONCE = 50
 CHUNK_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
 Key = tuple[str, str, int, int]
 
-_COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.epoch, ChunkColumn.first_step)
 _SETTING = "PARITY_RETENTION_DAYS"
 _REPLACED = "a newer attempt of the run has recorded the same steps"
 
@@ -109,16 +108,21 @@ def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: C
     return [*slices([(row[0], row[1], row[2], row[3]) for row in session.execute(chosen)], CHUNKS_AT_ONCE)]
 
 
-def bytes_of(session: Session, where: ColumnElement[bool]) -> int:
-    """Bytes of the values of some chunks."""
-    return int(session.scalar(select(func.sum(func.length(ChunkColumn.payload))).where(where)) or 0)
+def bytes_of(session: Session, chosen: Callable[[type[Chunk] | type[ChunkColumn]], ColumnElement[bool]]) -> int:
+    """Bytes of the values of some chunks, of small ones in their own rows and of large ones in their columns'."""
+    sizes = (session.scalar(select(func.sum(func.length(table.payload))).where(chosen(table))) for table in (Chunk, ChunkColumn))
+    return sum(int(size or 0) for size in sizes)
 
 
 def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False) -> list[tuple[Sequence[Key], int]]:
     """The chunks of runs in parts, or those that newer attempts replaced, and the bytes of the values of each part."""
     with database.read() as session:
         where = [_superseded(session, run_id) for run_id in run_ids] if replaced else []
-        return [(keys, bytes_of(session, tuple_(*_COLUMN_KEY).in_(keys))) for keys in chunk_keys(session, run_ids, *where)]
+        return [(keys, bytes_of(session, partial(_among, keys))) for keys in chunk_keys(session, run_ids, *where)]
+
+
+def _among(keys: Sequence[Key], table: type[Chunk] | type[ChunkColumn]) -> ColumnElement[bool]:
+    return tuple_(table.run_id, table.kind, table.epoch, table.first_step).in_(keys)
 
 
 def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
