@@ -121,6 +121,11 @@ def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False
         return [(keys, bytes_of(session, partial(_among, keys))) for keys in chunk_keys(session, run_ids, *where)]
 
 
+def of_runs(run_ids: Select[str], table: type[Chunk] | type[ChunkColumn]) -> ColumnElement[bool]:
+    """The chunks of some runs, or their columns."""
+    return table.run_id.in_(run_ids)
+
+
 def _among(keys: Sequence[Key], table: type[Chunk] | type[ChunkColumn]) -> ColumnElement[bool]:
     return tuple_(table.run_id, table.kind, table.epoch, table.first_step).in_(keys)
 

@@ -36,7 +36,7 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
     for job_id in old:
         with database.read() as session:
             runs = select(Run.id).where(Run.job_id == job_id)
-            size, parts = curves.bytes_of(session, lambda table, of=runs: table.run_id.in_(of)), curves.chunk_keys(session, runs)
+            size, parts = curves.bytes_of(session, partial(curves.of_runs, runs)), curves.chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
         for keys in parts[:-1]:
             yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))

@@ -147,7 +147,7 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
             async for event in broadcast.follow(job, 0, 0.05):
                 if event is None:
                     _emit(database, job)
-                else:
+                elif isinstance(event, Event):
                     numbers.append(event.sequence)
                 if broken.is_set() and len(numbers) > 2:
                     break
@@ -172,6 +172,7 @@ def test_nothing_is_missed_however_much_was_written_before_the_first_look(databa
         numbers = []
         async with asyncio.timeout(60):
             async for event in broadcast.follow(job, 0):
+                assert isinstance(event, Event)
                 if not numbers:
                     with database.write() as session:
                         for _ in range(written):
