@@ -24,17 +24,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx2
 import numpy as np
 import psutil
 import psycopg
+import record
 from alembic import command
 from sqlalchemy import event, make_url
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
 from parity import criteria_from_mapping
+from server.database import run_tokens
 from server.database.flushes import Flushes
 from server.database.sessions import Database
+from server.database.states import begin_attempt
 from server.database.tables import Run
 from server.jobs import external
 from server.jobs.submit import submit_job
@@ -165,14 +169,17 @@ def ours(database: Database, settings: Settings) -> list[Callable[[], object]]:
 def recorders(database: Database) -> list[Callable[[], object]]:
     """A worker's recorder for each run: each has transactions of its own."""
     ids = runs_of(database, WRITERS, "emulated")
+    tokens: dict[str, str] = {}
     with database.write() as session:
         for run_id in ids:
             run = session.get_one(Run, run_id)
             run.state, run.epoch, run.lease_expires_at = "running", 1, time.time() + 3600
+            begin_attempt(session, run_id, 1, None)
+            tokens[run_id] = run_tokens.issue(session, run_id, 1)
 
     def writer(run_id: str) -> Callable[[], object]:
         steps = iter(range(10**9))
-        held = Claim(run_id=run_id, job_id="", arm="", epoch=1, spec=None, steps=1)  # type: ignore[arg-type]
+        held = Claim(run_id=run_id, job_id="", arm="", epoch=1, spec=None, steps=1, token=tokens[run_id])  # type: ignore[arg-type]
         recorder = Recorder(database, held, 3600.0)
         names = (
             "lm_loss",
@@ -255,6 +262,41 @@ def against_psycopg(database: Database, settings: Settings, server: psutil.Proce
     return [*marked(f"{WRITERS} writers, flushes/s", rate, PER_SECOND), *marked("of psycopg's", share, SHARE)]
 
 
+def over_http(folder: Path, url: str, seconds: float) -> str:
+    """Whole requests to an API process from four connections, each for its share of the runs, in words."""
+    with record.service(folder, url) as (address, database, token):
+        ids = runs_of(database, WRITERS, "external")
+        services = psutil.Process().children(recursive=True)
+        headers = {"Authorization": f"Bearer {token}"}
+        made, stop = [0] * 4, 0.0
+
+        def sender(number: int) -> None:
+            with httpx2.Client(base_url=f"{address}/api/v1", headers=headers, trust_env=False) as http:
+                for step in itertools.count():
+                    columns = {name: column.tolist() for name, column in values(step).items()}
+                    for run_id in ids[number::4]:
+                        if time.perf_counter() > stop:
+                            return
+                        body = {"steps": [step], "columns": columns}
+                        http.post(f"/runs/{run_id}/steps", params={"epoch": 1}, json=body).raise_for_status()
+                        made[number] += 1
+
+        with httpx2.Client(base_url=f"{address}/api/v1", headers=headers, trust_env=False) as http:
+            for run_id in ids:
+                http.post(f"/runs/{run_id}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status()
+        used = sum(sum(each.cpu_times()[:2]) for each in services)
+        began = time.perf_counter()
+        stop = began + seconds
+        threads = [threading.Thread(target=sender, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - began
+        used = sum(sum(each.cpu_times()[:2]) for each in services) - used
+    return f"{sum(made) / took:,.0f} requests/s, {1000 * used / max(1, sum(made)):.2f} ms CPU each in the API and the broker"
+
+
 def marked(name: str, value: float, mark: float) -> list[str]:
     """Print a figure with its mark; its name if it missed it."""
     sys.stdout.write(f"{name}: {value:,.2f}, mark {mark:g}\n")
@@ -294,6 +336,7 @@ def main() -> int:
             sys.stdout.write(f"{WRITERS} writers: {counted(ours(database, settings), options.seconds, None, lambda: 0).text()}\n")
         sys.stdout.write(f"{WRITERS} recorders: {counted(recorders(database), options.seconds, server, lambda: 0).text()}\n")
         database.close()
+        sys.stdout.write(f"over HTTP, 4 connections: {over_http(Path(folder), url, options.seconds)}\n")
     for name in missed:
         sys.stdout.write(f"MISSED {name}\n")
     return 1 if missed else 0

@@ -4,6 +4,8 @@ Revision ID: 0017
 Revises: 0016
 """
 
+from typing import Any
+
 import numpy as np
 import sqlalchemy as sa
 from alembic import op
@@ -48,7 +50,7 @@ def downgrade() -> None:
 
 def _unpack(connection: sa.Connection) -> bool:
     """Write the columns of some packed chunks as rows; False if there is none."""
-    plain = (sa.column(name) for name in (*_KEY, "count"))
+    plain: list[sa.ColumnClause[Any]] = [sa.column(name) for name in (*_KEY, "count")]
     chunks = sa.table("chunks", *plain, sa.column("columns", sa.JSON()), sa.column("payload", sa.LargeBinary()))
     columns = sa.table("chunk_columns", *(sa.column(name) for name in (*_KEY, "name")), sa.column("payload", sa.LargeBinary()))
     packed = connection.execute(sa.select(chunks).where(chunks.c.payload.is_not(None)).limit(_CHUNKS_AT_ONCE)).mappings().all()

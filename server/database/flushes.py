@@ -1,7 +1,8 @@
 """Flushes: a few new steps at the end of a running attempt, of many runs in one transaction.
 
-This is how nearly all steps arrive, and the only path that must be fast. Whatever is not such a flush (steps that may be recorded
-already, a run that another transaction has locked, an attempt that has ended) is not written here, and its sender does it alone.
+This is how nearly all steps of external runs arrive, and the only path that must be fast. Whatever is not such a flush (steps that may be
+recorded already, a run that another transaction has locked or a worker trains, an attempt that has ended) is not written here: its sender
+does it alone, with `server.jobs.external.append`, whose checks are the rule.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ARRAY, ColumnElement, Connection, Row, Select, String, and_, any_, bindparam, func, null, select, text
+from sqlalchemy import ARRAY, BindParameter, ColumnElement, Connection, Row, Select, String, and_, any_, bindparam, func, null, select, text
 from sqlalchemy.orm import Session
 
 from server.database import clock, store
 from server.database.group_commit import GroupCommit
 from server.database.sessions import Database
-from server.database.tables import Attempt, Chunk, Run
+from server.database.tables import Attempt, Chunk, Run, table_of
 
 KIND = "train"
 LARGEST = 4096
@@ -77,8 +78,8 @@ def write(session: Session, flushes: Sequence[Flush], lease_seconds: float) -> l
     answers: list[Written | None] = []
     for flush in flushes:
         run, before = locked.get(flush.run_id), recorded.get(flush.run_id)
-        is_held = run is not None and before is not None and run.epoch == flush.epoch
-        if is_held and (before.last_step is None or before.last_step < flush.first_step):
+        is_held = run is not None and run.epoch == flush.epoch
+        if run and before and is_held and (before.last_step is None or before.last_step < flush.first_step):
             rows.append(_row(flush, run, before, lease_seconds))
             answers.append(Written(seal=_seal_due(before.last_step, flush)))
         else:
@@ -121,13 +122,14 @@ def _seal_due(last_step: int | None, flush: Flush) -> int | None:
     return small if small < store.SEALED_STEPS and is_full(store.SMALL_CHUNKS * advance) else None
 
 
-_runs, _attempts, _chunks = Run.__table__.c, Attempt.__table__.c, Chunk.__table__.c
+_RUNS, _ATTEMPTS = table_of(Run), table_of(Attempt)
+_runs, _attempts, _chunks = _RUNS.c, _ATTEMPTS.c, table_of(Chunk).c
 _CHUNK = ("run_id", "epoch", "first_step", "last_step", "count", "columns", "payload")
 _PROGRESS = ("steps_done", "last_loss", "lease_expires_at", "recorded_at", "steps_per_second")
 _OWN = (_chunks.run_id == _attempts.run_id, _chunks.epoch == _attempts.epoch, _chunks.kind == KIND)
-_FIRST = select(func.min(_chunks.first_step)).where(*_OWN).correlate(Attempt.__table__).scalar_subquery()
+_FIRST = select(func.min(_chunks.first_step)).where(*_OWN).correlate(_ATTEMPTS).scalar_subquery()
 # Chunks of an attempt do not overlap, so the last one has the last step.
-_LAST = select(_chunks.last_step).where(*_OWN).order_by(_chunks.first_step.desc()).limit(1).correlate(Attempt.__table__).scalar_subquery()
+_LAST = select(_chunks.last_step).where(*_OWN).order_by(_chunks.first_step.desc()).limit(1).correlate(_ATTEMPTS).scalar_subquery()
 
 
 def _locked(among: ColumnElement[bool]) -> Select[Any]:
@@ -146,13 +148,13 @@ def _recorded(among: ColumnElement[bool], now: ColumnElement[Any]) -> Select[Any
     A statement of its own: it has to see what was committed before the locks were acquired.
     """
     columns = (_attempts.run_id, _attempts.started_at, _FIRST.label("first_step"), _LAST.label("last_step"), now.label("now"))
-    return select(*columns).join(Run.__table__, and_(_attempts.run_id == _runs.id, _attempts.epoch == _runs.epoch)).where(among)
+    return select(*columns).join(_RUNS, and_(_attempts.run_id == _runs.id, _attempts.epoch == _runs.epoch)).where(among)
 
 
 class _Sqlite:
     """The statements for SQLite."""
 
-    _ids = bindparam("ids", expanding=True)
+    _ids: BindParameter[Any] = bindparam("ids", expanding=True)
     locked = _locked(_runs.id.in_(_ids))
     recorded = _recorded(_attempts.run_id.in_(_ids), null())
     _insert = text(f"insert into chunks (kind, {', '.join(_CHUNK)}) values ('{KIND}', {', '.join(f':{name}' for name in _CHUNK)})")  # noqa: S608

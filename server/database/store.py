@@ -24,7 +24,7 @@ from sqlalchemy import Text, cast, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from server.database import codec
-from server.database.tables import Chunk, ChunkColumn, Run
+from server.database.tables import Chunk, ChunkColumn, Run, table_of
 
 Columns = dict[str, NDArray[np.float64]]
 
@@ -35,7 +35,7 @@ _PACKED_VALUES = 4096  # the most in a packed chunk, of all columns
 _CHUNKS_AT_ONCE = 64
 _STEPS_AT_ONCE = 4 * SEALED_STEPS
 # On the tables: the mapper's bulk insert takes longer than the database's.
-_INSERT_CHUNKS, _INSERT_COLUMNS = insert(Chunk.__table__), insert(ChunkColumn.__table__)
+_INSERT_CHUNKS, _INSERT_COLUMNS = insert(table_of(Chunk)), insert(table_of(ChunkColumn))
 _NAMES = cast(Chunk.columns, Text).label("names")
 _PACKED = Chunk.payload.is_not(None).label("packed")
 

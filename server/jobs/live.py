@@ -209,8 +209,6 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteri
     nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
     looked = [min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)]
     for blocks in due_forecasts(looked, done, planned, ended=nothing_follows):
-        [min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)], done, planned, ended=nothing_follows
-    ):
         seen = [
             (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
         ]

@@ -1,4 +1,4 @@
-"""Flushes of many runs in one transaction: each under its own fence, none waits for another's lock, and the curve is bit for bit the same."""
+"""Flushes of many runs in one transaction: each under its own fence, none waits for another's lock, and no bit of a curve changes."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from server.database import flushes, store
 from server.database.flushes import Flush, Flushes
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Chunk, Job, Run
-from server.errors import ConflictError, StaleAttemptError
+from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import external
 from server.jobs.external import Batch
 
@@ -71,6 +71,17 @@ def test_what_is_not_new_steps_of_the_running_attempt_is_not_written_and_stops_n
     written = _write(database, _flush(runs[0], [5, 6]), _flush(runs[1], 0), _flush(runs[2], 0, epoch=1), _flush(runs[3], 0))
     assert [each is None for each in written] == [True, True, True, False]
     assert [_read(database, run_id)[0] for run_id in runs] == [[5], [], [], [0]]
+
+
+def test_a_run_that_a_worker_trains_is_not_written(database, settings, runs):
+    with database.write() as session:
+        session.get_one(Run, runs[0]).capability = "cpu"
+    assert _write(database, _flush(runs[0], 0)) == [None]
+    with pytest.raises(InvalidError, match="which a worker trains"):
+        external.record(
+            database, Flushes(database, 60.0), settings, runs[0], 2, "train", Batch(steps=np.array([0]), columns={"loss": np.ones(1)})
+        )
+    assert _read(database, runs[0])[0] == []
 
 
 def test_a_locked_run_is_left_out_and_a_locked_job_waits_for_nobody(database, database_kind, runs):

@@ -88,7 +88,7 @@ def test_a_lost_connection_is_the_error_of_all_who_shared_it_and_of_nobody_later
 def test_a_leader_that_is_stopped_leaves_nobody_waiting():
     database = Recorded()
     group = _group(database, {0: KeyboardInterrupt()})
+    database.go.set()
     with pytest.raises(KeyboardInterrupt):
-        database.go.set()
         group.submit(0)
     assert group.submit(1) == 10

@@ -147,7 +147,7 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
             async for event in broadcast.follow(job, 0, 0.05):
                 if event is None:
                     _emit(database, job)
-                else:
+                elif isinstance(event, Event):
                     numbers.append(event.sequence)
                 if broken.is_set() and len(numbers) > 2:
                     break
@@ -172,6 +172,7 @@ def test_nothing_is_missed_however_much_was_written_before_the_first_look(databa
         numbers = []
         async with asyncio.timeout(60):
             async for event in broadcast.follow(job, 0):
+                assert isinstance(event, Event)
                 if not numbers:
                     with database.write() as session:
                         for _ in range(written):
@@ -197,7 +198,7 @@ def _training(database, job_id):
     with database.write() as session:
         runs = session.get_one(Job, job_id).runs
         for run in runs:
-            run.epoch, run.lease_expires_at = 1, time.time() + 60
+            run.epoch, run.lease_expires_at, run.capability = 1, time.time() + 60, "external"
             begin_attempt(session, run.id, 1, None)
         return [run.id for run in runs]
 
@@ -207,9 +208,22 @@ def _flush(shared, run_id, step):
     assert shared.write(Flush(run_id=run_id, epoch=1, columns=columns, last_loss="1.0")) is not None
 
 
-def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, recorded):
-    job = recorded({"nvfp4": 0.0}, done=0, state="running")
-    runs, shared = _training(database, job), Flushes(database, 60.0)
+def _frames(served, job_id):
+    """The events of a stream until its end: (number or None, kind, document)."""
+    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job_id}/events", timeout=30) as stream:
+        frame: dict[str, str] = {}
+        for line in stream.iter_lines():
+            name, _, value = line.partition(": ")
+            if line:
+                frame[name] = value
+            else:
+                yield frame.get("id"), frame["event"], json.loads(frame["data"])
+                frame = {}
+
+
+def _write_at_once(database, job_id, runs):
+    """Flushes of each run and events of their job, from a thread each; at the end of all, the end of the job."""
+    shared = Flushes(database, 60.0)
 
     def steps(run_id):
         for step in range(STEPS):
@@ -217,39 +231,34 @@ def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_
 
     def states():
         for _ in range(STEPS):
-            _emit(database, job, "run")
+            _emit(database, job_id, "run")
 
-    def write():
-        writers = [threading.Thread(target=steps, args=(run_id,)) for run_id in runs] + [threading.Thread(target=states) for _ in range(2)]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        deadline = time.monotonic() + 20
-        while (len(newest) < len(runs) or min(newest.values()) < STEPS - 1) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        _end(database, job)
+    writers = [threading.Thread(target=steps, args=(run_id,)) for run_id in runs] + [threading.Thread(target=states) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
 
-    numbers, newest, kind, number = [], {}, "", None
-    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job}/events", timeout=30) as stream:
-        for line in stream.iter_lines():
-            name, _, value = line.partition(": ")
-            if name == "id":
-                number = int(value)
-                numbers.append(number)
-                if number == 1:
-                    threading.Thread(target=write).start()
-            elif name == "event":
-                kind = value
-            elif name == "data" and kind == "metric":
-                metric = json.loads(value)
-                assert newest.get(metric["run"], -1) <= metric["step"]
-                assert number is None  # so that Last-Event-ID stays that of the last event
-                newest[metric["run"]] = metric["step"]
-            elif not line:
-                number = None
+
+def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=0, state="running")
+    runs = _training(database, job)
+    writers = threading.Thread(target=_write_at_once, args=(database, job, runs))
+    numbers, newest, is_over = [], {}, False
+    for number, kind, document in _frames(served, job):
+        if kind == "metric":
+            assert number is None  # so that Last-Event-ID stays that of the last event
+            assert newest.get(document["run"], -1) <= document["step"]
+            newest[document["run"]] = document["step"]
+        elif number is not None:
+            numbers.append(int(number))
+        if numbers == [1] and writers.ident is None:
+            writers.start()
+        if not is_over and newest == dict.fromkeys(runs, STEPS - 1) and len(numbers) == 2 * STEPS + 1:
+            is_over = True
+            _end(database, job)
+    assert is_over
     assert numbers == [*range(1, 2 * STEPS + 3)]
-    assert newest == dict.fromkeys(runs, STEPS - 1)
 
 
 def test_who_connects_gets_the_newest_progress_of_each_run(database, recorded):
