@@ -193,11 +193,11 @@ STEPS = 30
 
 
 def _training(database, job_id):
-    """The runs of a job, with an attempt each."""
+    """The runs of a job, with an attempt each of a trainer of its own."""
     with database.write() as session:
         runs = session.get_one(Job, job_id).runs
         for run in runs:
-            run.epoch, run.lease_expires_at = 1, time.time() + 60
+            run.epoch, run.lease_expires_at, run.capability = 1, time.time() + 60, "external"
             begin_attempt(session, run.id, 1, None)
         return [run.id for run in runs]
 
