@@ -1,6 +1,6 @@
 """How many bytes a year of runs takes in the database, before and after retention.
 
-    python benchmarks/growth.py [--runs-a-day 1000] [--steps 10000] [--jobs 2]
+    python benchmarks/growth.py [--runs-a-day 1000] [--steps 10000] [--jobs 1]
 
 Writes a few judged jobs of eight runs each into a real SQLite and a real PostgreSQL, as workers do: 11 columns, ten steps a write. Their
 values are rounded to float32 as a trainer's are, so they compress no better. More jobs of a few steps fill the pages of the tables that
@@ -11,6 +11,7 @@ long the longest transaction takes, and what is left.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sqlite3
 import sys
@@ -47,7 +48,7 @@ LONG_STEPS = 1_000_000
 DAYS = 365
 SHORT_JOBS, SHORT_STEPS = 40, 100
 # As large as that of a run of our own engine.
-MANIFEST = {f"version.package_{index}": "1.2.3+a-typical-build" for index in range(45)}
+MANIFEST = {f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}" for index in range(45)}
 # Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
@@ -111,7 +112,9 @@ def write(database: Database, jobs: int, steps: int) -> None:
     for _ in range(jobs):
         with database.write() as session:
             order = Order(reuse=False)
-            job, _ = submit_job_once(session, spec, criteria_from_mapping({"margin": "1%"}), "t", new_id("k"), order, lease_seconds=60.0)
+            job, _ = submit_job_once(
+                session, spec, criteria_from_mapping({"margin": "1%", "question": new_id("q")}), "t", new_id("k"), order, lease_seconds=60.0
+            )
         for _ in range(RUNS_A_JOB):
             with database.write() as session:
                 held = lease.claim(session, worker, 3600.0)
@@ -222,7 +225,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Bytes of a year of runs.")
     parser.add_argument("--runs-a-day", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--jobs", type=int, default=2, help="jobs of eight runs that are written")
+    parser.add_argument("--jobs", type=int, default=1, help="jobs of eight runs that are written")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         settings = Settings(state_dir=Path(folder), redis_url="redis://unused")

@@ -25,13 +25,14 @@ import httpx2
 import numpy as np
 import open_pages
 from alembic import command
+from sqlalchemy import select
 
 from parity import criteria_from_mapping
 from server.curves import loading
-from server.database import events, run_tokens, store
+from server.database import codec, events, run_tokens, store
 from server.database.sessions import Database
 from server.database.states import begin_attempt
-from server.database.tables import Run, Worker
+from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config
 from server.web import auth
@@ -194,6 +195,21 @@ def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: s
             print(f"MLflow reads a history of 20,000 points in {seconds:.2f} s, {20_000 / seconds:,.0f} points/s")
 
 
+_PAGE_READ, _RAW_READ = 4.0, 2.0
+
+
+def numpy_pass(database: Database, runs: list[str], points: int) -> None:
+    """What no program that reads these chunks can leave out: fetch, unpack, and reduce to the least and the largest of each bucket."""
+    own = (ChunkColumn.kind == "train", ChunkColumn.name == "lm_loss")
+    with database.read() as session:
+        for run in runs:
+            column = select(ChunkColumn.payload).where(ChunkColumn.run_id == run, *own).order_by(ChunkColumn.first_step)
+            values = np.concatenate([codec.decode(payload) for payload in session.scalars(column)])
+            starts = np.arange(0, len(values), len(values) // points)
+            np.minimum.reduceat(values, starts)
+            np.maximum.reduceat(values, starts)
+
+
 def reading(folder: Path, url: str) -> None:
     """Two runs of a million steps of 12 columns: buckets over HTTP, and the judged curves for the judge."""
     count, chunk = 1_000_000, store.SEALED_STEPS
@@ -215,20 +231,23 @@ def reading(folder: Path, url: str) -> None:
                 for run in runs:
                     http.get(f"/runs/{run}/metrics", params={"names": "lm_loss", "points": 2000}).raise_for_status()
 
-            seconds = best_of(5, buckets)
-        report("2 x 1,000,000 steps in 2,000 buckets over HTTP", seconds <= 0.1, f"{1000 * seconds:.0f} ms (limit 100)")
+            # In turns, so that other work on the machine slows both.
+            times = [(best_of(1, buckets), best_of(1, lambda: numpy_pass(database, runs, 2000))) for _ in range(9)]
+        seconds, bare = (min(each) for each in zip(*times, strict=True))
+        ratio = seconds / bare
+        text = f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass over the same chunks ({1000 * bare:.0f} ms; limit {_PAGE_READ:g})"
+        report("2 x 1,000,000 steps in 2,000 buckets over HTTP", ratio <= _PAGE_READ, text)
 
         def raw() -> None:
             with database.read() as session:
                 for run in runs:
                     store.read(session, run, "train", ["lm_loss"])
 
-        seconds = best_of(5, raw)
-        report(
-            "2 x 1,000,000 judged losses, raw",
-            seconds <= 0.06,
-            f"{1000 * seconds:.0f} ms (limit 60), {2 * count / seconds:,.0f} points/s",
-        )
+        times = [(best_of(1, raw), best_of(1, lambda: numpy_pass(database, runs, 2000))) for _ in range(9)]
+        seconds, bare = (min(each) for each in zip(*times, strict=True))
+        ratio = seconds / bare
+        text = f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass (limit {_RAW_READ:g}), {2 * count / seconds:,.0f} points/s"
+        report("2 x 1,000,000 judged losses, raw", ratio <= _RAW_READ, text)
 
         def whole() -> None:
             with database.read() as session:

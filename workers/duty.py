@@ -8,8 +8,6 @@ from sqlalchemy.orm import Session
 from server.database import clock
 from server.database.tables import Duty
 
-HOUSEKEEPING = "housekeeping"
-
 
 def take(session: Session, name: str, holder: str, seconds: float) -> bool:
     """Take a duty, or keep it, for so many seconds; False while another holds it. Two who take it at once get different answers."""

@@ -20,7 +20,7 @@ from sqlalchemy import update
 from server import logs
 from server.database import clock, tables
 from server.database.sessions import Database
-from server.database.tables import Worker
+from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.retention import work as retention
@@ -90,7 +90,7 @@ class Runtime:
             thread.join()
         with self._database.write() as session:
             session.execute(update(Worker).where(Worker.id == self._worker.id).values(heartbeat_at=0.0))
-            duty.give_up(session, duty.HOUSEKEEPING, self._worker.id)
+            duty.give_up(session, HOUSEKEEPING, self._worker.id)
         self._database.close()
 
     def _keep_training(self, slot: Slot) -> None:
@@ -150,7 +150,7 @@ class Runtime:
         self._register_trainer()
         self._files.work()
         with self._database.write() as session:
-            if not duty.take(session, duty.HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
+            if not duty.take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return
         if reconcile.give_back_expired(self._settings, self._database):
             self.ring()

@@ -1,14 +1,14 @@
 """principals of tokens, and tokens of attempts.
 
 Revision ID: 0016
-Revises: 0020
+Revises: 0015
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0016"
-down_revision = "0020"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

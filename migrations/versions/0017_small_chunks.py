@@ -1,7 +1,7 @@
 """small chunks in one row, without a summary that nothing reads; when a run's newest steps were recorded; indexes of jobs.
 
 Revision ID: 0017
-Revises: 0015
+Revises: 0016
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from alembic import op
 from server.database import codec
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 
@@ -26,11 +26,13 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("recorded_at", sa.Float(precision=53), nullable=True))
     op.create_index("jobs_by_claim", "jobs", ["capability", "status", "device_class", "threads", "devices"])
     op.create_index("jobs_by_status", "jobs", ["status", "id"])
+    op.create_index("jobs_by_name", "jobs", ["id", "name"])
     op.drop_index("ix_jobs_status", "jobs")
 
 
 def downgrade() -> None:
     op.create_index("ix_jobs_status", "jobs", ["status"])
+    op.drop_index("jobs_by_name", "jobs")
     op.drop_index("jobs_by_status", "jobs")
     op.drop_index("jobs_by_claim", "jobs")
     connection = op.get_bind()

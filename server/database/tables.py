@@ -49,10 +49,11 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
-    # Whether any open job fits a worker; and a page of the jobs of one status.
+    # Whether any open job fits a worker; and a page of the jobs of one status, or with a text in the name.
     __table_args__ = (
         Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
         Index("jobs_by_status", "status", "id"),
+        Index("jobs_by_name", "id", "name"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -340,7 +341,7 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS = "readiness"
+READINESS, HOUSEKEEPING = "readiness", "housekeeping"
 
 
 class Duty(Base):

@@ -109,16 +109,19 @@ def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: C
     return [*slices([(row[0], row[1], row[2], row[3]) for row in session.execute(chosen)], CHUNKS_AT_ONCE)]
 
 
-def bytes_of(session: Session, where: ColumnElement[bool]) -> int:
-    """Bytes of the values of some chunks."""
-    return int(session.scalar(select(func.sum(func.length(ChunkColumn.payload))).where(where)) or 0)
+def bytes_of(session: Session, chunks: ColumnElement[bool], columns: ColumnElement[bool]) -> int:
+    """Bytes of the values of some chunks: of small ones, and of the columns of large ones."""
+    packed = session.scalar(select(func.sum(func.length(Chunk.payload))).where(chunks))
+    in_columns = session.scalar(select(func.sum(func.length(ChunkColumn.payload))).where(columns))
+    return int(packed or 0) + int(in_columns or 0)
 
 
 def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False) -> list[tuple[Sequence[Key], int]]:
     """The chunks of runs in parts, or those that newer attempts replaced, and the bytes of the values of each part."""
     with database.read() as session:
         where = [_superseded(session, run_id) for run_id in run_ids] if replaced else []
-        return [(keys, bytes_of(session, tuple_(*_COLUMN_KEY).in_(keys))) for keys in chunk_keys(session, run_ids, *where)]
+        parts = chunk_keys(session, run_ids, *where)
+        return [(keys, bytes_of(session, tuple_(*CHUNK_KEY).in_(keys), tuple_(*_COLUMN_KEY).in_(keys))) for keys in parts]
 
 
 def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:

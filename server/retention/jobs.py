@@ -36,7 +36,8 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
     for job_id in old:
         with database.read() as session:
             runs = select(Run.id).where(Run.job_id == job_id)
-            size, parts = curves.bytes_of(session, ChunkColumn.run_id.in_(runs)), curves.chunk_keys(session, runs)
+            size = curves.bytes_of(session, Chunk.run_id.in_(runs), ChunkColumn.run_id.in_(runs))
+            parts = curves.chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
         for keys in parts[:-1]:
             yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))

@@ -8,12 +8,12 @@ from typing import Any
 import redis
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
-from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy import ColumnElement, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from server.database import clock
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
-from server.database.tables import Attempt, Job, Run, Verdict, Worker
+from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Verdict, Worker
 from server.jobs.workers import live_workers
 from server.queue import queue_name
 from server.readiness import redis_client
@@ -36,6 +36,8 @@ def metrics(context: InContext) -> Response:
         _by_label(registry, session, "parity_verdicts", "Verdicts by outcome", Verdict.outcome, _OUTCOMES, label="outcome")
         lag = "Seconds since the last recorded step, for the training job that has been silent for longest"
         _gauge(registry, "parity_recorder_lag_seconds", lag).set(_lag(session))
+        _gauge(registry, "parity_housekeeper_up", "1 if a worker does the housekeeping for all, else 0").set(_is_kept(session))
+        _gauge(registry, "parity_database_bytes", "Size of the database").set(_bytes(session))
         capabilities = _workers(registry, session, context.settings.lease_seconds)
         _waiting(registry, session, capabilities)
     _doorbells(registry, context, capabilities)
@@ -66,6 +68,18 @@ def _lag(session: Session) -> float:
     began = select(func.max(Attempt.started_at)).where(Attempt.run_id == Run.id).correlate(Run).scalar_subquery()
     newest = select(func.max(case((Run.recorded_at > began, Run.recorded_at), else_=began))).where(*training).group_by(Run.job_id)
     return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
+
+
+def _is_kept(session: Session) -> bool:
+    """Whether a worker holds the duty of housekeeping: it takes over runs of dead workers, concludes jobs and deletes old rows."""
+    held = select(Duty.name).where(Duty.name == HOUSEKEEPING, Duty.expires_at > clock.now(session))
+    return session.scalar(held) is not None
+
+
+def _bytes(session: Session) -> int:
+    if session.get_bind().dialect.name == "postgresql":
+        return session.scalar(select(func.pg_database_size(func.current_database()))) or 0
+    return (session.scalar(text("PRAGMA page_count")) or 0) * (session.scalar(text("PRAGMA page_size")) or 0)
 
 
 def _workers(registry: CollectorRegistry, session: Session, lease_seconds: float) -> list[str]:

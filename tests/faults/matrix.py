@@ -309,12 +309,13 @@ class Matrix:
     def submit(self, times: int = 1) -> str:
         """Submit a job as a patient client does: the same key until there is an answer."""
         key = f"key-{len(self.submitted)}-{self.random.random()}"
+        criteria = {**CRITERIA, "question": key}  # otherwise the server refuses to judge the same question again
         answers = set()
         deadline = time.monotonic() + 60
         while times:
             try:
                 with Client(self.stack.url) as client:
-                    answers.add(client.submit(self.job, CRITERIA, order={"baseline": {"reuse": False}}, key=key)["id"])
+                    answers.add(client.submit(self.job, criteria, order={"baseline": {"reuse": False}}, key=key)["id"])
                 times -= 1
             except (ClientError, UnreachableError) as error:
                 if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):

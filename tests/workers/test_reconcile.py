@@ -5,7 +5,7 @@ import time
 import pytest
 
 from server.database import clock
-from server.database.tables import Job, Run
+from server.database.tables import HOUSEKEEPING, Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
 from workers import duty, lease, reconcile
@@ -116,7 +116,7 @@ def test_only_jobs_with_new_steps_are_watched(database, recorded):
 def test_one_worker_at_a_time_has_the_duty(database):
     def take(holder, seconds):
         with database.write() as session:
-            return duty.take(session, duty.HOUSEKEEPING, holder, seconds)
+            return duty.take(session, HOUSEKEEPING, holder, seconds)
 
     assert take("a", 60.0)
     assert not take("b", 60.0)
@@ -124,9 +124,9 @@ def test_one_worker_at_a_time_has_the_duty(database):
     time.sleep(0.05)
     assert take("b", 60.0)
     with database.write() as session:
-        duty.give_up(session, duty.HOUSEKEEPING, "a")
+        duty.give_up(session, HOUSEKEEPING, "a")
     assert not take("a", 60.0)
     with database.write() as session:
-        duty.give_up(session, duty.HOUSEKEEPING, "b")
+        duty.give_up(session, HOUSEKEEPING, "b")
     time.sleep(0.05)
     assert take("a", 60.0)

@@ -39,7 +39,7 @@ LATE_CHANGE = 0.25  # of the gap, for what is still to come
 DRIFT_PRIOR = 0.05
 GOES_ON, GOES_ON_SD = 0.75, 0.5  # U: how much of a drift's straight line to the end it still goes
 SPIKED = 8.0  # robust sds from the median of a trailing window: such a block is left out, as the judge masks spikes
-_NODES = 40
+_NODES, _HALVINGS = 40, 45
 _WITHIN_DF = 12.0
 
 
@@ -53,9 +53,13 @@ class Scenario:
 
     def below(self, gap: float) -> float:
         """Probability that the final gap is below `gap` nats."""
-        away, sds = gap - self.mean, np.sqrt(self.variances)
-        chance = float(self.weights @ special.ndtr(away / np.maximum(sds, 1e-300)))
-        return min(1.0, max(0.0, chance))
+        return float(self.all_below(np.array([gap]))[0])
+
+    def all_below(self, gaps: FloatArray) -> FloatArray:
+        """Probability (n,) that the final gap is below each of `gaps` (n,) nats."""
+        sds = np.maximum(np.sqrt(self.variances), 1e-300)
+        chances: FloatArray = np.clip(special.ndtr((gaps[:, None] - self.mean) / sds) @ self.weights, 0.0, 1.0)
+        return chances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,14 +81,22 @@ class Prediction:
         """Probability that the final gap is below `gap` nats."""
         return (1.0 - self.drift_weight) * self.stays.below(gap) + self.drift_weight * self.drifts.below(gap)
 
+    def quantiles(self, probabilities: Sequence[float]) -> FloatArray:
+        """The final gaps (n,) in nats that are not exceeded with these probabilities (n,)."""
+        wanted = np.array(probabilities)
+        reach = 60.0 * math.sqrt(float(self.drifts.variances.max()))
+        low = np.full(len(wanted), min(self.gap, self.drifts.mean) - reach)
+        high = np.full(len(wanted), max(self.gap, self.drifts.mean) + reach)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            chances = (1.0 - self.drift_weight) * self.stays.all_below(middle) + self.drift_weight * self.drifts.all_below(middle)
+            low, high = np.where(chances < wanted, middle, low), np.where(chances < wanted, high, middle)
+        middles: FloatArray = 0.5 * (low + high)
+        return middles
+
     def quantile(self, probability: float) -> float:
         """The final gap (nats) that is not exceeded with this probability."""
-        reach = 60.0 * math.sqrt(float(self.drifts.variances.max()))
-        low, high = min(self.gap, self.drifts.mean) - reach, max(self.gap, self.drifts.mean) + reach
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.below(middle) < probability else (low, middle)
-        return 0.5 * (low + high)
+        return float(self.quantiles([probability])[0])
 
     @property
     def passes(self) -> float:

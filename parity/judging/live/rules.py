@@ -76,15 +76,16 @@ def due_looks(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *,
 def look_at(prediction: Prediction, looks_left: int = 0) -> Look:
     """The look at a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
     tail = 0.5 * (1.0 - FORECAST)
+    low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
     return Look(
         state=state_of(prediction, looks_left),
         share=prediction.share,
         step=prediction.step,
         gap=prediction.gap,
-        low=prediction.quantile(tail),
-        high=prediction.quantile(1.0 - tail),
-        low_half=prediction.quantile(0.25),
-        high_half=prediction.quantile(0.75),
+        low=low,
+        high=high,
+        low_half=low_half,
+        high_half=high_half,
         margin=prediction.margin,
         half_width=prediction.half_width,
         passes=prediction.passes,

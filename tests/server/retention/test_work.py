@@ -2,12 +2,14 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from server.database.tables import IdempotencyKey, Job
+from server.database.tables import Chunk, IdempotencyKey, Job
 from server.retention import __main__ as command
-from server.retention import work
+from server.retention import rows, work
+from server.retention.batch import Batch, slices
 from server.retention.work import Keeper, plan
 
 OLD = 40 * 86_400
@@ -30,13 +32,11 @@ def _left(database):
 
 
 def test_a_turn_is_short_and_the_next_one_goes_on(database, settings, old_keys, monkeypatch):
-    parts = work.rows.slices
-    monkeypatch.setattr(work.rows, "slices", lambda items: parts(items, 1))
-    monkeypatch.setattr(work, "_SECONDS_AT_ONCE", 1e-9)
+    monkeypatch.setattr(rows, "slices", lambda items: slices(items, 1))
     now = iter(range(10**6))
-    monkeypatch.setattr(work.time, "monotonic", lambda: next(now))
-    keeper = Keeper(settings, database)
+    monkeypatch.setattr("server.retention.work.time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(work, "_SECONDS_AT_ONCE", 1.5)  # one batch a turn, by this clock
+    keeper = Keeper(settings, database)
     left = []
     for _ in range(5):
         keeper.work()
@@ -59,7 +59,7 @@ def test_what_cannot_be_deleted_does_not_keep_the_rest(database, settings, old_k
         raise RuntimeError("a lock")
 
     batches = [*plan(settings, database)]
-    impossible = work.Batch(what="job", of="j1", rows=1, size_bytes=0, why="", delete=broken)
+    impossible = Batch(what="job", of="j1", rows=1, size_bytes=0, why="", delete=broken)
     monkeypatch.setattr(work, "plan", lambda *_: iter([impossible, *batches]))
     Keeper(settings, database).work()
     assert _left(database) == 0
@@ -75,7 +75,7 @@ def test_the_list_is_printed_and_nothing_is_deleted_without_apply(database, kept
         monkeypatch.setattr(sys, "argv", ["retention", *arguments])
         assert command.main() == 0
         with database.read() as session:
-            assert session.query(work.curves.Chunk).count() == left
+            assert session.query(Chunk).count() == left
         assert "the job has ended without a verdict (cancelled)" in capsys.readouterr().out
 
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from server.app import create_app
 from server.database.states import begin_attempt, end_attempt
-from server.database.tables import Run, Worker
+from server.database.tables import HOUSEKEEPING, Duty, Run, Worker
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases
@@ -27,6 +27,14 @@ def test_an_idle_service_has_every_series(api):
     assert values['parity_attempts{state="lost"}'] == 0
     assert values["parity_recorder_lag_seconds"] == 0
     assert values["parity_broker_up"] == 1
+    assert values["parity_housekeeper_up"] == 0
+    assert values["parity_database_bytes"] > 100_000
+
+
+def test_a_worker_that_does_the_housekeeping_is_seen(api, database):
+    with database.write() as session:
+        session.get_one(Duty, HOUSEKEEPING).expires_at = time.time() + 60
+    assert _values(api.get("/metrics"))["parity_housekeeper_up"] == 1
 
 
 def test_states_losses_and_lag_are_counted(api, database, recorded):

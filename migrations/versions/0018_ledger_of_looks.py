@@ -1,13 +1,13 @@
 """looks at a question: which look a job is, and the question of each candidate.
 
-Revision ID: 0020
+Revision ID: 0018
 Revises: 0017
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
+revision = "0018"
 down_revision = "0017"
 branch_labels = None
 depends_on = None
