@@ -27,6 +27,7 @@ CHUNKS_AT_ONCE = 50
 CHUNK_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
 Key = tuple[str, str, int, int]
 
+_COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.epoch, ChunkColumn.first_step)
 _SETTING = "PARITY_RETENTION_DAYS"
 _REPLACED = "a newer attempt of the run has recorded the same steps"
 

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
-from server.database.tables import Base, BaselineRun, Chunk, Job, Run, WebhookDelivery
+from server.database.tables import Base, BaselineRun, Chunk, ChunkColumn, Job, Run, WebhookDelivery
 from server.retention import curves
 from server.retention.batch import Batch
 

@@ -39,7 +39,7 @@ class ForecastDocument:
 class LiveDocument:
     """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
 
-    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are the forecasts so far: the 90 % forecast of the final gap, and
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the 90 % forecast of the final gap, and
     the probability that the judge passes or fails it. `half_width` is that of the interval that the verdict will have.
     """
 
