@@ -24,12 +24,12 @@ from parity.judging.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.prediction import Prediction, predict
 from parity.judging.live.progress import BLOCKS, Progress, begin, observe
-from parity.judging.live.rules import ENDED_BY, FIRST_LOOK, LOOK_EVERY, state_of
+from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
 from parity.judging.live.run_noise import LiveArm
 from parity.readers import read_runs
 
 ROOT = Path(__file__).parents[1]
-LOOKS = range(FIRST_LOOK, BLOCKS + 1, LOOK_EVERY)
+LOOKS = range(FIRST_FORECAST, BLOCKS + 1, FORECAST_EVERY)
 STEP_SD = 0.0038 / 3.34 / np.sqrt(19)  # of a block mean: 19 of 1,530 steps
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
 MARGINS = {text: criteria_from_mapping({"margin": text}) for text in ("1.0%", "0.5%", "0.25%")}

@@ -25,7 +25,7 @@ def _parts(text: str) -> list[str]:
 class Settings(BaseSettings):
     """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore", hide_input_in_errors=True)
 
     state_dir: Path = Field(default=CHECKOUT / ".state", description="folder for the database, the broker's socket, logs and caches")
     database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")

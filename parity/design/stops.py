@@ -18,7 +18,7 @@ from parity.judging.floors.lending import Lenders
 from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import BLOCKS, Progress
-from parity.judging.live.rules import ENDED_BY, FIRST_LOOK, state_of
+from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
 from parity.judging.live.run_noise import LiveArm
 
 DRAWN, EVERY = 40, BLOCKS // 20
@@ -60,7 +60,7 @@ def stops(design: Design, criteria: Criteria, lenders: Lenders, margin: float, c
     def trained(path: FloatArray) -> float:
         """The share of the plan at which the rules stop a job with these block means (pairs, 80); 1 where they do not."""
         whole = [_progress(each, level) for each in path]
-        for block in range(FIRST_LOOK, BLOCKS, EVERY):
+        for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
             made = predict(seen, pairs, arms, criteria, drawn.lending, confidence=confidence)
             if made is not None and state_of(made) in ENDED_BY:

@@ -133,13 +133,13 @@ _LAST = select(_chunks.last_step).where(*_OWN).order_by(_chunks.first_step.desc(
 
 
 def _locked(among: ColumnElement[bool]) -> Select[Any]:
-    """The running ones of some runs that no worker trains, in the order in which every writer locks them.
+    """The running ones of some runs of engine external, in the order in which every writer locks them.
 
     A run that is locked is left out, because all others would wait for it.
     """
-    running = (_runs.state == "running", _runs.capability == "external", _runs.code.is_(None))
-    columns = (_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second)
-    return select(*columns).where(among, *running).order_by(_runs.id).with_for_update(skip_locked=True)
+    ours = (among, _runs.state == "running", _runs.capability == "external")
+    running = select(_runs.id, _runs.epoch, _runs.planned_steps, _runs.steps_per_second).where(*ours)
+    return running.where(_runs.code.is_(None)).order_by(_runs.id).with_for_update(skip_locked=True)
 
 
 def _recorded(among: ColumnElement[bool], now: ColumnElement[Any]) -> Select[Any]:

@@ -1,6 +1,6 @@
 """Live forecasts of a job in training: each candidate's final gap is predicted, and a hopeless or futile one is named or stopped.
 
-The state of each pair of runs and the looks at each candidate are stored with the job, so a call continues where the last one stopped,
+The state of each pair of runs and the forecasts of each candidate are stored with the job, so a call continues where the last one stopped,
 reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and replicate; if the
 baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for webhooks), else `forecast`.
 With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end. None passes early, and a stopped one does not fail
@@ -9,6 +9,7 @@ either, because its window was never trained. Steps that an external trainer sen
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from parity.judging.floors.groups import read_floors
 from parity.judging.floors.lending import Lenders
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import Progress, begin, observe, progress_from_mapping
-from parity.judging.live.rules import ENDED_BY, Look, State, due_looks, look_at, look_from_mapping
+from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.live.words import sentence
 from parity.judging.measurements import lender_for
@@ -39,19 +40,23 @@ from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
 
 CODE = "EARLY_STOP"
-_STEPS_A_LOOK = 200_000  # keeps a call short, because it locks the job's row
+_STEPS_A_CALL = 200_000  # keeps a call short, because it locks the job's row
 _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their looks."""
+    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their forecasts.
+
+    `is_new` says that it is fed from its first step: nothing was stored, or a newer attempt has begun.
+    """
 
     baseline: Run
     candidate: Run
     state: Progress
     looked: int
     all_fed: bool
+    is_new: bool
 
     @property
     def ended(self) -> bool:
@@ -68,13 +73,13 @@ def watch(session: Session, job_id: str) -> list[str]:
         return []
     criteria = criteria_from_mapping(job.criteria)
     ended = []
-    for arm, before, look in _advance(session, job, criteria)[0]:
-        message = sentence(look)
-        kind, webhook = _KINDS.get(look.state, ("forecast", None))
-        events.emit(session, job_id, kind, {"arm": arm.name, "state": look.state, "message": message})
-        if webhook and look.state not in before:
+    for arm, before, forecast in _advance(session, job, criteria)[0]:
+        message = sentence(forecast)
+        kind, webhook = _KINDS.get(forecast.state, ("forecast", None))
+        events.emit(session, job_id, kind, {"arm": arm.name, "state": forecast.state, "message": message})
+        if webhook and forecast.state not in before:
             webhooks.announce(session, job_id, webhook)
-        if look.state in ENDED_BY and not set(before) & set(ENDED_BY):
+        if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
             ended.append(arm.name)
             if criteria.early_stop == "stop":
                 _stop(session, job, arm, message)
@@ -89,16 +94,16 @@ def catch_up(session: Session, job_id: str) -> None:
         pass
 
 
-def latest(job: Job, arm: str) -> Look | None:
-    """The last look at a candidate; None before the first."""
+def latest(job: Job, arm: str) -> Forecast | None:
+    """The last forecast of a candidate; None before the first."""
     columns = _arms(job).get(arm)
-    return look_from_mapping({name: values[-1] for name, values in columns.items()}) if columns and columns["step"] else None
+    return forecast_from_mapping({name: values[-1] for name, values in columns.items()}) if columns and columns["step"] else None
 
 
-def looks(job: Job, arm: str) -> list[Look]:
-    """All looks at a candidate, oldest first."""
+def forecasts(job: Job, arm: str) -> list[Forecast]:
+    """All forecasts of a candidate, oldest first."""
     columns = _arms(job).get(arm, {"step": []})
-    return [look_from_mapping({name: values[i] for name, values in columns.items()}) for i in range(len(columns["step"]))]
+    return [forecast_from_mapping({name: values[i] for name, values in columns.items()}) for i in range(len(columns["step"]))]
 
 
 def pairs_of(job: Job, arm: Arm) -> list[Progress]:
@@ -112,31 +117,39 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
     return arms
 
 
-def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Look]], bool]:
-    """Feed new steps and store the looks: for each change of state the arm, all states before, and the look; whether steps are left."""
-    stored = dict((job.early_stop or {}).get("pairs", {}))
+def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Forecast]], bool]:
+    """Feed new steps and store the forecasts; returns each change of state (arm, states told before, forecast), and whether steps are left.
+
+    `told` is the share of the plan up to which changes were told, and the states: forecasts that are made again tell nothing twice.
+    """
+    kept = job.early_stop or {}
+    stored, told = dict(kept.get("pairs", {})), dict(kept.get("told", {}))
     arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
-    changes: list[tuple[Arm, list[State], Look]] = []
+    changes: list[tuple[Arm, list[State], Forecast]] = []
     left = False
     for arm in job.arms:
-        if arm.role == "baseline":
-            continue
-        columns = arms.setdefault(arm.name, {"step": []})
-        if criteria.early_stop == "stop" and columns.get("state", ["open"])[-1] in ENDED_BY:
+        if arm.role == "baseline" or any(run.code == CODE for run in arm.runs):
             continue
         pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
+        if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
+            arms[arm.name] = {"step": []}
+            pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
         left = left or any(not pair.all_fed for pair in pairs)
-        for look in _new_looks(job, arm, pairs, criteria):
-            before: list[State] = columns.get("state", [])
-            if not before or before[-1] != look.state:
-                changes.append((arm, list(before), look))
-            for key, value in look.document().items():
+        columns = arms.setdefault(arm.name, {"step": []})
+        until, states = told.get(arm.name, (0.0, []))
+        for forecast in _new_forecasts(job, arm, pairs, criteria):
+            for key, value in forecast.document().items():
                 columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
-            if criteria.early_stop == "stop" and look.state in ENDED_BY:
+            if forecast.share > until and states[-1:] != [forecast.state]:
+                changes.append((arm, states, forecast))
+                until, states = forecast.share, [*states, forecast.state]
+            until = max(until, forecast.share)
+            if criteria.early_stop == "stop" and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
                 break
+        told[arm.name] = (until, states)
         for pair in pairs:
             stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
-    job.early_stop = {"pairs": stored, "arms": arms}
+    job.early_stop = {"pairs": stored, "arms": arms, "told": told}
     return changes, left
 
 
@@ -157,12 +170,13 @@ def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
 def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
     """The pair after its new common steps, which are stored."""
     epochs, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
-    if before is None or before["epochs"] != epochs or before["with"] != baseline.id:
-        # A newer attempt has replaced steps of earlier looks, possibly with other numbers.
+    is_new = before is None or before["epochs"] != epochs or before["with"] != baseline.id
+    if before is None or is_new:
+        # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
         before = {"next_step": 0, "looked": 0, "state": begin(candidate.planned_steps).document()}
     base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
     steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
-    part = slice(0, _STEPS_A_LOOK)
+    part = slice(0, _STEPS_A_CALL)
     state = observe(progress_from_mapping(before["state"]), steps[part], base[1]["lm_loss"][here][part], other[1]["lm_loss"][there][part])
     next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
     stored[candidate.id] = {
@@ -172,7 +186,9 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
         "looked": before["looked"],
         "state": state.document(),
     }
-    return _Pair(baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_LOOK)
+    return _Pair(
+        baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_CALL, is_new=is_new
+    )
 
 
 def _recorded(session: Session, run: Run) -> list[int]:
@@ -180,8 +196,8 @@ def _recorded(session: Session, run: Run) -> list[int]:
     return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
 
 
-def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Look]:
-    """The looks that have become due, in order."""
+def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Forecast]:
+    """The forecasts that have become due, in order."""
     baseline = job.arms[0]
     shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
@@ -191,13 +207,14 @@ def _new_looks(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -
     made = []
     done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
     nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
-    for blocks in due_looks([min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)], done, planned, ended=nothing_follows):
+    looked = [min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)]
+    for blocks in due_forecasts(looked, done, planned, ended=nothing_follows):
         seen = [
             (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
         ]
         prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
         if prediction is not None:
-            made.append(look_at(prediction, shared.left))
+            made.append(forecast_at(prediction, shared.left))
     return made
 
 

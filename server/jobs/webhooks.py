@@ -67,7 +67,7 @@ def secrets_of(session: Session, webhook_ids: Collection[str], box: Box | None) 
 
 
 def _opened(stored: str, box: Box | None) -> str:
-    if stored.startswith(SECRET_PREFIX):  # written by a version before 0016, and not encrypted yet
+    if stored.startswith(SECRET_PREFIX):  # written before webhook secrets were encrypted, and not encrypted yet
         return stored
     if box is None:
         raise SealError("PARITY_WEBHOOK_KEYS is not set; set the key that it was encrypted with")

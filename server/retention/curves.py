@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from sqlalchemy import ColumnElement, CursorResult, Select, and_, case, delete, false, func, literal, or_, select, tuple_
@@ -108,26 +108,19 @@ def chunk_keys(session: Session, run_ids: Select[str] | Sequence[str], *where: C
     return [*slices([(row[0], row[1], row[2], row[3]) for row in session.execute(chosen)], CHUNKS_AT_ONCE)]
 
 
-def bytes_of(session: Session, chosen: Callable[[type[Chunk] | type[ChunkColumn]], ColumnElement[bool]]) -> int:
-    """Bytes of the values of some chunks, of small ones in their own rows and of large ones in their columns'."""
-    sizes = (session.scalar(select(func.sum(func.length(table.payload))).where(chosen(table))) for table in (Chunk, ChunkColumn))
-    return sum(int(size or 0) for size in sizes)
+def bytes_of(session: Session, chunks: ColumnElement[bool], columns: ColumnElement[bool]) -> int:
+    """Bytes of the values of some chunks: of small ones, and of the columns of large ones."""
+    packed = session.scalar(select(func.sum(func.length(Chunk.payload))).where(chunks))
+    in_columns = session.scalar(select(func.sum(func.length(ChunkColumn.payload))).where(columns))
+    return int(packed or 0) + int(in_columns or 0)
 
 
 def _parts(database: Database, run_ids: Sequence[str], *, replaced: bool = False) -> list[tuple[Sequence[Key], int]]:
     """The chunks of runs in parts, or those that newer attempts replaced, and the bytes of the values of each part."""
     with database.read() as session:
         where = [_superseded(session, run_id) for run_id in run_ids] if replaced else []
-        return [(keys, bytes_of(session, partial(_among, keys))) for keys in chunk_keys(session, run_ids, *where)]
-
-
-def of_runs(run_ids: Select[str], table: type[Chunk] | type[ChunkColumn]) -> ColumnElement[bool]:
-    """The chunks of some runs, or their columns."""
-    return table.run_id.in_(run_ids)
-
-
-def _among(keys: Sequence[Key], table: type[Chunk] | type[ChunkColumn]) -> ColumnElement[bool]:
-    return tuple_(table.run_id, table.kind, table.epoch, table.first_step).in_(keys)
+        parts = chunk_keys(session, run_ids, *where)
+        return [(keys, bytes_of(session, tuple_(*CHUNK_KEY).in_(keys), tuple_(*_COLUMN_KEY).in_(keys))) for keys in parts]
 
 
 def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:

@@ -12,10 +12,11 @@ that is still to be sent. What belongs to a job is read from the foreign keys of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sqlalchemy import ColumnElement, Select, Table, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, delete, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from server.database.sessions import Database
@@ -24,6 +25,7 @@ from server.database.tables import Base, BaselineRun, Chunk, Job, Run, WebhookDe
 from server.retention import curves
 from server.retention.batch import Batch
 
+_log = logging.getLogger(__name__)
 _IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
 _OF_A_LOOK = ("jobs", "arms", "runs", "verdicts", "events")  # of its events only the last is left by then
 _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
@@ -32,15 +34,24 @@ _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 def batches(database: Database, cutoff: float) -> Iterator[Batch]:
     """One for each job that ended before the cutoff and that nothing else needs; the newest first, because they may reuse older ones."""
     with database.read() as session:
+        if not _may_delete(session):
+            _log.warning("this role may not delete jobs: run `python -m server.retention --apply` as the owner of the tables")
+            return
         old = session.scalars(_unneeded(cutoff).order_by(Job.finished_at.desc(), Job.id)).all()
     for job_id in old:
         with database.read() as session:
             runs = select(Run.id).where(Run.job_id == job_id)
-            size, parts = curves.bytes_of(session, partial(curves.of_runs, runs)), curves.chunk_keys(session, runs)
+            size = curves.bytes_of(session, Chunk.run_id.in_(runs), ChunkColumn.run_id.in_(runs))
+            parts = curves.chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
         for keys in parts[:-1]:
             yield Batch(what="curve", of=job_id, rows=len(keys), size_bytes=0, why=why, delete=partial(_drop_chunks, job_id, cutoff, keys))
         yield Batch(what="job", of=job_id, rows=1, size_bytes=size, why=why, delete=partial(_drop, job_id, cutoff))
+
+
+def _may_delete(session: Session) -> bool:
+    """Whether this database role may delete whole jobs; that of workers may not (`server.database.roles`)."""
+    return session.get_bind().dialect.name != "postgresql" or bool(session.scalar(select(func.has_table_privilege("jobs", "delete"))))
 
 
 def _unneeded(cutoff: float) -> Select[str]:

@@ -37,9 +37,9 @@ class ForecastDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDocument:
-    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last look in words. It is never a verdict.
+    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
 
-    `step` and `gap` are the mean gap in up to 80 parts of the plan. `look_…` are the looks so far: the 90 % forecast of the final gap, and
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are the forecasts so far: the 90 % forecast of the final gap, and
     the probability that the judge passes or fails it. `half_width` is that of the interval that the verdict will have.
     """
 
@@ -52,13 +52,13 @@ class LiveDocument:
     half_width: float | None
     step: list[int]
     gap: list[float]
-    look_step: list[int]
-    look_state: list[State]
-    look_gap: list[float]
-    look_low: list[float]
-    look_high: list[float]
-    look_passes: list[float]
-    look_fails: list[float]
+    past_step: list[int]
+    past_state: list[State]
+    past_gap: list[float]
+    past_low: list[float]
+    past_high: list[float]
+    past_passes: list[float]
+    past_fails: list[float]
     forecast: ForecastDocument | None
 
 
@@ -77,7 +77,7 @@ def live_forecast(
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         baseline, chosen = pair_of(job, candidate)
-        made, pairs = live.looks(job, chosen.name), live.pairs_of(job, chosen)
+        made, pairs = live.forecasts(job, chosen.name), live.pairs_of(job, chosen)
         planned, ended = job.spec["schedule"]["steps"], job.status in JOB_ENDED
     response.headers.update(tagged(tag))
     last = made[-1] if made else None
@@ -93,13 +93,13 @@ def live_forecast(
         half_width=last.half_width if last else None,
         step=steps,
         gap=gaps,
-        look_step=[look.step for look in made],
-        look_state=[look.state for look in made],
-        look_gap=[look.gap for look in made],
-        look_low=[look.low for look in made],
-        look_high=[look.high for look in made],
-        look_passes=[look.passes for look in made],
-        look_fails=[look.fails for look in made],
+        past_step=[forecast.step for forecast in made],
+        past_state=[forecast.state for forecast in made],
+        past_gap=[forecast.gap for forecast in made],
+        past_low=[forecast.low for forecast in made],
+        past_high=[forecast.high for forecast in made],
+        past_passes=[forecast.passes for forecast in made],
+        past_fails=[forecast.fails for forecast in made],
         forecast=ForecastDocument(end=end, low=last.low, low_half=last.low_half, gap=last.gap, high_half=last.high_half, high=last.high)
         if last
         else None,

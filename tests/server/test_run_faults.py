@@ -78,11 +78,11 @@ def test_who_takes_less_at_once_gets_less(served, database, run, tmp_path, monke
     """A server with a small PARITY_MAX_BODY_BYTES, or a proxy with a limit of its own."""
     append, sizes = Client.append, []
 
-    def limited(self, run_id, epoch, of, names, table):
+    def limited(self, run_id, epoch, of, names, table, token=None):
         if table.nbytes > 2048:
             raise ClientError(413, "too large", kind)
         sizes.append(table.nbytes)
-        return append(self, run_id, epoch, of, names, table)
+        return append(self, run_id, epoch, of, names, table, token)
 
     monkeypatch.setattr(Client, "append", limited)
     with parity.Run(run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0, finish_seconds=10.0) as logger:

@@ -4,11 +4,16 @@ import json
 import logging
 import time
 
+import numpy as np
 import pytest
 
 import parity
 from parity.cli import main as cli
-from server.database import store
+from parity.client.delivery import Delivery
+from parity.client.rest import Client
+from parity.client.spool import Spool
+from server.database import run_tokens, store
+from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.web import auth
 from training.spec import Arm
@@ -59,3 +64,55 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     recorder._over.set()  # else it would go on asking for as long as the process lives
     for thread in recorder._threads:
         thread.join(10)
+
+
+@pytest.fixture
+def spooled(served, database, make_job, tmp_path):
+    """A run whose process died after it had attached and sent ten of twenty steps: the run, the token of its trainer, and the spool."""
+    spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    with database.write() as session:
+        owner, _ = auth.create_token(session, "owns", ["submit"], None)
+        run = submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"}), owner.id).runs[0].id
+        _, trainer = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
+    writer = Spool(tmp_path / run, {"run": run, "server": served, "recipe": None, "manifest": {}})
+    writer.write([{"step": step, "loss": 1.0} for step in range(10)])
+    with Client(served, trainer) as client:
+        Delivery(writer.path, client, live=True).send_all()
+    writer.write([{"step": step, "loss": 1.0} for step in range(10, 20)])
+    writer.close()
+    return run, trainer, writer.path
+
+
+def _steps(database, run):
+    with database.read() as session:
+        return store.read(session, run, "train")[0].tolist()
+
+
+def test_what_is_left_is_sent_with_the_runs_own_token(served, database, spooled):
+    run, _, path = spooled
+    assert _steps(database, run) == list(range(10))
+    assert _resend(path, None, served) == 0
+    assert _steps(database, run) == list(range(20))
+    assert not path.exists()
+
+
+def test_a_token_that_was_replaced_is_asked_for_again_and_fences_nobody(served, database, spooled):
+    run, trainer, path = spooled
+    with database.write() as session:
+        run_tokens.issue(session, run, 1)  # an attach that was repeated late, whose response nobody got
+    assert _resend(path, None, served) == 4
+    assert _resend(path, trainer, served) == 0
+    assert _steps(database, run) == list(range(20))
+    with database.read() as session:
+        assert session.get_one(Run, run).epoch == 1
+
+
+def test_a_newer_trainer_is_not_fenced_by_what_an_older_one_left(served, database, spooled, capsys):
+    run, trainer, path = spooled
+    with Client(served, trainer) as client:
+        token = client.attach(run, {})["token"]
+        with database.write() as session:
+            run_tokens.issue(session, run, 1)
+        assert _resend(path, trainer, served) == 4
+        assert "taken over" in capsys.readouterr().err
+        client.append(run, 2, "train", ["step", "loss"], np.array([[0.0], [1.0]]), token)

@@ -177,7 +177,9 @@ def _registered(settings: Settings, database: Database, worker: Part) -> bool:
 
 def _settings_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    return f"PARITY_{str(problem['loc'][0]).upper()} is {problem['input']!r}: {problem['msg']}"
+    is_secret = problem["loc"][0] == "webhook_keys"
+    given = "" if is_secret else f" is {problem['input']!r}"
+    return f"PARITY_{str(problem['loc'][0]).upper()}{given}: {problem['msg']}"
 
 
 def _answers(settings: Settings) -> bool:

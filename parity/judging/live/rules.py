@@ -5,10 +5,10 @@ futility    P(the judge passes it) < 1 %             by its gap, with the regist
             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run noise alone explains no such gap
 both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so far
 on course   P(the judge passes it) > 90 %            a forecast, never a pass
-looks       every 2.5 % of the plan from 10 % on
+applied     every 2.5 % of the plan from 10 % on
 
 Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are stopped when it first falls below 1 %, less
-than 1 % would have passed, however many looks there are. benchmarks/live.py simulates it, also with offsets that move in other ways.
+than 1 % would have passed, however often the rules are applied. benchmarks/live.py simulates it, also with offsets that move in other ways.
 After a stop the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 """
 
@@ -22,14 +22,14 @@ from parity.judging.live.progress import BLOCKS
 State = Literal["open", "on_course", "futile", "harmful"]
 
 HARM_ERROR, FUTILITY_ERROR, DRIFT_ERROR, ON_COURSE = 0.01, 0.01, 0.015, 0.90
-FIRST_LOOK, LOOK_EVERY = BLOCKS // 10, BLOCKS // 40  # blocks
+FIRST_FORECAST, FORECAST_EVERY = BLOCKS // 10, BLOCKS // 40  # blocks
 FORECAST = 0.90
 ENDED_BY: tuple[State, ...] = ("futile", "harmful")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One look: the state, the gap so far, the 90 and 50 % forecast of the final gap (nats), and the probability of each verdict."""
+class Forecast:
+    """The state, the gap so far, the 90 and 50 % forecast of the final gap (nats), and the probability of each verdict."""
 
     state: State
     share: float
@@ -50,34 +50,34 @@ class Look:
         return max(0.0, 1.0 - self.passes - self.fails)
 
     def document(self) -> dict[str, Any]:
-        """The look as JSON-able values for `look_from_mapping`."""
+        """The forecast as JSON-able values for `forecast_from_mapping`."""
         return asdict(self)
 
 
-def look_from_mapping(mapping: Mapping[str, Any]) -> Look:
-    """The look that `Look.document` wrote."""
-    return Look(**mapping)
+def forecast_from_mapping(mapping: Mapping[str, Any]) -> Forecast:
+    """The forecast that `Forecast.document` wrote."""
+    return Forecast(**mapping)
 
 
-def due_looks(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False) -> Iterator[tuple[int, ...]]:
-    """The blocks of each pair at each look that is due, where `looked` of its blocks have had their looks and `done` are complete.
+def due_forecasts(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False) -> Iterator[tuple[int, ...]]:
+    """The blocks of each pair at each forecast that is due, where `looked` of its blocks have had theirs and `done` are complete.
 
     Looks come every 2.5 % of all planned pairs' blocks; pairs are taken to train in step. Where nothing follows (`ended`), the last blocks
-    have a look of their own.
+    have a forecast of their own.
     """
-    blocks, every = list(looked), LOOK_EVERY * planned_pairs
+    blocks, every = list(looked), FORECAST_EVERY * planned_pairs
     while behind := [pair for pair, block in enumerate(blocks) if block < done[pair]]:
         blocks[min(behind, key=lambda pair: blocks[pair])] += 1
         total = sum(blocks)
-        if total >= FIRST_LOOK * planned_pairs and (total % every == 0 or (ended and blocks == list(done))):
+        if total >= FIRST_FORECAST * planned_pairs and (total % every == 0 or (ended and blocks == list(done))):
             yield tuple(blocks)
 
 
-def look_at(prediction: Prediction, looks_left: int = 0) -> Look:
-    """The look at a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
+def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
+    """The forecast of a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
     tail = 0.5 * (1.0 - FORECAST)
     low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
-    return Look(
+    return Forecast(
         state=state_of(prediction, looks_left),
         share=prediction.share,
         step=prediction.step,

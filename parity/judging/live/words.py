@@ -1,8 +1,8 @@
-"""A look in words: what it says, on what, and what it is not."""
+"""A forecast in words: what it says, on what, and what it is not."""
 
 from collections.abc import Mapping
 
-from parity.judging.live.rules import Look, State
+from parity.judging.live.rules import Forecast, State
 from parity.wording import interval_words, percent, sentence_decimals, signed
 
 _LEADS: Mapping[State, str] = {
@@ -14,17 +14,18 @@ _LEADS: Mapping[State, str] = {
 NOTHING_YET = "No forecast yet: the first one comes once both arms have trained a tenth of the planned steps."
 
 
-def sentence(look: Look) -> str:
+def sentence(forecast: Forecast) -> str:
     """The state, the gap so far, the forecast of the final gap, and how likely each verdict is."""
-    places = sentence_decimals(look.margin)
-    forecast = interval_words(look.low, look.high, places)
-    if look.share >= 1.0:
-        ended = f"a gap of {signed(look.gap, places)} nats, with a margin of {look.margin:.{places}f}"
+    places = sentence_decimals(forecast.margin)
+    ends = interval_words(forecast.low, forecast.high, places)
+    if forecast.share >= 1.0:
+        ended = f"a gap of {signed(forecast.gap, places)} nats, with a margin of {forecast.margin:.{places}f}"
         return f"All planned steps are trained, and the verdict decides. The forecast ended at {ended}."
+    gap = signed(forecast.gap, places)
     return (
-        f"{_LEADS[look.state]}. After step {look.step:,} ({percent(look.share)} of the plan) the gap is {signed(look.gap, places)} nats. "
-        f"The final gap is forecast at {forecast} (90 %), and the margin is {look.margin:.{places}f}. "
-        f"Chances: pass {_chance(look.passes)}, fail {_chance(look.fails)}, inconclusive {_chance(look.inconclusive)}."
+        f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the plan) the gap is {gap} nats. "
+        f"The final gap is forecast at {ends} (90 %), and the margin is {forecast.margin:.{places}f}. "
+        f"Chances: pass {_chance(forecast.passes)}, fail {_chance(forecast.fails)}, inconclusive {_chance(forecast.inconclusive)}."
     )
 
 

@@ -53,14 +53,14 @@ export class LiveChart extends Chart {
     if (!(await this.show(data, null, () => this.options()))) return;
     this.describe(`Gap and forecast of the final gap against the steps. ${live.sentence}`);
     this.note.textContent =
-      `Showing the mean gap in ${whole(live.step.length)} parts of the plan, after ${whole(live.look_step.length)} looks.` +
+      `Showing the mean gap in ${whole(live.step.length)} parts of the plan, after ${whole(live.past_step.length)} forecasts.` +
       `${fan.length ? " The fan ends at the forecast of the final gap; its shape on the way there is only drawn." : ""}${view.x === "time" ? " The x axis shows steps." : ""}`;
   }
 
-  /** Rows of the fan from the last look to the planned end: step, no gap, then the ends of the 90 % and 50 % forecasts. */
+  /** Rows of the fan from the last forecast to the planned end: step, no gap, then the ends of the 90 % and 50 % forecasts. */
   fan() {
-    const { forecast, look_step } = this.live;
-    const now = look_step.at(-1);
+    const { forecast, past_step } = this.live;
+    const now = past_step.at(-1);
     if (!forecast || forecast.end <= now) return [];
     return Array.from({ length: FAN_POINTS + 1 }, (_, i) => {
       const reach = Math.sqrt(i / FAN_POINTS);
@@ -123,15 +123,15 @@ export class LiveChart extends Chart {
 
   columns() {
     const { live } = this;
-    const names = ["look_step", "look_state", "look_gap", "look_low", "look_high", "look_passes", "look_fails"];
-    return live && Object.fromEntries(names.map((name) => [name.replace("look_", ""), live[name]]));
+    const names = ["past_step", "past_state", "past_gap", "past_low", "past_high", "past_passes", "past_fails"];
+    return live && Object.fromEntries(names.map((name) => [name.replace("past_", ""), live[name]]));
   }
 
   numbers() {
     const { live } = this;
     if (!live) return null;
-    const rows = live.look_step.map((step, i) => [
-      whole(step), NAMES[live.look_state[i]], signed(live.look_gap[i]), `${signed(live.look_low[i])} to ${signed(live.look_high[i])}`, share(live.look_passes[i]), share(live.look_fails[i]),
+    const rows = live.past_step.map((step, i) => [
+      whole(step), NAMES[live.past_state[i]], signed(live.past_gap[i]), `${signed(live.past_low[i])} to ${signed(live.past_high[i])}`, share(live.past_passes[i]), share(live.past_fails[i]),
     ]);
     return [["After step", "State", "Gap, nats", "Final gap, 90 % forecast", "Pass", "Fail"], rows];
   }

@@ -102,7 +102,7 @@ def test_looking_often_or_once_finds_the_same(database, live):
     _watch(database, once)
     with database.read() as session:
         jobs = [session.get_one(Job, job_id) for job_id in (often, once)]
-        looks = [{arm.name: forecast.looks(job, arm.name) for arm in job.arms[1:]} for job in jobs]
+        looks = [{arm.name: forecast.forecasts(job, arm.name) for arm in job.arms[1:]} for job in jobs]
         assert looks[0] == looks[1]
         assert [pair.document() for pair in forecast.pairs_of(jobs[0], jobs[0].arms[1])] == [
             pair.document() for pair in forecast.pairs_of(jobs[1], jobs[1].arms[1])
@@ -209,5 +209,28 @@ def test_replicates_are_forecast_together_and_share_a_baseline(database, make_jo
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert len(forecast.pairs_of(job, job.arms[1])) == 2
-        assert [look.share for look in forecast.looks(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
+        assert [look.share for look in forecast.forecasts(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
         assert len(json.dumps(job.early_stop)) < 12_000
+
+
+def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live):
+    resumed, straight = live(), live()
+    for job_id in (resumed, straight):
+        _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    assert _watch(database, resumed) == ["nvfp4"]
+    with database.write() as session:
+        for run in session.get_one(Job, resumed).runs:
+            begin_attempt(session, run.id, 2, None)
+            run.epoch = 2
+            at = np.arange(600, 700)
+            store.append(session, run.id, "train", 2, at, {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)})
+        for run in session.get_one(Job, straight).runs:
+            at = np.arange(600, 700)
+            store.append(session, run.id, "train", 1, at, {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)})
+    assert _watch(database, resumed) == []
+    _watch(database, straight)
+    with database.read() as session:
+        jobs = [session.get_one(Job, job_id) for job_id in (resumed, straight)]
+        assert forecast.forecasts(jobs[0], "nvfp4") == forecast.forecasts(jobs[1], "nvfp4")
+        told = [event for event in events.after(session, resumed, 0) if event.kind == "hopeless" and event.payload["arm"] == "nvfp4"]
+        assert len(told) == 1

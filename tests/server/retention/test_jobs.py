@@ -3,14 +3,14 @@
 import time
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from server.database import events, store
 from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
 from server.jobs import ledger
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
-from server.retention import curves
+from server.retention import curves, jobs
 from server.retention.work import delete, plan
 
 pytestmark = pytest.mark.both_databases
@@ -154,6 +154,24 @@ def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, 
         assert session.get_one(Job, job_id).status == "concluded"
     assert [what for what, of, _ in deleted(kept) if of == job_id] == ["curve"] * 2 + ["job"]
     assert _rows(database) == {}
+
+
+def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(database, kept, judged, deleted, monkeypatch):
+    judged()
+    monkeypatch.setattr(jobs, "_may_delete", lambda _session: False)
+    before = _rows(database)
+    assert [what for what, *_ in deleted(kept) if what in ("job", "curve")] == []
+    assert _rows(database)["chunks"] == before["chunks"]
+
+
+def test_the_rights_of_a_role_are_those_of_the_database(database, database_kind):
+    with database.read() as session:
+        assert jobs._may_delete(session)
+        if database_kind == "sqlite":
+            return
+        session.execute(text("create role cannot_delete"))
+        session.execute(text("set local role cannot_delete"))
+        assert not jobs._may_delete(session)
 
 
 def test_a_deleted_job_is_not_found(api, kept, judged, deleted):

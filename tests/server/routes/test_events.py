@@ -194,7 +194,7 @@ STEPS = 30
 
 
 def _training(database, job_id):
-    """The runs of a job, with an attempt each."""
+    """The runs of a job, with an attempt each of a trainer of its own."""
     with database.write() as session:
         runs = session.get_one(Job, job_id).runs
         for run in runs:

@@ -16,14 +16,14 @@ def test_a_running_job_has_its_gap_and_a_forecast_of_the_rest(api, database, rec
     with database.write() as session:
         assert live.watch(session, job) == ["nvfp4"]
     hopeless = api.get(url, params={"candidate": "nvfp4"}).json()
-    assert hopeless["state"] == hopeless["look_state"][-1] == "harmful"
-    assert hopeless["look_step"][-1] == 599
+    assert hopeless["state"] == hopeless["past_state"][-1] == "harmful"
+    assert hopeless["past_step"][-1] == 599
     assert len(hopeless["step"]) == len(hopeless["gap"]) == 32
     assert hopeless["gap"][-1] == pytest.approx(0.3, abs=0.02)
     forecast = hopeless["forecast"]
     assert forecast["end"] == 1499
     assert forecast["low"] < forecast["low_half"] < forecast["gap"] < forecast["high_half"] < forecast["high"]
-    assert hopeless["look_fails"][-1] > 0.99
+    assert hopeless["past_fails"][-1] > 0.99
     assert api.get(url, params={"candidate": "mxfp8"}).json()["state"] in ("open", "on_course")
     arms = {arm["name"]: arm for arm in api.get(f"/api/v1/jobs/{job}").json()["arms"]}
     assert arms["nvfp4"]["hopeless"] == arms["nvfp4"]["live"]["sentence"]
@@ -34,7 +34,7 @@ def test_a_running_job_has_its_gap_and_a_forecast_of_the_rest(api, database, rec
 def test_an_ended_job_is_forecast_to_its_end_and_cached(api, judged):
     job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
     answer = api.get(f"/api/v1/jobs/{job}/live", params={"candidate": "nvfp4"})
-    assert answer.json()["look_step"][-1] == 1499
+    assert answer.json()["past_step"][-1] == 1499
     assert "the verdict decides" in answer.json()["sentence"]
     tag = {"If-None-Match": answer.headers["ETag"]}
     assert api.get(f"/api/v1/jobs/{job}/live", params={"candidate": "nvfp4"}, headers=tag).status_code == 304

@@ -7,7 +7,7 @@ import pytest
 from parity import Curve, criteria_from_mapping
 from parity.judging.live.prediction import predict
 from parity.judging.live.progress import BLOCKS, Progress, begin, observe
-from parity.judging.live.rules import ENDED_BY, FIRST_LOOK, due_looks, look_at, look_from_mapping, state_of
+from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, state_of
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.live.words import sentence
 
@@ -33,21 +33,21 @@ def stopped_at(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEARES
 
 
 def test_looks_come_every_fortieth_of_the_plan_from_a_tenth_on() -> None:
-    assert list(due_looks([0], [BLOCKS], 1)) == LOOKS
-    assert list(due_looks([0], [FIRST_LOOK - 1], 1)) == []
-    assert list(due_looks([10], [13], 1)) == [(12,)]
-    assert list(due_looks([12], [13], 1, ended=True)) == [(13,)]
-    assert list(due_looks([13], [13], 1, ended=True)) == []
+    assert list(due_forecasts([0], [BLOCKS], 1)) == LOOKS
+    assert list(due_forecasts([0], [FIRST_FORECAST - 1], 1)) == []
+    assert list(due_forecasts([10], [13], 1)) == [(12,)]
+    assert list(due_forecasts([12], [13], 1, ended=True)) == [(13,)]
+    assert list(due_forecasts([13], [13], 1, ended=True)) == []
 
 
 def test_pairs_that_train_in_step_or_one_after_the_other_have_the_same_number_of_looks() -> None:
-    assert list(due_looks([0, 0], [9, 9], 2)) == [(8, 8)]
-    assert list(due_looks([0, 0], [80, 80], 2)) == [(block, block) for (block,) in LOOKS]
-    one_by_one = [*due_looks([0], [80], 2), *due_looks([80, 0], [80, 80], 2)]
+    assert list(due_forecasts([0, 0], [9, 9], 2)) == [(8, 8)]
+    assert list(due_forecasts([0, 0], [80, 80], 2)) == [(block, block) for (block,) in LOOKS]
+    one_by_one = [*due_forecasts([0], [80], 2), *due_forecasts([80, 0], [80, 80], 2)]
     assert len(one_by_one) == len(LOOKS)
     assert one_by_one[0] == (16,)
     assert one_by_one[-1] == (80, 80)
-    assert list(due_looks([40, 10], [40, 13], 2)) == [(40, 12)]
+    assert list(due_forecasts([40, 10], [40, 13], 2)) == [(40, 12)]
 
 
 def test_a_gap_far_above_the_margin_is_hopeless_before_half() -> None:
@@ -97,11 +97,11 @@ def test_real_reruns_are_never_stopped(reruns: tuple[Curve, ...]) -> None:
 def test_a_look_survives_json_and_has_its_numbers_in_words() -> None:
     prediction = predict([(pair(0.09).until(40), False)], 1, (NEAREST, NEAREST), POLICY)
     assert prediction is not None
-    look = look_at(prediction)
-    assert look_from_mapping(json.loads(json.dumps(look.document()))) == look
-    assert look.low < look.low_half < look.gap < look.high_half < look.high
-    assert look.passes + look.fails + look.inconclusive == pytest.approx(1.0)
-    words = sentence(look)
+    forecast = forecast_at(prediction)
+    assert forecast_from_mapping(json.loads(json.dumps(forecast.document()))) == forecast
+    assert forecast.low < forecast.low_half < forecast.gap < forecast.high_half < forecast.high
+    assert forecast.passes + forecast.fails + forecast.inconclusive == pytest.approx(1.0)
+    words = sentence(forecast)
     assert words.startswith("Hopeless")
     assert "+0.090 nats" in words
     assert "step 400 (50 % of the plan)" in words
@@ -111,9 +111,9 @@ def test_a_look_survives_json_and_has_its_numbers_in_words() -> None:
 def test_an_early_would_be_pass_is_only_on_course() -> None:
     prediction = predict([(pair(0.0).until(40), False)], 1, (NEAREST, NEAREST), POLICY)
     assert prediction is not None
-    look = look_at(prediction)
-    assert look.state == "on_course"
-    assert "forecast and no verdict" in sentence(look)
+    forecast = forecast_at(prediction)
+    assert forecast.state == "on_course"
+    assert "forecast and no verdict" in sentence(forecast)
 
 
 def test_while_looks_are_left_nothing_is_futile_and_a_shared_error_widens_the_verdict() -> None:
