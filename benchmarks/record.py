@@ -195,7 +195,7 @@ def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: s
             print(f"MLflow reads a history of 20,000 points in {seconds:.2f} s, {20_000 / seconds:,.0f} points/s")
 
 
-_PAGE_READ, _RAW_READ = 4.0, 2.0
+_PAGE_READ, _RAW_READ = 3.0, 2.0
 
 
 def numpy_pass(database: Database, runs: list[str], points: int) -> None:
