@@ -27,12 +27,13 @@ SMALL, LARGE = "--step-seconds 5 --devices 8", "--step-seconds 15 --devices 128"
 COMMANDS: Mapping[str, str] = {
     "8 B, assumed": f"{PAIR} \\\n  {SMALL}",
     "8 B, reruns that stop early": f"{PAIR} \\\n  {SMALL} --noise-runs 3",
+    "8 B, looks and candidates": f"{PAIR} \\\n  {SMALL} --candidates 2 --criteria examples/planning/looks.yaml",
     "8 B, own family": f"{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B",
     "8 B, narrow margin": f'{PAIR} \\\n  {SMALL} --floors {TABLE} --family my-8B --margin 0.5% --budget "500 hours"',
     "405 B, assumed": f'{PAIR} \\\n  {LARGE} --budget "12000 hours"',
     "405 B, any-decoder": f'{PAIR} \\\n  {LARGE} --budget "12000 hours" --family any-decoder --margin 0.5%',
 }
-WHOLE = ("8 B, reruns that stop early", "8 B, own family", "405 B, assumed")  # the others show their answer alone
+WHOLE = ("8 B, reruns that stop early", "8 B, looks and candidates", "8 B, own family", "405 B, assumed")  # the others show their answer alone
 MARGINS = (0.005, 0.01)
 
 
