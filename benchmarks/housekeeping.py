@@ -211,7 +211,7 @@ def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Pr
 
 def house(settings: Settings, database: Database) -> Callable[[], None]:
     """A housekeeping pass, as a worker makes it."""
-    watch, ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
+    watch, ended = reconcile.LiveWatch(), reconcile.EndedJobs()
 
     def one_pass() -> None:
         reconcile.give_back_expired(settings, database)
