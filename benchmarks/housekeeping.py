@@ -37,7 +37,7 @@ from parity import criteria_from_mapping
 from server.app import create_app
 from server.database import clock, store
 from server.database.sessions import Database
-from server.database.tables import Arm, Job, Run, Worker, new_id
+from server.database.tables import HOUSEKEEPING, Arm, Job, Run, Worker, new_id
 from server.jobs import conclude
 from server.jobs.stale import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
@@ -147,7 +147,7 @@ def polls(settings: Settings, database: Database, jobs: int, server: psutil.Proc
 
     def offer(number: int) -> None:
         with database.write() as session:
-            duty.take(session, duty.HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
+            duty.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
 
     def replay() -> None:
         for tick in range(round(_REPLAYED_SECONDS / _PERIOD_SECONDS)):
@@ -211,7 +211,7 @@ def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Pr
 
 def house(settings: Settings, database: Database) -> Callable[[], None]:
     """A housekeeping pass, as a worker makes it."""
-    watch, ended = reconcile.FutilityWatch(), reconcile.EndedJobs()
+    watch, ended = reconcile.LiveWatch(), reconcile.EndedJobs()
 
     def one_pass() -> None:
         reconcile.give_back_expired(settings, database)
