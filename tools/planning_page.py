@@ -33,7 +33,8 @@ COMMANDS: Mapping[str, str] = {
     "405 B, assumed": f'{PAIR} \\\n  {LARGE} --budget "12000 hours"',
     "405 B, any-decoder": f'{PAIR} \\\n  {LARGE} --budget "12000 hours" --family any-decoder --margin 0.5%',
 }
-WHOLE = ("8 B, reruns that stop early", "8 B, looks and candidates", "8 B, own family", "405 B, assumed")  # the others show their answer alone
+# The others show their answer alone.
+WHOLE = ("8 B, reruns that stop early", "8 B, looks and candidates", "8 B, own family", "405 B, assumed")
 MARGINS = (0.005, 0.01)
 
 
