@@ -51,22 +51,22 @@ def register(session: Session, job: Job, renews: Job | None = None) -> None:
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     for arm in candidates:
         arm.question = _digest(job, arm, renews)
-    asked = {arm.question or "": arm.name for arm in candidates}
-    for question in sorted(asked):
+    by_question = {arm.question or "": arm.name for arm in candidates}
+    for question in sorted(by_question):
         hold_lock(session, f"question {question}")
-    earlier = _earlier(session, job, asked)
+    earlier = _earlier(session, job, by_question)
     job.look, job.look_candidates = 1, len(candidates)
     if not earlier:
         return
     first = earlier[0]
-    _check_candidates(first, asked)
+    _check_candidates(first, by_question)
     _check_policy(first, job)
-    _check_open(session, earlier, asked)
+    _check_open(session, earlier, by_question)
     job.look = 1 + max(other.look or 1 for other in earlier)
     job.look_candidates = max(first.look_candidates or 1, len(candidates))
     looks = criteria_from_mapping(job.criteria).looks
     if job.look > looks:
-        used = ", ".join(f"job {other.id} ({_outcome(other, asked)})" for other in earlier)
+        used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
             f"raises false passes. Register more looks before the first one (criteria.looks), or {_ANEW}"
@@ -102,18 +102,18 @@ def _in_spec(job: Job, arm: Arm) -> dict[str, Any]:
     return requested
 
 
-def _earlier(session: Session, job: Job, asked: Collection[str]) -> Sequence[Job]:
+def _earlier(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:
     """The jobs that have used a look at one of these questions, oldest first."""
     counted = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")), Job.id != job.id)
-    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(asked)))), *counted)
+    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))), *counted)
     return sorted(session.scalars(same), key=lambda other: (other.look or 0, other.id))
 
 
-def _check_candidates(first: Job, asked: dict[str, str]) -> None:
+def _check_candidates(first: Job, by_question: dict[str, str]) -> None:
     registered = {arm.question for arm in first.arms}
-    added = [name for question, name in asked.items() if question not in registered]
+    added = [name for question, name in by_question.items() if question not in registered]
     if added:
-        looked_at = ", ".join(arm.name for arm in first.arms if arm.question in asked)
+        looked_at = ", ".join(arm.name for arm in first.arms if arm.question in by_question)
         raise LookError(
             f"candidate {added[0]} was added after the first look at {looked_at} (job {first.id}); candidates share the error, so they are "
             f"registered together. Submit {added[0]} in a job of its own, or {_ANEW}"
@@ -130,23 +130,23 @@ def _check_policy(first: Job, job: Job) -> None:
             )
 
 
-def _check_open(session: Session, earlier: Sequence[Job], asked: dict[str, str]) -> None:
+def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str, str]) -> None:
     """Refuse a look at a candidate that has passed, or that has failed by something else than its gap, such as a divergence."""
     decided = select(Verdict).where(Verdict.job_id.in_([job.id for job in earlier]), Verdict.outcome.in_(("pass", "fail")))
     for verdict in session.scalars(decided.order_by(Verdict.id)):
         for job in earlier:
             question = next((arm.question for arm in job.arms if job.id == verdict.job_id and arm.name == verdict.candidate), None)
             code = json.loads(verdict.document)["codes"][0]
-            if question is None or question not in asked or (verdict.outcome == "fail" and code == FAIL_BY_GAP):
+            if question is None or question not in by_question or (verdict.outcome == "fail" and code == FAIL_BY_GAP):
                 continue
             why = "has passed; a look after a pass can only take it back"
             if verdict.outcome == "fail":
                 why = f"has failed by {code}, which further runs do not undo"
-            raise LookError(f"candidate {asked[question]} {why} (job {job.id}). Leave it out, or {_ANEW}")
+            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_ANEW}")
 
 
-def _outcome(job: Job, asked: Collection[str]) -> str:
-    names = {arm.name for arm in job.arms if arm.question in asked}
+def _outcome(job: Job, by_question: Collection[str]) -> str:
+    names = {arm.name for arm in job.arms if arm.question in by_question}
     outcomes = dict.fromkeys(verdict.outcome for verdict in job.verdicts if verdict.candidate in names)
     return ", ".join(outcomes) or job.status
 

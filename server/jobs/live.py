@@ -118,12 +118,12 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
 
 
 def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple[Arm, list[State], Forecast]], bool]:
-    """Feed new steps and store the forecasts; returns each change of state (arm, states told before, forecast), and whether steps are left.
+    """Feed new steps and store the forecasts; returns each change of state (arm, earlier states, forecast), and whether steps are left.
 
-    `told` is the share of the plan up to which changes were told, and the states: forecasts that are made again tell nothing twice.
+    `announced` has the share of the plan up to which changes have events, and the states, so that no change has two.
     """
     kept = job.early_stop or {}
-    stored, told = dict(kept.get("pairs", {})), dict(kept.get("told", {}))
+    stored, announced = dict(kept.get("pairs", {})), dict(kept.get("announced", {}))
     arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
     changes: list[tuple[Arm, list[State], Forecast]] = []
     left = False
@@ -136,7 +136,7 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
             pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
         left = left or any(not pair.all_fed for pair in pairs)
         columns = arms.setdefault(arm.name, {"step": []})
-        until, states = told.get(arm.name, (0.0, []))
+        until, states = announced.get(arm.name, (0.0, []))
         for forecast in _new_forecasts(job, arm, pairs, criteria):
             for key, value in forecast.document().items():
                 columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
@@ -146,10 +146,10 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
             until = max(until, forecast.share)
             if criteria.early_stop == "stop" and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
                 break
-        told[arm.name] = (until, states)
+        announced[arm.name] = (until, states)
         for pair in pairs:
             stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
-    job.early_stop = {"pairs": stored, "arms": arms, "told": told}
+    job.early_stop = {"pairs": stored, "arms": arms, "announced": announced}
     return changes, left
 
 

@@ -186,9 +186,9 @@ def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database,
         _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
         _watch(database, job_id)
     with database.read() as session:
-        told = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "hopeless")]
-        assert [event.payload["state"] for event in told if event.payload["arm"] == "nvfp4"][-1] == "harmful"
-        states = [event.payload["state"] for event in told if event.payload["arm"] == "mxfp8"]
+        changes = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "hopeless")]
+        assert [event.payload["state"] for event in changes if event.payload["arm"] == "nvfp4"][-1] == "harmful"
+        states = [event.payload["state"] for event in changes if event.payload["arm"] == "mxfp8"]
         assert all(first != second for first, second in itertools.pairwise(states))
         kinds = [row.kind for row in session.query(WebhookDelivery)]
     assert kinds.count("job.hopeless") == 1
@@ -232,5 +232,5 @@ def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live
     with database.read() as session:
         jobs = [session.get_one(Job, job_id) for job_id in (resumed, straight)]
         assert forecast.forecasts(jobs[0], "nvfp4") == forecast.forecasts(jobs[1], "nvfp4")
-        told = [event for event in events.after(session, resumed, 0) if event.kind == "hopeless" and event.payload["arm"] == "nvfp4"]
-        assert len(told) == 1
+        changes = [event for event in events.after(session, resumed, 0) if event.kind == "hopeless" and event.payload["arm"] == "nvfp4"]
+        assert len(changes) == 1
