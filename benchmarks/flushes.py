@@ -211,7 +211,7 @@ _UPDATE = "update runs set steps_done = %s, last_loss = %s, lease_expires_at = %
 
 
 def raw(url: str, ids: Sequence[str], group: int, connections: int) -> tuple[list[Callable[[], object]], list[psycopg.Connection]]:
-    """Writers of the same rows by psycopg alone, so many flushes a commit; the rows are made beforehand, as far as they can be."""
+    """Writers of the same rows by psycopg alone, some flushes a commit; the rows are made beforehand, as far as they can be."""
     opened = [psycopg.connect(url) for _ in range(connections)]
     names = json.dumps(["step", *values(0)])
     payload = b"8r" + np.concatenate([*values(1).values()]).tobytes()

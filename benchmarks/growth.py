@@ -146,7 +146,7 @@ def parts(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 
 
 def age(database: Database, job_id: str, days: float) -> None:
-    """Let so many days pass for a job."""
+    """Move a job and all that belongs to it this number of days into the past."""
     seconds = days * _DAY
     with database.write() as session:
         session.execute(update(Job).where(Job.id == job_id).values(finished_at=Job.finished_at - seconds))

@@ -129,7 +129,7 @@ def queue(settings: Settings, database: Database, jobs: int, server: psutil.Proc
 
 
 def polls(settings: Settings, database: Database, jobs: int, server: psutil.Process | None) -> list[str]:
-    """Replay what so many workers ask for a while, and print the cores that it would keep busy."""
+    """Replay what a number of workers ask for a while, and print the cores that it would keep busy."""
     fill(database, jobs)
     bind(database)
     with database.write() as session:

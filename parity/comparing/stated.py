@@ -30,7 +30,7 @@ def check_plan(planned_steps: int | None, name: str, assume_complete: bool, othe
 
 
 def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Multiplicity:
-    """Which look a comparison without a ledger is, of the `looks` of its policy, shared by so many candidates; InputError for another."""
+    """Which of the policy's `looks` a comparison without a ledger is, and how many candidates share it; InputError for another look."""
     if isinstance(look, bool) or not isinstance(look, int) or not 1 <= look <= looks:
         expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers" if looks > 1 else "expected 1"
         remedy = "" if looks > 1 else ": this policy registers one look; register more before the first one (looks: 2)"

@@ -99,17 +99,15 @@ class Chances:
 
 def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
-    level = _level(design)
-    lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
-    taus = [prior.tau for prior in _priors(design, assumed, lending, level, (0.0, 0.0), reruns=False)]
-    within = within_se(design, criteria)
+    drawn = drawing(design, criteria, lenders)
+    taus, within = drawn.taus, drawn.within
     expected = (taus[0] ** 2 * _data_df(design)[0], taus[1] ** 2 * _data_df(design)[1])
-    statistics = _statistics(design, criteria, _floors(design, assumed, lending, level, expected), within)
+    statistics = _statistics(design, criteria, _floors(design, drawn.assumed, drawn.lending, _level(design), expected), within)
     se = math.sqrt(statistics.interval.within.value**2 + taus[0] ** 2 / design.baseline_runs + taus[1] ** 2 / design.candidate_runs)
-    rows = list(_drawn(design, criteria, assumed, lending, taus, within, se, rough=rough))
+    rows = list(_drawn(design, criteria, drawn.assumed, drawn.lending, taus, within, se, rough=rough))
     return Chances(
         statistics=statistics,
-        lending=lending,
+        lending=drawn.lending,
         half_width=statistics.interval.half_width(first_confidence(design, criteria)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
@@ -198,7 +196,7 @@ def _drawn(
     criteria: Criteria,
     assumed: Priors,
     lending: Lending,
-    taus: list[float],
+    taus: tuple[float, float],
     within: StandardError,
     se: float,
     *,

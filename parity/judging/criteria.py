@@ -102,7 +102,7 @@ class Criteria:
     `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that looks hopeless while it still
     trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a downstream accuracy may be, in
     percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation` is `advise`. `looks` registers
-    how often the question may be judged, with runs added in between (`multiplicity`); `question` names it anew where the same
+    how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it a new name where the same
     comparison is made for another reason, such as a new driver. Amounts may be given as text with their unit: `Criteria(margin="1%")`.
     """
 

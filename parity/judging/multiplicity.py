@@ -5,9 +5,9 @@ w_1    = 1/2, w_2 = ... = w_K = 1 / (2 (K - 1));  w_1 = 1 where K is 1
 
 A pass and a fail each spend (1 - C) / 2 over all looks and candidates. The repeated confidence interval at this level is what is shown and
 what decides, so the two cannot disagree. One look and one candidate give C itself.
-Half of the error is spent at the first look: O'Brien-Fleming boundaries would need 3.4 standard errors there for two looks, and one pair
-could no longer decide. Bonferroni holds whatever the looks and candidates share (runs, batches, the baseline); Dunnett's constants for the
-shared baseline would be a few percent narrower and need equal run floors in all arms.
+Half of the error is spent at the first look: O'Brien-Fleming boundaries would need 3.4 standard errors there for two looks (20 degrees of
+freedom), and one pair could no longer decide. Bonferroni holds whatever the looks and candidates share (runs, batches, the baseline);
+Dunnett's constants for the shared baseline are narrower (decision 0071), but need equal run floors in all arms.
 Can fail: looks that nobody counts. The server's ledger counts those of its jobs; a comparison of files takes the user's word.
 Sources: Jennison and Turnbull 1989 (repeated confidence intervals); Bonferroni's inequality.
 """

@@ -30,7 +30,7 @@ Columns = dict[str, NDArray[np.float64]]
 
 SEALED_STEPS = 4096
 SMALL_CHUNKS = 64
-"""Seal up to as many steps after so many small chunks: a run then has at most about two times as many that are not full."""
+"""Small chunks after which they are merged: a run then has at most about twice this number that are not full."""
 _PACKED_VALUES = 4096  # the most in a packed chunk, of all columns
 _CHUNKS_AT_ONCE = 64
 _STEPS_AT_ONCE = 4 * SEALED_STEPS

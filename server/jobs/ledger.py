@@ -1,8 +1,8 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
-The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, margin, code revision, and the word by
-which the policy names it anew. Replicates, seeds and reruns are no part of it: with more of them the same question is judged again. What
-else the policy says is registered by the first job, with its candidates; a later one that says something else is refused.
+The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, margin, code revision, and the name that
+the policy gives it. Replicates, seeds and reruns are no part of it: with more of them the same question is judged again. What else the
+policy says is registered by the first job, with its candidates; a later one that says something else is refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
 model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
 """
@@ -37,7 +37,7 @@ _OF_THE_QUESTION = (
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
 _IN_THE_DIGEST = ("margin", "profile", "question")
-_ANEW = "name the question anew if the reason for judging again is not the verdict (criteria.question)"
+_NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (criteria.question)"
 _MAY_CHANGE = (*_IN_THE_DIGEST, "early_stop")
 
 
@@ -69,7 +69,7 @@ def register(session: Session, job: Job, renews: Job | None = None) -> None:
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
-            f"raises false passes. Register more looks before the first one (criteria.looks), or {_ANEW}"
+            f"raises false passes. Register more looks before the first one (criteria.looks), or {_NEW_NAME}"
         )
 
 
@@ -116,7 +116,7 @@ def _check_candidates(first: Job, by_question: dict[str, str]) -> None:
         looked_at = ", ".join(arm.name for arm in first.arms if arm.question in by_question)
         raise LookError(
             f"candidate {added[0]} was added after the first look at {looked_at} (job {first.id}); candidates share the error, so they are "
-            f"registered together. Submit {added[0]} in a job of its own, or {_ANEW}"
+            f"registered together. Submit {added[0]} in a job of its own, or {_NEW_NAME}"
         )
 
 
@@ -126,7 +126,7 @@ def _check_policy(first: Job, job: Job) -> None:
         if then.get(key) != now.get(key):
             raise LookError(
                 f"{key} is {_shown(now.get(key))}, and the same question is registered with {_shown(then.get(key))} (job {first.id}). "
-                f"Keep the policy between looks, or {_ANEW}"
+                f"Keep the policy between looks, or {_NEW_NAME}"
             )
 
 
@@ -142,7 +142,7 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
             why = "has passed; a look after a pass can only take it back"
             if verdict.outcome == "fail":
                 why = f"has failed by {code}, which further runs do not undo"
-            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_ANEW}")
+            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW_NAME}")
 
 
 def _outcome(job: Job, by_question: Collection[str]) -> str:

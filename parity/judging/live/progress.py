@@ -53,7 +53,7 @@ class Progress:
         return gaps, baselines
 
     def until(self, blocks: int) -> "Progress":
-        """The pair as it was after so many blocks."""
+        """The pair as it was after its first `blocks` blocks."""
         if blocks >= len(self.counts):
             return self
         last = self.last_step_of(blocks)
@@ -69,7 +69,7 @@ class Progress:
         )
 
     def last_step_of(self, blocks: int) -> int:
-        """The last step of the first so many blocks."""
+        """The last step of the first `blocks` blocks."""
         return (1 if self.origin is None else self.origin) - 1 + -(-self.planned_steps * blocks // BLOCKS)
 
     def document(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def test_two_candidates_with_one_recipe_share_the_error(ask):
     assert ask(small_job(100, baseline=Arm(recipe="fp8_current"), candidates=arms))[1:] == (1, 2)
 
 
-def test_a_question_that_is_out_of_date_is_asked_anew(ask, end):
+def test_a_question_whose_answer_is_out_of_date_has_a_new_ledger(ask, end):
     first, _, _ = ask()
     end(first)
     assert ask(renews=first)[1] == 1
