@@ -29,7 +29,7 @@ def _drag(page: Page, figure: str, start: float, end: float):
 
 
 def _point(plot: Locator, x: float, shows: Locator, text: str):
-    """Point at x pixels from the left of a plot until `shows` contains the text: charts above it, once drawn, move it from under the mouse."""
+    """Point at x pixels from the left of a plot until `shows` contains the text: charts above, once drawn, may move the plot away."""
     for _ in range(20):
         plot.page.mouse.move(0, 0)
         plot.hover(position={"x": x, "y": 80})
