@@ -78,7 +78,7 @@ def measure(
     usable = usable_controls(arms, controls, criteria, window)
     early = usable_early_stops(arms, usable, noise_runs, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
-    r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
+    r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
     lending = (
         _lender(arms, arms.baseline, criteria.baseline_run_floor, lenders, window),
         _lender(arms, arms.candidate, criteria.candidate_run_floor, lenders, window),
@@ -175,14 +175,6 @@ def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
         return max(int(run.steps[-1]) for run in arms.runs if len(run.steps))
     same_seed = ((run, other) for run, other in pairs if run.seed == other.seed)
     return max((until for run, other in same_seed if (until := shared_start(run, other)) is not None), default=None)
-
-
-def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
-    """Rows to correlate: each run with the first run of its seed in the other arm."""
-    base, cand = aligned.baseline_seeds, aligned.candidate_seeds
-    pairs = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
-    pairs |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
-    return sorted(pairs)
 
 
 def _common_logged(runs: Sequence[Curve]) -> int:

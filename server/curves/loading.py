@@ -30,20 +30,20 @@ def curve(session: Session, run: Run) -> Curve:
     validation_loss = np.full(len(steps), np.nan)
     at, here, there = np.intersect1d(steps, validated, return_indices=True)
     validation_loss[here] = validation["loss"][there] if len(at) else np.nan
-    ended = wall_clock.unix_seconds(session, run, steps, columns["step_seconds"])
-    machine = wall_clock.host(session, run)
+    trained = wall_clock.trained(session, run, steps, columns["step_seconds"])
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
         columns=_recorded(
-            {ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss, UNIX_SECONDS: ended}
+            {ours: columns[stored] for stored, ours in _COLUMNS.items()}
+            | {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
         ),
         label=_label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
-        context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: machine} if machine else {}),
+        context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: trained.host} if trained.host else {}),
         notes=[reused_note(run)] if run.source else [],
     )
 

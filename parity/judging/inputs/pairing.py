@@ -8,11 +8,13 @@ a loss spike in one arm from hiding the agreement of all other steps. Can fail: 
 at multi-million-token batches a correct pair can have 0.3; equal data digests then turn the refusal into a warning.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
+from parity.judging.curve import Curve, FloatArray, once_per_run
+from parity.judging.inputs.alignment import Aligned
 from parity.judging.noise import dot, mad_sd, second_differences
 
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
@@ -46,16 +48,37 @@ def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | Non
     return _correlation(a.whole, b.whole, max(a.level, b.level))
 
 
-def worst_correlation(baseline_KT: FloatArray, candidate_KT: FloatArray, pairs: list[tuple[int, int]]) -> float | None:
-    """The smallest r_pair over (baseline row, candidate row) pairs, of the last half and of its blocks; None where no pair has noise."""
-    baseline = {i: _late_noise(baseline_KT[i]) for i in {i for i, _ in pairs}}
-    candidate = {j: _late_noise(candidate_KT[j]) for j in {j for _, j in pairs}}
+def worst_correlation(aligned: Aligned, baseline: Sequence[Curve], candidate: Sequence[Curve]) -> float | None:
+    """The smallest r_pair of the last half and of its blocks; None where no pair has noise.
+
+    Pairs: each run with the first run of its seed in the other arm. `aligned` has the losses of the runs of both arms.
+    """
+    pairs = _pairs(aligned)
+    left = {i: _noise_of(baseline[i], aligned.baseline[i]) for i in {i for i, _ in pairs}}
+    right = {j: _noise_of(candidate[j], aligned.candidate[j]) for j in {j for _, j in pairs}}
     correlations: list[float | None] = []
-    for a, b in ((baseline[i], candidate[j]) for i, j in pairs):
+    for a, b in ((left[i], right[j]) for i, j in pairs):
         level = max(a.level, b.level)
         parts = zip((a.whole, *a.blocks), (b.whole, *b.blocks), strict=True)
-        correlations += [_correlation(left, right, level) for left, right in parts]
+        correlations += [_correlation(*part, level) for part in parts]
     return min((value for value in correlations if value is not None), default=None)
+
+
+def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
+    base, cand = aligned.baseline_seeds, aligned.candidate_seeds
+    pairs = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
+    pairs |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
+    return sorted(pairs)
+
+
+def _noise_of(run: Curve, losses: FloatArray) -> _LateNoise:
+    """The noise of a run's losses (n,) at the common steps, computed once where these are all its steps."""
+    return _late_noise_of(run) if len(losses) == len(run.loss) else _late_noise(losses)
+
+
+@once_per_run
+def _late_noise_of(run: Curve) -> _LateNoise:
+    return _late_noise(run.loss)
 
 
 def _late_noise(losses: FloatArray, blocks: bool = True) -> _LateNoise:

@@ -67,7 +67,10 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
         others = screened[start:]
         if len(others):
             alike = _are_alike(_sample(run), _from(samples, start))
-            related[i, others] = alike | [_are_equal_somewhere(run, second[j]) for j in others]
+            some = _every_fifth(run)
+            related[i, others] = alike | [
+                _may_be_equal(some, _every_fifth(second[j])) and _are_equal_somewhere(run, second[j]) for j in others
+            ]
     return related
 
 
@@ -187,10 +190,13 @@ def _are_within(values: FloatArray, scale: FloatArray | float) -> BoolArray:
     return within
 
 
+def _may_be_equal(left: FloatArray, right: FloatArray) -> bool:
+    """Whether two runs may be equal at ten points in a row, of which every fifth point of both, given here, holds two."""
+    return int(np.count_nonzero(left == right)) >= 2
+
+
 def _are_equal_somewhere(left: Curve, right: Curve) -> bool:
-    """Whether two runs are equal at enough points in a row, which would hold two of every fifth points."""
-    if np.count_nonzero(_every_fifth(left) == _every_fifth(right)) < 2:
-        return False
+    """Whether two runs are equal at enough points in a row."""
     equal = left.loss == right.loss
     if np.count_nonzero(equal) < rules.EQUAL_POINTS:
         return False
