@@ -58,7 +58,8 @@ def train(
 
     Raises before the first step RecipeRefusedError if the machine cannot run the recipe, DevicesMissingError if it has too few devices,
     the errors of `training.trainer.data.load` if the data cannot be read, CheckpointRefusedError if another run made the checkpoint,
-    CheckpointNotFoundError if the parent's is missing, and SpecError if the run cannot be a fork of it. Raises OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is not finite.
+    CheckpointNotFoundError if the parent's is missing, and SpecError if the run cannot be a fork of it. Raises OutOfMemoryError if the
+    device is too small, DivergedError after the first step whose loss is not finite.
     """
     machine = device.describe()
     for recipe in spec.recipes:

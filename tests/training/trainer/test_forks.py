@@ -5,6 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+
 from training.forks import Fork
 from training.overrides import Override
 from training.rules import SpecError
@@ -51,7 +52,9 @@ def parent(tmp_path_factory):
 
 
 def from_parent(parent, spec, draw=0, step=STEP, checkpointing=None):
-    return train(spec, corpus(), checkpointing=checkpointing, origin=Origin(fork=Fork(parent=PARENT, step=step, draw=draw), folder=parent[0]))
+    return train(
+        spec, corpus(), checkpointing=checkpointing, origin=Origin(fork=Fork(parent=PARENT, step=step, draw=draw), folder=parent[0])
+    )
 
 
 def test_keeping_checkpoints_changes_no_bit_and_they_stay(parent):
