@@ -211,7 +211,8 @@ def read_range(
 
 def curve_of(session: Session, run_id: str) -> str:
     """The run under whose id the steps of a run are stored: itself, or the run whose curve it reuses."""
-    return session.scalar(select(Run.reused_from).where(Run.id == run_id)) or run_id
+    run = session.get(Run, run_id)  # mostly loaded already
+    return (run.reused_from if run else None) or run_id
 
 
 def names(session: Session, run_id: str, kind: str) -> list[str]:
