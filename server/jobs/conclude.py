@@ -19,7 +19,7 @@ from parity.judging.multiplicity import Multiplicity
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
@@ -89,7 +89,7 @@ def decide(session: Session, job_id: str) -> Outcome:
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
-    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
