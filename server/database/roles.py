@@ -13,8 +13,8 @@ from sqlalchemy import Connection, text
 
 _JOB_PROGRESS = "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, started_at, finished_at)"
 _RUN_PROGRESS = (
-    "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, steps_done, "
-    "last_loss, recorded_at, steps_per_second, started_at, finished_at)"
+    "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, "
+    "kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at)"
 )
 
 API: Mapping[str, str] = {

@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
-    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself.
+    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged, because
+    it has forks only, may be `complete` without a verdict.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
@@ -40,6 +41,7 @@ class Outcome:
     reruns: Floors | None = None
     code: str | None = None
     message: str | None = None
+    complete: bool = False
 
 
 def conclude(database: Database, job_id: str) -> None:
@@ -78,6 +80,8 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
     job = session.get_one(Job, job_id)
+    if any(arm.forks for arm in job.arms):
+        return end_of_forks(job)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
@@ -127,6 +131,17 @@ def _floors_of(session: Session, job: Job) -> Floors | None:
     return read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
 
 
+def end_of_forks(job: Job) -> Outcome:
+    """How a job of forks ends: without a verdict, complete if every fork finished, else with the reason of the first that did not."""
+    short = [run for run in job.runs if run.state != "finished"]
+    if not short:
+        return Outcome(verdicts=(), complete=True)
+    first = short[0]
+    why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
+    message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
+    return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
+
+
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
     """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
 
@@ -158,7 +173,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     now = clock.now(session)
     rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     outcomes = {row.candidate: row.outcome for row in rows}
-    end: lifecycle.JobEnd = "concluded" if rows else "failed"
+    end: lifecycle.JobEnd = "concluded" if rows or outcome.complete else "failed"
     if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
         return False
     session.add_all(rows)

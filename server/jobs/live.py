@@ -71,6 +71,8 @@ def watch(session: Session, job_id: str) -> list[str]:
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if job.status != "running":
         return []
+    if any(arm.forks for arm in job.arms):
+        return []
     criteria = criteria_from_mapping(job.criteria)
     ended = []
     for arm, before, forecast in _advance(session, job, criteria)[0]:
@@ -89,6 +91,8 @@ def watch(session: Session, job_id: str) -> list[str]:
 def catch_up(session: Session, job_id: str) -> None:
     """Look at all steps that nobody has looked at, without events, at the end of a job whose last runs ended together."""
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
+    if any(arm.forks for arm in job.arms):
+        return
     criteria = criteria_from_mapping(job.criteria)
     while _advance(session, job, criteria)[1]:
         pass
