@@ -19,7 +19,7 @@ from parity.judging.multiplicity import Multiplicity
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
@@ -89,7 +89,7 @@ def decide(session: Session, job_id: str) -> Outcome:
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
-    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
@@ -97,6 +97,17 @@ def decide(session: Session, job_id: str) -> Outcome:
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
     )
+
+
+def end_of_forks(job: Job) -> Outcome:
+    """How a job of forks ends: without a verdict, complete if every fork finished, else with the reason of the first that did not."""
+    short = [run for run in job.runs if run.state != "finished"]
+    if not short:
+        return Outcome(verdicts=(), complete=True)
+    first = short[0]
+    why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
+    message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
+    return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
@@ -129,17 +140,6 @@ def _has_ended(arm: Arm) -> bool:
 
 def _floors_of(session: Session, job: Job) -> Floors | None:
     return read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
-
-
-def end_of_forks(job: Job) -> Outcome:
-    """How a job of forks ends: without a verdict, complete if every fork finished, else with the reason of the first that did not."""
-    short = [run for run in job.runs if run.state != "finished"]
-    if not short:
-        return Outcome(verdicts=(), complete=True)
-    first = short[0]
-    why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
-    message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
-    return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
 
 
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:

@@ -54,7 +54,7 @@ def test_whatever_is_related_is_tested(name: str, reruns: tuple[Curve, ...]) -> 
 _SIZES = st.floats(-5.0, -1.0).map(lambda power: 10.0**power)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 10_000), _SIZES, _SIZES, st.floats(0.0, 1.0), st.floats(0.98, 1.02), st.integers(40, 3000))
 def test_near_its_limits_it_asks_for_the_thorough_test(seed: int, noise: float, offset: float, share: float, factor: float, n: int) -> None:
     rng = np.random.default_rng(seed)
