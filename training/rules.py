@@ -10,7 +10,7 @@ MaxText e591f30c (`layers/quantizations.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 Engine = Literal["emulated", "transformer_engine", "maxtext", "external"]
@@ -29,7 +29,7 @@ Recipe = Literal[
     "mxfp4_rht_sr",
 ]
 LayerPolicy = Literal["all_linears", "mlp_only"]
-Source = Literal["python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
+Source = Literal["jax_sources", "python_stdlib", "text", "tokens", "markov", "grain", "hf", "tfds"]
 Capability = Literal["cpu", "sm90", "sm100", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
@@ -45,8 +45,9 @@ NOT_TE_PARITY: Mapping[str, str] = {
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
 }
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
+MOST_KEPT = 8  # checkpoints of a run
 _OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our own model, in which single layers can be selected
-OWN_SOURCES = frozenset({"python_stdlib", "markov"})  # generated on the worker, without a path
+OWN_SOURCES = frozenset({"jax_sources", "python_stdlib", "markov"})  # there on every worker, without a path
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "cpu": "a worker that trains on CPUs",
     "sm90": "a worker with SM 8.9 or later",
@@ -115,7 +116,7 @@ def check_source(engine: str, source: str) -> None:
         raise SpecError(
             "data.source",
             source,
-            f"python_stdlib, text, tokens or markov under engine {engine}",
+            f"jax_sources, python_stdlib, text, tokens or markov under engine {engine}",
             "or use engine: maxtext, which reads it with its own tokenizer",
         )
     if engine == "maxtext" and source not in MAXTEXT_SOURCES:
@@ -162,6 +163,22 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
             f"a multiple of gradient_accumulation x devices = {pieces} x {devices}",
             "change one of the three",
         )
+
+
+def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> None:
+    """Raises SpecError for a checkpoint that a run of this engine and length cannot keep."""
+    if steps and engine not in _OUR_TRAINER:
+        raise SpecError("keep_checkpoints", list(steps), f"nothing under engine {engine}", "its trainer writes its own checkpoints")
+    if len(steps) > MOST_KEPT:
+        raise SpecError("keep_checkpoints", f"{len(steps)} steps", f"at most {MOST_KEPT}", "each takes 12 bytes per parameter and run")
+    for before, step in zip((0, *steps), steps, strict=False):
+        if not before < step <= planned:
+            raise SpecError(
+                "keep_checkpoints",
+                step,
+                f"increasing numbers of steps from 1 to schedule.steps = {planned}",
+                f"such as [{round(0.6 * planned)}], to fork at 60 % of the steps",
+            )
 
 
 def check_statistics(engine: str, every: int) -> None:

@@ -317,6 +317,7 @@ class JobSpec:
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
     `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
+    `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept: forks start from them.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -339,8 +340,11 @@ class JobSpec:
     maxtext: MaxTextOptions = NO_OPTIONS
     noise: Noise | None = None
     family: str | None = None
+    keep_checkpoints: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "keep_checkpoints", tuple(self.keep_checkpoints))
+        rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
             raise SpecError("name", self.name, "1 to 200 printable characters")
         if self.family is not None and (not 1 <= len(self.family) <= 200 or not self.family.isprintable()):
@@ -369,14 +373,14 @@ class JobSpec:
         """Every run of the job. Runs with the same replicate number share init and data order across arms, so they form pairs."""
         for arm in self.arms:
             for replicate in range(arm.replicates):
-                yield arm, self._run(arm, replicate)
+                yield arm, self.run_of(arm, replicate)
 
     def noise_runs(self) -> Iterator[tuple[Arm, RunSpec]]:
         """The reruns of each arm that stop after `noise_steps`, by replicate, then arm."""
         first = max(arm.replicates for arm in self.arms)
         for replicate in range(first, first + (self.noise.runs if self.noise else 0)):
             for arm in self.arms:
-                yield arm, self._run(arm, replicate)
+                yield arm, self.run_of(arm, replicate)
 
     @property
     def noise_steps(self) -> int:
@@ -384,10 +388,10 @@ class JobSpec:
         return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; `noise`, `family`, `overrides`, later switches only if set: its hash is that of earlier versions."""
+        """The job as a JSON-able dict; what came later only if it is set, so that its hash is that of earlier versions."""
         document = asdict(self) | {"schedule": self.schedule.document()}
-        for name in ("noise", "family"):
-            if document[name] is None:
+        for name in ("noise", "family", "keep_checkpoints"):
+            if document[name] in (None, ()):
                 del document[name]
         document["baseline"] = _short_form(document["baseline"], self.baseline)
         arms = zip(document["candidates"], self.candidates, strict=True)
@@ -398,7 +402,8 @@ class JobSpec:
         """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
         return segments.rounding(segments.resolve(_plan(self, arm)))
 
-    def _run(self, arm: Arm, replicate: int) -> RunSpec:
+    def run_of(self, arm: Arm, replicate: int) -> RunSpec:
+        """The specification of a run of an arm."""
         shared = {name: getattr(self, name) for name in _SHARED}
         return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in _OF_THE_ARM}, **shared)
 

@@ -17,8 +17,9 @@ from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle
-from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec
+from server.jobs.fingerprint import columns_of_reused, equal_run, fork_of, run_spec
 from server.jobs.workers import devices_fit, refused_recipe
+from training.forks import Fork
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
 
@@ -33,6 +34,7 @@ class LeaseLostError(Exception):
 class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
+    `keep` are the numbers of steps after which a checkpoint is kept. A fork has its start in `fork`, and the id of its parent.
     `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`.
@@ -50,6 +52,9 @@ class Claim:
     seconds_trained: float = 0.0
     reuses: bool = False
     question: str | None = None
+    keep: tuple[int, ...] = ()
+    fork: Fork | None = None
+    parent_id: str | None = None
 
 
 def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
@@ -65,7 +70,7 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
     if not _fits(job, worker) or not token_allows(session, job):
         return None
     try:
-        spec = run_spec(run)
+        spec, fork = run_spec(run), fork_of(run)
     except ValidationError as error:
         # A row that this version cannot read must not block the queue.
         message = f"this version cannot read the stored specification: {error.errors()[0]['msg']}"
@@ -94,6 +99,9 @@ def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | Non
         seconds_trained=trained,
         reuses=job.reuse and (run.arm.role == "baseline" or further) and run.kind == "full" and run.steps_done == 0,
         question=run.arm.question if run.arm.role == "candidate" else None,
+        keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
+        fork=fork,
+        parent_id=run.forked_from,
     )
 
 

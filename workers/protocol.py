@@ -11,11 +11,24 @@ from training.switches import Rounding
 
 
 class CheckpointRequest(TypedDict):
-    """Where and how often to write checkpoints; `resume_at_most` is the first step that is not recorded."""
+    """Where and how often to write checkpoints; `resume_at_most` is the first step that is not recorded.
+
+    `keep`: the numbers of steps after which one is kept for good.
+    """
 
     folder: str
     seconds: float
     resume_at_most: int
+    keep: list[int]
+
+
+class ForkRequest(TypedDict):
+    """The parent of a fork: the folder of its checkpoints and its specification; and the fields of `training.forks.Fork`."""
+
+    folder: str
+    parent: dict[str, Any]
+    step: int
+    draw: int
 
 
 class TrainRequest(TypedDict):
@@ -28,6 +41,7 @@ class TrainRequest(TypedDict):
     spec: dict[str, Any]
     steps: int
     checkpoints: CheckpointRequest
+    fork: ForkRequest | None
     silence_seconds: float
     artifacts: str
     profile_steps: int
@@ -93,6 +107,13 @@ class ValidationMessage(TypedDict):
     loss: float
 
 
+class KeptMessage(TypedDict):
+    """The numbers of steps after which a checkpoint of the run is kept; sent once, before its end."""
+
+    kind: Literal["kept"]
+    steps: list[int]
+
+
 class NoteMessage(TypedDict):
     """A sentence for readers of the attempt."""
 
@@ -134,6 +155,7 @@ Message = (
     | StepMessage
     | ProfileMessage
     | ValidationMessage
+    | KeptMessage
     | NoteMessage
     | AliveMessage
     | EndMessage

@@ -28,7 +28,7 @@ from server.settings import Settings
 from training.switches import Rounding
 from workers import lease, training_process
 from workers.lease import Claim, LeaseLostError
-from workers.protocol import CheckpointRequest, Message, TrainRequest
+from workers.protocol import CheckpointRequest, ForkRequest, Message, TrainRequest
 from workers.recorder import Recorder
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
@@ -77,6 +77,7 @@ class Supervisor:
             "spec": held.spec.document(),
             "steps": held.steps,
             "checkpoints": self._checkpoint_request(),
+            "fork": self._fork_request(),
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
             "profile_steps": settings.profile_steps,
@@ -109,19 +110,36 @@ class Supervisor:
                 lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
 
     def clear(self) -> None:
-        """Remove the checkpoints of a run that has ended; they are no longer needed."""
+        """Remove the checkpoints of a run that has ended, but for those that it keeps: forks start from them."""
         with self._database.read() as session:
-            ended = session.get_one(Run, self._held.run_id).state in RUN_ENDED
-        if ended:
+            run = session.get_one(Run, self._held.run_id)
+            ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
+        if ended and not keeps:
             shutil.rmtree(self._checkpoints, ignore_errors=True)
+        elif ended:
+            for folder in self._checkpoints.glob("step-*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _checkpoint_request(self) -> CheckpointRequest:
         """The request for checkpoints: their folder, and the first unrecorded step, beyond which no checkpoint may be used."""
         with self._database.read() as session:
             steps, _ = store.read(session, self._held.run_id, "train", [])
         # The first step that is not recorded. Steps are recorded in order, so a hole means a damaged database.
-        recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
-        return {"folder": str(self._checkpoints), "seconds": self._settings.checkpoint_seconds, "resume_at_most": recorded}
+        first = self._held.fork.step if self._held.fork else 0
+        recorded = next((at for at, step in enumerate(steps.tolist(), first) if step != at), first + len(steps))
+        return {
+            "folder": str(self._checkpoints),
+            "seconds": self._settings.checkpoint_seconds,
+            "resume_at_most": recorded,
+            "keep": [*self._held.keep],
+        }
+
+    def _fork_request(self) -> ForkRequest | None:
+        fork, parent = self._held.fork, self._held.parent_id
+        if fork is None or parent is None:
+            return None
+        folder = str(self._settings.checkpoints / parent)
+        return {"folder": folder, "parent": fork.parent.document(), "step": fork.step, "draw": fork.draw}
 
     def _follow(self, process: TrainingProcess) -> bool:
         """Record the process's messages; True once the run has ended in the database, False if the process failed or is stopped."""
@@ -163,6 +181,8 @@ class Supervisor:
             self._retried(partial(self._recorder.write_row, "profile", message["step"], message["columns"]))
         elif message["kind"] == "validation":
             self._retried(partial(self._recorder.write_row, "validation", message["step"], {"loss": message["loss"]}))
+        elif message["kind"] == "kept":
+            self._retried(partial(self._write_kept, message["steps"]))
         elif message["kind"] == "note":
             self._retried(partial(self._write_note, message["message"]))
         elif message["kind"] == "broke_off":
@@ -206,7 +226,7 @@ class Supervisor:
 
     def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding) -> bool:
         """Write the manifest; True if the run ended with the curve of an equal run."""
-        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
+        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest, self._held.fork)
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
             session.execute(
@@ -219,6 +239,10 @@ class Supervisor:
         with self._database.write() as session:
             lease.renew(session, held, self._settings.lease_seconds)
             session.execute(update(Attempt).where(Attempt.run_id == held.run_id, Attempt.epoch == held.epoch).values(message=text))
+
+    def _write_kept(self, steps: list[int]) -> None:
+        with self._database.write() as session:
+            lease.renew(session, self._held, self._settings.lease_seconds, kept_checkpoints=steps)
 
     def _write_failed_job(self, reason: str) -> None:
         with self._database.write() as session:

@@ -19,11 +19,11 @@ _WIDTHS = {b"4": np.float32, b"8": np.float64}
 
 def encode(values: NDArray[np.float64]) -> bytes:
     """The bytes of a column (n,): its width, whether it is compressed, then the values."""
+    plain, width = values.tobytes(), b"8"
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = values.astype(np.float32)
-    exact = np.array_equal(narrow.astype(np.float64).view(np.int64), np.ascontiguousarray(values).view(np.int64))
-    plain = (narrow if exact else values).tobytes()
-    width = b"4" if exact else b"8"
+    if narrow.astype(np.float64).tobytes() == plain:
+        plain, width = narrow.tobytes(), b"4"
     if len(plain) < _LEAST:
         return width + b"r" + plain
     packed = zstandard.compress(plain, _LEVEL)

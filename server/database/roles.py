@@ -15,8 +15,8 @@ _JOB_PROGRESS = (
     "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at, finished_at)"
 )
 _RUN_PROGRESS = (
-    "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, steps_done, "
-    "last_loss, recorded_at, steps_per_second, started_at, finished_at)"
+    "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, "
+    "kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at)"
 )
 
 API: Mapping[str, str] = {

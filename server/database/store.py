@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Text, cast, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Text, and_, bindparam, case, cast, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from server.database import codec
@@ -38,6 +38,29 @@ _STEPS_AT_ONCE = 4 * SEALED_STEPS
 _INSERT_CHUNKS, _INSERT_COLUMNS = insert(table_of(Chunk)), insert(table_of(ChunkColumn))
 _NAMES = cast(Chunk.columns, Text).label("names")
 _PACKED = Chunk.payload.is_not(None).label("packed")
+
+
+def _attempt(chunks: FromClause) -> ColumnElement[bool]:
+    """The chunks of one kind of one attempt, of parameters run, kind and epoch."""
+    own = chunks.c
+    return and_(own.run_id == bindparam("run"), own.kind == bindparam("kind"), own.epoch == bindparam("epoch"))
+
+
+_chunks = table_of(Chunk)
+_TO_SEAL = (
+    select(
+        _chunks.c.first_step,
+        _chunks.c.last_step,
+        _chunks.c.count.label("steps"),
+        _chunks.c.payload.is_not(None).label("packed"),
+        cast(_chunks.c.columns, Text).label("names"),
+        # Those that are full already stay as they are.
+        case((_chunks.c.count < bindparam("size"), _chunks.c.payload)).label("payload"),
+    )
+    .where(_attempt(_chunks))
+    .order_by(_chunks.c.first_step)
+)
+_DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.between(bindparam("first"), bindparam("last")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +114,9 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
 
     Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     groups: list[list[Any]] = []
     size = 0
-    rows = session.execute(
-        select(Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), _PACKED, _NAMES).where(*own).order_by(Chunk.first_step)
-    )
+    rows = session.connection().execute(_TO_SEAL, {"run": run_id, "kind": kind, "epoch": epoch, "size": steps})
     for row in rows:
         size += row.steps
         if groups and groups[-1][-1].names == row.names and size <= steps:
@@ -107,16 +127,17 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
     for group in groups:
         if len(group) > 1:
             small = [_piece(row, epoch) for row in group]
-            replace(session, run_id, kind, small, join(load(session, run_id, kind, small)))
+            packed = all(piece.packed for piece in small)
+            parts = [_unpacked(row) for row in group] if packed else load(session, run_id, kind, small)
+            replace(session, run_id, kind, small, join(parts))
     return len(groups)
 
 
 def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
     """Replace neighbouring chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
     epoch = old[0].epoch
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
-    chosen = delete(Chunk).where(*own, Chunk.first_step.between(old[0].first_step, old[-1].first_step))
-    session.execute(chosen.execution_options(synchronize_session=False))
+    chosen = {"run": run_id, "kind": kind, "epoch": epoch, "first": old[0].first_step, "last": old[-1].first_step}
+    session.connection().execute(_DELETE_CHUNKS, chosen)
     for start in range(0, len(table["step"]), SEALED_STEPS):
         part = {name: values[start : start + SEALED_STEPS] for name, values in table.items()}
         insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
@@ -154,21 +175,21 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row of a chunk, and those of its columns if they are not packed into it."""
     columns = chunk.columns
     steps = columns["step"]
-    piece = Piece(epoch=chunk.epoch, first_step=int(steps[0]), last_step=int(steps[-1]), count=len(steps))
-    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": piece.first_step}
-    row = {**key, "last_step": piece.last_step, "count": piece.count, "columns": list(columns), "payload": None}
-    is_even = piece.count == 1 or np.array_equal(steps, _even_steps(piece))
+    first, last, count = int(steps[0]), int(steps[-1]), len(steps)
+    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": first}
+    row = {**key, "last_step": last, "count": count, "columns": list(columns), "payload": None}
+    is_even = count == 1 or np.array_equal(steps, _even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
-    if len(stored) * piece.count <= _PACKED_VALUES:
+    if len(stored) * count <= _PACKED_VALUES:
         row["payload"] = codec.encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
         return row, []
     return row, [{**key, "name": name, "payload": codec.encode(np.asarray(values, np.float64))} for name, values in stored.items()]
 
 
-def _even_steps(piece: Piece) -> NDArray[np.float64]:
+def _even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
     """The steps of a chunk if they are at equal distances, as float64."""
-    stride = (piece.last_step - piece.first_step) // max(piece.count - 1, 1)
-    return piece.first_step + stride * np.arange(piece.count, dtype=np.float64)
+    stride = (last - first) // max(count - 1, 1)
+    return first + stride * np.arange(count, dtype=np.float64)
 
 
 def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None = None) -> tuple[NDArray[np.int64], Columns]:
@@ -190,7 +211,8 @@ def read_range(
 
 def curve_of(session: Session, run_id: str) -> str:
     """The run under whose id the steps of a run are stored: itself, or the run whose curve it reuses."""
-    return session.scalar(select(Run.reused_from).where(Run.id == run_id)) or run_id
+    run = session.get(Run, run_id)  # mostly loaded already
+    return (run.reused_from if run else None) or run_id
 
 
 def names(session: Session, run_id: str, kind: str) -> list[str]:
@@ -286,7 +308,9 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
         of_attempt = list(attempt)
         for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
             some = of_attempt[start : start + _CHUNKS_AT_ONCE]
-            by_step: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
+            by_step: dict[int, Columns] = {
+                piece.first_step: {"step": _even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
+            }
             for first, columns in _values(session, run_id, kind, some, names):
                 if first in by_step:
                     by_step[first].update(columns)
@@ -310,10 +334,20 @@ def _values(
         of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
         packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
         for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
-            table = codec.decode(row.payload).reshape(-1, row.steps)
-            stored = _names(row.names)
-            columns = dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
+            columns = _packed_columns(row)
             yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
+
+
+def _unpacked(row: Any) -> Columns:
+    """The table of a packed chunk, `step` first."""
+    return {"step": _even_steps(row.first_step, row.last_step, row.steps), **_packed_columns(row)}
+
+
+def _packed_columns(row: Any) -> Columns:
+    """The stored columns of a packed chunk; `step` is not among them if the steps are at equal distances."""
+    table = codec.decode(row.payload).reshape(-1, row.steps)
+    stored = _names(row.names)
+    return dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
 
 
 def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int | None = None) -> dict[int, float]:

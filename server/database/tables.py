@@ -22,7 +22,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "noise"]
+RunKind = Literal["full", "noise", "fork"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
@@ -125,7 +125,10 @@ class Job(Base):
 
 
 class Arm(Base):
-    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise."""
+    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise.
+
+    `forks` start from checkpoints of another job's runs; a job has them alone, or none.
+    """
 
     __tablename__ = "arms"
     __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
@@ -145,6 +148,9 @@ class Arm(Base):
     )
     noise_runs: Mapped[list[Run]] = relationship(
         order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'noise')"
+    )
+    forks: Mapped[list[Run]] = relationship(
+        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'fork')"
     )
 
     @property
@@ -168,6 +174,8 @@ class Run(Base):
     """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
 
     A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
+    A run of `kind` fork starts from the checkpoint of step `fork_step` of the run `forked_from`, and is never judged either. Its record
+    begins at that step: the steps before it are its parent's.
     """
 
     __tablename__ = "runs"
@@ -195,6 +203,12 @@ class Run(Base):
     rounding: Mapped[Rounding | None] = mapped_column(String(32))
     # The run whose curve this run reuses; that run was trained itself.
     reused_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
+    forked_from: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
+    fork_step: Mapped[int | None]
+    # Which random numbers follow the checkpoint: 0 the parent's, others its own (`training.forks`).
+    fork_draw: Mapped[int | None]
+    # The numbers of steps after which a checkpoint of the run is kept.
+    kept_checkpoints: Mapped[list[int] | None] = mapped_column(JSON)
     planned_steps: Mapped[int]
     steps_done: Mapped[int] = mapped_column(default=0)
     last_loss: Mapped[str | None] = mapped_column(String(32))
@@ -207,7 +221,13 @@ class Run(Base):
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")
-    source: Mapped[Run | None] = relationship(remote_side="Run.id")
+    source: Mapped[Run | None] = relationship(remote_side="Run.id", foreign_keys=reused_from)
+    parent: Mapped[Run | None] = relationship(remote_side="Run.id", foreign_keys=forked_from)
+
+    @property
+    def first_step(self) -> int:
+        """The first step that the run trains itself."""
+        return self.fork_step or 0
 
 
 class Attempt(Base):

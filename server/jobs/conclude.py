@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
+from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors, read_floors
+from parity.judging.multiplicity import Multiplicity
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
-from server.database.tables import Job, Run, Verdict, new_id
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
@@ -31,7 +33,8 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
-    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself.
+    `floors` are the groups of reruns from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged, because
+    it has forks only, may be `complete` without a verdict.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]]
@@ -39,6 +42,7 @@ class Outcome:
     reruns: Floors | None = None
     code: str | None = None
     message: str | None = None
+    complete: bool = False
 
 
 def conclude(database: Database, job_id: str) -> None:
@@ -77,14 +81,16 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
 def decide(session: Session, job_id: str) -> Outcome:
     """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
     job = session.get_one(Job, job_id)
+    if any(arm.forks for arm in job.arms):
+        return end_of_forks(job)
     for arm in job.arms:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    floors = read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
+    floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
-    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
@@ -92,6 +98,49 @@ def decide(session: Session, job_id: str) -> Outcome:
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
     )
+
+
+def end_of_forks(job: Job) -> Outcome:
+    """How a job of forks ends: without a verdict, complete if every fork finished, else with the reason of the first that did not."""
+    short = [run for run in job.runs if run.state != "finished"]
+    if not short:
+        return Outcome(verdicts=(), complete=True)
+    first = short[0]
+    why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
+    message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
+    return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
+
+
+def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
+    """The verdicts that no further run of the job can change: of each candidate whose runs have all ended, as have the baseline's.
+
+    They share the error with the job's other candidates, whose number is fixed at submission, so the verdicts at the job's end are the
+    same. The record gets them then; once all runs have ended there are none here. Candidates in `known` are left out, and nothing is
+    judged if no other is settled.
+    """
+    job = session.get_one(Job, job_id)
+    baseline, *candidates = job.arms
+    ended = [arm for arm in candidates if arm.name not in known and _has_ended(arm)]
+    if not ended or not _has_ended(baseline) or all(run.state in RUN_ENDED for run in job.runs):
+        return []
+    whole = case_of(session, job, floors=_floors_of(session, job))
+    part = replace(
+        whole,
+        candidates={arm.name: whole.candidates[arm.name] for arm in ended},
+        noise_runs={arm.name: whole.noise_runs[arm.name] for arm in (baseline, *ended) if arm.name in whole.noise_runs},
+        families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
+        multiplicity=whole.multiplicity or Multiplicity(looks=whole.criteria.looks, candidates=len(candidates)),
+    )
+    return part.documents()
+
+
+def _has_ended(arm: Arm) -> bool:
+    """Whether no run of the arm is still to come, and the judge can read at least one."""
+    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.noise_runs)) and any(run.state == "finished" for run in arm.runs)
+
+
+def _floors_of(session: Session, job: Job) -> Floors | None:
+    return read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
 
 
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
@@ -125,7 +174,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     now = clock.now(session)
     rows = [_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     outcomes = {row.candidate: row.outcome for row in rows}
-    end: lifecycle.JobEnd = "concluded" if rows else "failed"
+    end: lifecycle.JobEnd = "concluded" if rows or outcome.complete else "failed"
     if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
         return False
     session.add_all(rows)

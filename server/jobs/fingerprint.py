@@ -22,6 +22,7 @@ from parity.judging.inputs.context import confounding_keys
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
+from training.forks import Fork
 from training.overrides import phrase
 from training.spec import JobSpec, RunSpec
 
@@ -42,13 +43,23 @@ class Difference:
 def run_spec(run: Run) -> RunSpec:
     """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
     job = _JOB_SPEC.validate_python(run.job.spec)
+    if run.kind == "fork":
+        return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
     specs = job.noise_runs() if run.kind == "noise" else job.runs()
     return next(spec for arm, spec in specs if arm.name == run.arm.name and spec.replicate == run.replicate)
 
 
-def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
-    """The fingerprint of a run that a worker trains: SHA-256 of its specification and its manifest, which decide its bits."""
-    return _digest({"spec": spec.document(), "manifest": manifest})
+def fork_of(run: Run) -> Fork | None:
+    """Where a fork starts; None for any other run."""
+    if run.parent is None or run.fork_step is None:
+        return None
+    return Fork(parent=run_spec(run.parent), step=run.fork_step, draw=run.fork_draw or 0)
+
+
+def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str], fork: Fork | None = None) -> str:
+    """The fingerprint of a run that a worker trains: SHA-256 of what decides its bits: specification, manifest, and of a fork its start."""
+    start = {} if fork is None else {"fork": {"step": fork.step, "draw": fork.draw}}
+    return _digest({"spec": spec.document(), "manifest": manifest, **start})
 
 
 def external_fingerprint(run: Run, manifest: Mapping[str, str]) -> str:
@@ -87,7 +98,8 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        return f"run {run.id} was stopped early to measure run noise"
+        why = "was stopped early to measure run noise" if run.kind == "noise" else f"is a fork of run {run.forked_from}"
+        return f"run {run.id} {why}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)

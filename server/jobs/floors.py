@@ -36,7 +36,7 @@ MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family", "keep_checkpoints")
 
 
 def family_of(job: Job) -> str | None:

@@ -94,6 +94,7 @@ def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Kn
         .join(Job, Job.id == Run.job_id)
         .where(
             Run.state == "finished",
+            Run.kind == "full",
             Run.reused_from.is_(None),
             Run.planned_steps == spec.schedule.steps,
             Arm.role == "baseline",

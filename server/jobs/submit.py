@@ -185,9 +185,15 @@ def submit_job(
     session.flush()
     for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):
         job.runs.append(_noise_row(job, arms[arm.name], position, run, order.priority, spec.noise_steps))
+    announce_new(session, job)
+    return job
+
+
+def announce_new(session: Session, job: Job) -> None:
+    """Write a new job with its arms and runs, and its first event."""
+    session.add(job)
     session.flush()
     events.emit(session, job.id, "status", {"status": "queued"})
-    return job
 
 
 def model_name(spec: JobSpec) -> str | None:

@@ -13,7 +13,7 @@ from server.database.clock import time_text
 from server.database.lookup import find_job
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, differences, floors, job_lists, policies, queue, refusals, remarks, tokens
+from server.pages import baselines, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
@@ -28,6 +28,7 @@ CHARTS = ("parity.report", "static")  # charts and style, which `parity compare 
 def install(app: FastAPI, settings: Settings) -> None:
     """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
+    site.install(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
     app.include_router(router)
     app.include_router(job_lists.router)

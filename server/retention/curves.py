@@ -50,10 +50,10 @@ def batches(database: Database, cutoff: float) -> Iterator[Batch]:
 
 
 def _kept_for_others() -> ColumnElement[bool]:
-    """Whether a run belongs to a named baseline, or another run reuses its curve."""
+    """Whether a run belongs to a named baseline, another run reuses its curve, or a fork begins where its curve is."""
     user = aliased(Run)
     named = select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists()
-    return or_(named, select(user.id).where(user.reused_from == Run.id).exists())
+    return or_(named, select(user.id).where(or_(user.reused_from == Run.id, user.forked_from == Run.id)).exists())
 
 
 def _unneeded(cutoff: float) -> Select[str, str]:

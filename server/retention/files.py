@@ -67,8 +67,11 @@ def old_files(settings: Settings, database: Database) -> Iterator[OldFile]:
 
 
 def _states(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
+    """The states of these runs; that of a run is `forked` while a fork that has not ended needs its checkpoint."""
     with database.read() as session:
-        return {row.id: row.state for row in session.execute(select(Run.id, Run.state).where(Run.id.in_(run_ids)))}
+        states: dict[str, str] = {row.id: row.state for row in session.execute(select(Run.id, Run.state).where(Run.id.in_(run_ids)))}
+        forked = select(Run.forked_from).where(Run.forked_from.in_(run_ids), Run.state.not_in(RUN_ENDED))
+        return states | {run_id: "forked" for run_id in session.scalars(forked) if run_id}
 
 
 def _changed_at(path: Path) -> float:

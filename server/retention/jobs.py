@@ -6,8 +6,9 @@ the order of steps, so the window of the verdict goes last; their runs' messages
 A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs, verdicts, tags, notes and
 sign-offs, without curves: if looks could be forgotten, a question could be judged again until it passes.
 
-Kept: open jobs, jobs with a run that belongs to a named baseline or whose curve a run of another job reuses, and jobs with a delivery
-that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs no line here.
+Kept: open jobs, jobs with a run that belongs to a named baseline, whose curve a run of another job reuses or from which one is forked,
+and jobs with a delivery that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs
+no line here.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _unneeded(cutoff: float) -> Select[str]:
     user = aliased(Run)
     own = select(Run.id).where(Run.job_id == Job.id)
     named = own.where(select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists())
-    reused = own.where(select(user.id).where(user.reused_from == Run.id, user.job_id != Job.id).exists())
+    uses = or_(user.reused_from == Run.id, user.forked_from == Run.id)
+    reused = own.where(select(user.id).where(uses, user.job_id != Job.id).exists())
     to_send = select(WebhookDelivery.id).where(WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending")
     has_curves = own.where(or_(Run.reused_from.is_not(None), select(Chunk.run_id).where(Chunk.run_id == Run.id).exists()))
     return select(Job.id).where(

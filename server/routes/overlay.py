@@ -80,7 +80,7 @@ def overlaid(
         tag = entity_tag(job, "overlay", name, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
-        first = job.arms[0].runs[0]
+        first = (job.arms[0].runs or job.arms[0].forks)[0]
         wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
         runs = [run for arm in job.arms for run in arm.runs if (run.seed, run.replicate) == wanted]
         runs = [run for run in runs if name in store.names(session, run.id, kind)]

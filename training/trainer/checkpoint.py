@@ -9,6 +9,9 @@ previous one is used. A checkpoint of another run, program, library version or t
 
 A thread writes it from a copy that the device makes between two blocks of steps, so no step waits for the disk.
 
+Of the checkpoints for resuming only the newest three stay. Those of the steps that a job names lie in the folder `kept` and stay after the
+run has ended: forks start from them (`training.forks`), and what is measured on fixed weights reads them.
+
 The assumption that can fail: one process at a time writes into a folder.
 
 Source: Orbax (`Checkpointer`, which renames a folder to its final name when all is written).
@@ -31,10 +34,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from training.forks import Fork
+
 _log = logging.getLogger(__name__)
 _KEPT = 3  # one may be damaged, and one may be newer than the steps that the caller has recorded
 _NAME = re.compile(r"step-(\d{12})")
 _COMPLETE = "complete.json"
+_KEPT_FOLDER = "kept"
 _SHOWN = 3
 
 Numbers = dict[str, np.ndarray[Any, Any]]
@@ -46,24 +52,40 @@ class CheckpointRefusedError(Exception):
     code = "CHECKPOINT_REFUSED"
 
 
+class CheckpointNotFoundError(Exception):
+    """The kept checkpoint from which a fork starts is not on this machine, or is damaged."""
+
+    code = "CHECKPOINT_NOT_FOUND"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
     """Where and how often a run is saved, and the last step from which it may resume.
 
     `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is still being written.
     `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
+    `keep` are the numbers of steps after which the state is saved for good, in the folder `kept`.
     """
 
     folder: Path
     every_seconds: float | None = 60.0
     every_steps: int | None = None
     resume_at_most: int | None = None
+    keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("every_seconds", "every_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"checkpointing.{name} is {value}, expected a number above 0, or None for never")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A kept checkpoint from which a fork starts: the fork, and the folder of the parent's checkpoints."""
+
+    fork: Fork
+    folder: Path
 
 
 class Checkpoints:
@@ -93,35 +115,27 @@ class Checkpoints:
         """Whether the checkpoint is intact and within the plan; raises CheckpointRefusedError if something else made it."""
         if self._plan.resume_at_most is not None and step > self._plan.resume_at_most:
             return False
-        try:
-            about = json.loads((folder / _COMPLETE).read_text())
-            torn = "its files differ from their checksums" if about["checksums"] != _checksums(folder) else None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            torn = f"{_COMPLETE}: {error!r}"
-        if torn:
-            _log.warning("checkpoint %s is damaged; the previous one is used: %s", folder, torn)
+        saved = _identity_of(folder)
+        if isinstance(saved, str):
+            _log.warning("checkpoint %s is damaged; the previous one is used: %s", folder, saved)
             return False
-        self._check_identity(step, about["identity"])
+        _check_identity(folder, self._identity, saved, "train from the first step with an empty folder, or undo the change")
         return True
 
-    def _check_identity(self, step: int, saved: Mapping[str, str]) -> None:
-        mine = self._identity
-        differing = [name for name in sorted(mine.keys() | saved.keys()) if mine.get(name) != saved.get(name)]
-        if differing:
-            shown = ", ".join(f"{name} is {mine.get(name)} and was {saved.get(name)}" for name in differing[:_SHOWN])
-            more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
-            raise CheckpointRefusedError(
-                f"the checkpoint of step {step} in {self._plan.folder} was made by another run: {shown}{more}; expected no difference, "
-                "because the bits would change within the run; train from the first step with an empty folder, or undo the change"
-            )
-
     def steps_until_due(self, first: int) -> int | None:
-        """Returns the number of steps from `first` until one is due by `every_steps`; None if only time decides."""
+        """Returns the number of steps from `first` until one is due by its number; None if only time decides."""
         every = self._plan.every_steps
-        return None if every is None else every - first % every
+        until = [step - first for step in self._plan.keep if step > first]
+        return min(until if every is None else [*until, every - first % every], default=None)
+
+    def is_kept(self, step: int) -> bool:
+        """Whether the state after the first `step` steps is to be saved for good."""
+        return step in self._plan.keep
 
     def due(self, step: int) -> bool:
         """Whether the state after the first `step` steps should be saved now."""
+        if self.is_kept(step):
+            return True
         if self._writing is not None and not self._writing.done():
             return False
         seconds, steps = self._plan.every_seconds, self._plan.every_steps
@@ -133,8 +147,10 @@ class Checkpoints:
         self._writing = self._writer.submit(self._write, step, state)
 
     def _write(self, step: int, state: Any) -> None:
-        folder = self._plan.folder.absolute() / f"step-{step:012d}"
+        folder = _folder(self._plan.folder, step, is_kept=self.is_kept(step))
         try:
+            shutil.rmtree(folder, ignore_errors=True)  # a kept one that an attempt wrote whose steps were not recorded
+            folder.parent.mkdir(parents=True, exist_ok=True)
             _written(folder, numbers_of(state))
             about = {"identity": self._identity, "checksums": _checksums(folder)}
             (folder / _COMPLETE).write_text(json.dumps(about))
@@ -146,6 +162,54 @@ class Checkpoints:
     def close(self) -> None:
         """Wait until the checkpoint in progress is written."""
         self._writer.shutdown()
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """The numbers of steps after which a run with this folder has a complete kept checkpoint."""
+    inside = folder / _KEPT_FOLDER
+    return sorted(step for step, path in _folders(inside).items() if (path / _COMPLETE).exists()) if inside.is_dir() else []
+
+
+def read_kept(folder: Path, step: int, identity: Mapping[str, str], state: Any) -> Any:
+    """Returns the state of a kept checkpoint in the shape of `state`.
+
+    Raises CheckpointNotFoundError if it is not there or not intact, CheckpointRefusedError if another run, program or machine made it.
+    """
+    path = _folder(folder, step, is_kept=True)
+    saved = _identity_of(path)
+    if isinstance(saved, str):
+        there = ", ".join(map(str, kept_steps(folder))) or "none"
+        raise CheckpointNotFoundError(
+            f"no intact checkpoint of step {step} in {folder / _KEPT_FOLDER} (complete there: {there}): {saved}; train the parent with "
+            f"keep_checkpoints: [{step}] in its job; if it was trained on another machine, give both one PARITY_CHECKPOINT_DIR"
+        )
+    _check_identity(path, identity, saved, "train the parent again with this code on this kind of machine")
+    return _filled(state, _read(path, numbers_of(state)))
+
+
+def _identity_of(folder: Path) -> dict[str, str] | str:
+    """The identity of the run that wrote an intact checkpoint; else what is wrong with it, as text."""
+    try:
+        about = json.loads((folder / _COMPLETE).read_text())
+        identity: dict[str, str] = about["identity"]
+        return identity if about["checksums"] == _checksums(folder) else "its files differ from their checksums"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{_COMPLETE}: {error!r}"
+
+
+def _check_identity(folder: Path, mine: Mapping[str, str], saved: Mapping[str, str], remedy: str) -> None:
+    differing = [name for name in sorted(mine.keys() | saved.keys()) if mine.get(name) != saved.get(name)]
+    if differing:
+        shown = ", ".join(f"{name} is {mine.get(name)} and was {saved.get(name)}" for name in differing[:_SHOWN])
+        more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+        raise CheckpointRefusedError(
+            f"the checkpoint of step {int(folder.name.removeprefix('step-'))} in {folder.parent} was made by another run: {shown}{more}; "
+            f"expected no difference, because the bits would change within the run; {remedy}"
+        )
+
+
+def _folder(folder: Path, step: int, *, is_kept: bool) -> Path:
+    return (folder / _KEPT_FOLDER if is_kept else folder).absolute() / f"step-{step:012d}"
 
 
 def _folders(folder: Path) -> dict[int, Path]:

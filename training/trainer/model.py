@@ -145,6 +145,19 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
     return parameters if shape.tied_embeddings else {**parameters, "unembed": normal("unembed", table, deviation)}
 
 
+def nudged(parameters: Parameters, key: tuple[int, ...]) -> Parameters:
+    """Returns parameters of which each is changed at random by about one part in a million, a pure function of `key` (float32)."""
+
+    def move(path: Any, value: Any) -> jax.Array:
+        name = [*jax.tree_util.keystr(path).encode()]
+        noise = np.random.default_rng([*key, *name]).standard_normal(value.shape, np.float32)
+        moved: jax.Array = jax.device_put(np.asarray(value) * (1 + np.float32(1e-6) * noise), value.sharding if value.committed else None)
+        return moved
+
+    moved: Parameters = jax.tree_util.tree_map_with_path(move, parameters)
+    return moved
+
+
 def loss_and_lm_loss(
     model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel, z_loss: jax.Array
 ) -> tuple[jax.Array, jax.Array]:

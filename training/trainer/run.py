@@ -25,13 +25,14 @@ import numpy as np
 from training.arithmetic import delayed_scaling, random_bits
 from training.arithmetic.linear import linear
 from training.engines import transformer_engine
+from training.forks import Fork
 from training.segments import Segment
 from training.spec import RunSpec
 from training.statistics import PROJECTIONS, LayerStatistics, StepStats
 from training.trainer import optimizer, step
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.data import Corpus, batches, validation_batches
-from training.trainer.model import Decoder, decoder, initial_parameters
+from training.trainer.model import Decoder, decoder, initial_parameters, nudged
 from training.trainer.step import BlockOutput, Inputs, Row, Sharing, State
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
@@ -39,7 +40,7 @@ _MOST_STEPS = 64  # in a block
 _PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
-_ROUNDING, _BATCHES = 1, 2  # hashed with a seed, so that rounding and data order draw from separate streams
+_ROUNDING, _BATCHES, _FORK = 1, 2, 3  # hashed with a seed, so that rounding, data order and forks draw from separate streams
 
 
 class DivergedError(Exception):
@@ -57,6 +58,22 @@ class DivergedError(Exception):
 def rounding_salt(seed: int, replicate: int) -> int:
     """Returns the uint32 from which all stochastic rounding of a run is drawn: a hash of seed and replicate."""
     return random_bits.integer_fold(_ROUNDING, seed, replicate)
+
+
+def fork_salt(fork: Fork) -> int:
+    """Returns the rounding salt of a fork: that of its parent for draw 0, else one of its own."""
+    parent = fork.parent
+    if not fork.draw:
+        return rounding_salt(parent.seed, parent.replicate)
+    return random_bits.integer_fold(_FORK, parent.seed, parent.replicate, fork.step, fork.draw)
+
+
+def fork_state(fork: Fork, state: State) -> State:
+    """Returns the state from which a fork starts: that of its parent for draw 0, else with weights moved by about one part in a million."""
+    if not fork.draw:
+        return state
+    parent = fork.parent
+    return state._replace(parameters=nudged(state.parameters, (parent.seed, parent.replicate, fork.step, fork.draw)))
 
 
 class _Block(NamedTuple):
@@ -78,14 +95,15 @@ class _Block(NamedTuple):
 class Run:
     """One run in progress: its state on the device and its compiled programs."""
 
-    def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool) -> None:
+    def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool, fork: Fork | None = None) -> None:
         self._spec = spec
         self._corpus = corpus
         self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
         self._capacity = max(1, min(_MOST_STEPS, _MOST_TOKENS // spec.data.tokens_per_step))
         self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
         self._data_seed = random_bits.integer_fold(_BATCHES, spec.seed)
-        self._salt = jnp.uint32(rounding_salt(spec.seed, spec.replicate))
+        self._fork = fork
+        self._salt = jnp.uint32(fork_salt(fork) if fork else rounding_salt(spec.seed, spec.replicate))
         self._settings = optimizer.settings(spec.schedule)
         self._state = self._initial_state()
         self._held_out = None
@@ -113,10 +131,21 @@ class Run:
         for kind in self._kinds():
             self._start(number, 0, self._tokens(number, 0), kind).rows.block_until_ready()
 
+    @property
+    def state(self) -> State:
+        """The state from which the next step starts."""
+        return self._state
+
+    def start_from(self, state: State) -> None:
+        """Start from the state of the fork's parent."""
+        assert self._fork is not None  # noqa: S101 (only a fork has a parent)
+        self._state = fork_state(self._fork, state)
+
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
-        """Train from the first step, or from the newest checkpoint, to the last."""
+        """Train from the first step (of a fork, the first after its parent's), or from the newest checkpoint, to the last."""
         last = self._spec.schedule.steps
         first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
+        first = max(first, self._fork.step if self._fork else 0)
         for number in [first, *(start for start in self._models if start > first)]:
             self._compile(number)
         count = 1
@@ -151,7 +180,8 @@ class Run:
         validation = snapshot = None
         if self._held_out is not None and self._until_validation(first) == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
-        if checkpoints and first + count < self._spec.schedule.steps and checkpoints.due(first + count):
+        at_the_end = first + count == self._spec.schedule.steps
+        if checkpoints and (checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)):
             snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
         return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 

@@ -1,0 +1,116 @@
+"""A fork goes on from its parent's kept checkpoint as the run would that is trained from step 0; what can't be one is refused."""
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from training.forks import Fork
+from training.overrides import Override
+from training.rules import SpecError
+from training.spec import Data, Model, RunSpec, Schedule
+from training.switches import Switches
+from training.trainer.checkpoint import Checkpointing, CheckpointNotFoundError, CheckpointRefusedError, Origin, kept_steps
+from training.trainer.data import Corpus
+from training.trainer.loop import train
+
+PARENT = RunSpec(
+    recipe="nvfp4",
+    engine="emulated",
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=32),
+    data=Data(source="text", path="given", sequence_length=16, batch_size=2),
+    schedule=Schedule(steps=24, warmup_steps=2, learning_rate=1e-2),
+    layer_policy="mlp_only",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
+STEP = 15
+TOGGLE = Override(recipe="fp8_current", projections=("gate", "down"), from_step=STEP)
+
+
+def forked(*overrides):
+    return replace(PARENT, overrides=(*PARENT.overrides, *overrides))
+
+
+def corpus() -> Corpus:
+    tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
+    return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
+
+
+def curve(steps) -> list[list[str]]:
+    return [[str(step.step), step.loss.hex(), step.param_norm.hex()] for step in steps]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """The parent's checkpoints, and its curve."""
+    folder = tmp_path_factory.mktemp("parent")
+    plan = Checkpointing(folder=folder, every_seconds=None, every_steps=4, keep=(STEP, 24))
+    return folder, curve(train(PARENT, corpus(), checkpointing=plan))
+
+
+def from_parent(parent, spec, draw=0, step=STEP, checkpointing=None):
+    return train(
+        spec, corpus(), checkpointing=checkpointing, origin=Origin(fork=Fork(parent=PARENT, step=step, draw=draw), folder=parent[0])
+    )
+
+
+def test_keeping_checkpoints_changes_no_bit_and_they_stay(parent):
+    assert parent[1] == curve(train(PARENT, corpus()))
+    assert kept_steps(parent[0]) == [STEP, 24]
+    assert STEP not in [int(path.name[5:]) for path in parent[0].glob("step-*")]  # one of those for resuming would be deleted
+
+
+@pytest.mark.parametrize("toggles", [(), (TOGGLE,), (Override(switches=Switches(rht=False), projections=("up",), from_step=STEP),)])
+def test_a_fork_equals_the_run_from_step_0_to_the_bit(parent, toggles):
+    spec = forked(*toggles)
+    assert curve(from_parent(parent, spec)) == curve(train(spec, corpus()))[STEP:]
+
+
+def test_a_fork_with_a_draw_differs_from_its_parent_a_little_and_always_alike(parent):
+    once, again, other = (curve(from_parent(parent, PARENT, draw)) for draw in (1, 1, 2))
+    assert once == again
+    assert once[-1] != other[-1] != parent[1][-1]
+    assert abs(float.fromhex(once[-1][1]) - float.fromhex(parent[1][-1][1])) < 0.2
+
+
+def test_a_fork_resumes_like_any_run(parent, tmp_path):
+    spec, whole = forked(TOGGLE), curve(from_parent(parent, forked(TOGGLE), 3))
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=2)
+    assert curve(islice(from_parent(parent, spec, 3, checkpointing=plan), 6)) == whole[:6]
+    rest = curve(from_parent(parent, spec, 3, checkpointing=replace(plan, resume_at_most=STEP + 6)))
+    assert len(rest) < len(whole)
+    assert rest == whole[-len(rest) :]
+    with pytest.raises(CheckpointRefusedError, match=r"fork\.draw"):
+        next(from_parent(parent, spec, 4, checkpointing=plan))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (forked(replace(TOGGLE, from_step=STEP - 1)), "fork.overrides"),
+        (forked(replace(TOGGLE, from_step=None)), "fork.overrides"),
+        (replace(PARENT, recipe="fp8_current"), "fork.overrides"),
+        (replace(PARENT, seed=1), "fork.seed"),
+        (replace(PARENT, schedule=Schedule(steps=25, warmup_steps=2, learning_rate=1e-2)), "fork.schedule"),
+    ],
+)
+def test_what_differs_before_the_fork_is_refused(parent, spec, field):
+    with pytest.raises(SpecError) as refused:
+        next(from_parent(parent, spec))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("step", [0, 24, 30])
+def test_a_fork_outside_the_run_is_refused(step):
+    with pytest.raises(SpecError, match=r"before schedule\.steps = 24"):
+        Fork(parent=PARENT, step=step)
+
+
+def test_a_missing_or_damaged_checkpoint_says_how_to_keep_one(parent, tmp_path):
+    with pytest.raises(CheckpointNotFoundError, match=r"keep_checkpoints: \[16\]"):
+        next(from_parent(parent, PARENT, step=16))
+    with pytest.raises(CheckpointNotFoundError, match="kept"):
+        next(from_parent((tmp_path / "nowhere", []), PARENT))
