@@ -13,6 +13,7 @@ from parity.judging.decision import WORST_FIRST
 from parity.report.headline import MARKS
 from server.documents.summaries import JobSummary
 from server.documents.verdicts import VerdictSummary
+from server.errors import NotFoundError
 from server.overviews.job_list import MOST_COUNTED, job_list
 from server.overviews.matrix import MOST_JOBS, Columns, matrix
 from server.overviews.trend import MOST_POINTS, By, short, trend
@@ -135,9 +136,15 @@ def trend_page(
     by: Annotated[By, Query()] = "commit",
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = TREND_POINTS,
 ) -> Response:
-    """The gap of a candidate over commits or days, and which of them moved it."""
-    with context.database.read() as session:
-        history = trend(session, filters, gate.strip(), candidate.strip() or None, by, limit)
+    """The gap of a candidate over commits or days, and which of them moved it; a form where the address names no jobs that have ended."""
+    if not gate.strip() and not filters.baseline:
+        return templates.TemplateResponse(request, "trend.html", {"trend": None, "why": None, "gate": "", "baseline": ""})
+    try:
+        with context.database.read() as session:
+            history = trend(session, filters, gate.strip(), candidate.strip() or None, by, limit)
+    except NotFoundError as error:
+        empty = {"trend": None, "why": error.detail, "gate": gate.strip(), "baseline": filters.baseline}
+        return templates.TemplateResponse(request, "trend.html", empty)
     query = [*filters.query(), *([("gate", history.gate)] if history.gate else [])]
     values = {
         "trend": history,

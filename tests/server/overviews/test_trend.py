@@ -126,6 +126,8 @@ def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
         ({"gate": "nightly", "by": "week"}, 422),
     ):
         assert api.get("/api/v1/trend", params=query).status_code == status, query
+    assert "Name the jobs of a gate" in api.get("/trend").text
+    assert "no job of gate &#39;none&#39; has ended" in api.get("/trend", params={"gate": "none"}).text
 
 
 def test_the_chart_holds_every_mark(owner_database, history):
