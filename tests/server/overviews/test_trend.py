@@ -10,8 +10,6 @@ from server.overviews.trend import short, trend
 from server.overviews.wanted import Wanted
 from server.pages.trend_chart import chart
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def history(database, recorded):
@@ -39,6 +37,7 @@ def _trend(api, **query):
     return api.get("/api/v1/trend", params=query).json()
 
 
+@pytest.mark.both_databases
 def test_the_commit_that_moved_the_gap_is_named(api, history):
     ids = history(0.001, None, 0.0, 0.2, 0.2)
     found = _trend(api, gate="nightly")
@@ -106,6 +105,7 @@ def test_a_verdict_without_a_gap_is_a_missing_point(api, owner_database, history
     assert found["answer"].startswith("Nothing to compare yet")
 
 
+@pytest.mark.both_databases
 def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
     ids = [*history(0.0, 0.001), *history(0.2, name="other")]
     with owner_database.write() as session:
