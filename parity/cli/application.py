@@ -89,7 +89,7 @@ app = typer.Typer(
     cls=Commands,
     help="Check whether a training recipe converges as well as its baseline on your model. Exit codes: "
     + ", ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
-    + ".",
+    + ". A server has the documentation under /docs.",
     epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500",
     pretty_exceptions_enable=False,
     add_completion=True,
