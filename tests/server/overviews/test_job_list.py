@@ -78,17 +78,17 @@ def test_pages_of_each_order_follow_each_other(database, jobs):
     with database.write() as session:  # ties in the order are broken by the id
         session.get_one(Job, jobs[1]).finished_at = session.get_one(Job, jobs[0]).finished_at
     for sort, numbers in ORDERS.items():
-        found, cursor = [], None
+        listed, cursor = [], None
         while True:
             with database.read() as session:
                 page = job_list(session, Wanted(), sort, cursor, 1, counted=False)
-            found += [jobs.index(each.id) for each in page.jobs]
+            listed += [jobs.index(each.id) for each in page.jobs]
             cursor = page.next_cursor
             if cursor is None:
                 break
         with database.read() as session:
             whole = job_list(session, Wanted(), sort, None, 50, counted=False)
-        assert found == [jobs.index(each.id) for each in whole.jobs] == numbers, sort
+        assert listed == [jobs.index(each.id) for each in whole.jobs] == numbers, sort
 
 
 def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
@@ -115,18 +115,18 @@ def test_a_count_stops(database, jobs, monkeypatch):
 
 
 def test_the_api_and_the_page_take_the_same_filters(api, jobs):
-    found = api.get("/api/v1/jobs", params={"tag": ["all", "odd"], "branch": "", "sort": "name", "count": "true"}).json()
-    assert [jobs.index(each["id"]) for each in found["items"]] == [3, 1]
-    assert (found["total"], found["more"]) == (2, False)
+    page = api.get("/api/v1/jobs", params={"tag": ["all", "odd"], "branch": "", "sort": "name", "count": "true"}).json()
+    assert [jobs.index(each["id"]) for each in page["items"]] == [3, 1]
+    assert (page["total"], page["more"]) == (2, False)
     assert api.get("/api/v1/jobs").json()["total"] is None
     (first,) = api.get("/api/v1/jobs", params={"verdict": "fail"}).json()["items"]
     assert (first["tags"], first["branch"], first["recipes"], first["model"]) == (["all"], "main", ["nvfp4", "mxfp8"], "1 x 32")
     by_name = {each["candidate"]: each for each in first["verdicts"]}
     assert by_name["nvfp4"]["gap_rel"] == pytest.approx(0.036, abs=0.005)
-    page = api.get("/jobs", params={"state": "fail", "tag": "all", "sort": "gap"}).text
-    assert jobs[0] in page
-    assert jobs[1] not in page
-    assert "1 job matches" in page
+    html = api.get("/jobs", params={"state": "fail", "tag": "all", "sort": "gap"}).text
+    assert jobs[0] in html
+    assert jobs[1] not in html
+    assert "1 job matches" in html
     assert api.get("/jobs", params={"since": "soon"}).status_code == 422
 
 
