@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ from workers import duty, lease, reconcile
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}
 _PAGE_MARK, _CORES, _JUDGE_MARK = 0.050, 2.0, 2.0
 _REPEATS, _PREPARED = 5, 6
-_WORKERS, _PERIOD_SECONDS, _HEARTBEAT_SECONDS, _REPLAYED_SECONDS = 1000, 10.0, 5.0, 20.0
+_WORKERS, _PERIOD_SECONDS, _HEARTBEAT_SECONDS = 1000, 10.0, 5.0
 _PAGES = ("/jobs", "/jobs?state=failed", "/jobs?state=pass", "/jobs?name=waiting", "/jobs?name=none")
 _LISTS = ("/api/v1/jobs", "/api/v1/jobs?status=failed", *_PAGES)
 _RUNS, _STEPS = 200, 10_000
@@ -131,8 +132,8 @@ def queue(settings: Settings, database: Database, jobs: int, server: psutil.Proc
     return missed + report(name, processor_seconds(lambda: in_vain(database), server), _MARKS[name])
 
 
-def polls(settings: Settings, database: Database, jobs: int, server: psutil.Process | None) -> list[str]:
-    """Replay what a number of workers ask for a while, and print the cores that it would keep busy."""
+def polls(settings: Settings, database: Database, jobs: int, server: psutil.Process | None, seconds: float = 20.0) -> list[str]:
+    """Replay what a number of workers ask for in these seconds, and print the cores that it would keep busy."""
     fill(database, jobs)
     bind(database)
     with database.write() as session:
@@ -153,7 +154,7 @@ def polls(settings: Settings, database: Database, jobs: int, server: psutil.Proc
             duty.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
 
     def replay() -> None:
-        for tick in range(round(_REPLAYED_SECONDS / _PERIOD_SECONDS)):
+        for tick in range(round(seconds / _PERIOD_SECONDS)):
             one_pass()
             for number in range(_WORKERS):
                 in_vain(database)
@@ -161,8 +162,8 @@ def polls(settings: Settings, database: Database, jobs: int, server: psutil.Proc
                 for _ in range(round(_PERIOD_SECONDS / _HEARTBEAT_SECONDS)):
                     beat((number + tick) % _WORKERS)
 
-    cores = processor_seconds(replay, server, 1) / _REPLAYED_SECONDS
-    sys.stdout.write(f"polls of {_WORKERS:,} workers{cores:18.2f} cores, mark {_CORES:g} ({_REPLAYED_SECONDS:g} s replayed)\n")
+    cores = processor_seconds(replay, server, 1) / seconds
+    sys.stdout.write(f"polls of {_WORKERS:,} workers{cores:18.2f} cores, mark {_CORES:g} ({seconds:g} s replayed)\n")
     return ["polls"] if cores > _CORES else []
 
 
@@ -267,8 +268,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What many waiting jobs cost.")
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how much of the polls to replay [20]")
     parser.add_argument("--only", choices=tuple(_PARTS), default="queue", help="the part [queue]")
     options = parser.parse_args()
+    _PARTS["polls"] = partial(polls, seconds=options.seconds)
     sys.stdout.write(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began\n")
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         settings = Settings(state_dir=Path(folder), redis_url="redis://127.0.0.1:1")
