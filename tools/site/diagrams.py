@@ -103,7 +103,7 @@ def architecture() -> str:
         Arrow((380, 576), (380, 624)),
     ]
     title = "Files, jobs and training scripts; server, database, Redis, worker and training process; the judge; report and verdict document"
-    return drawing(title, 760, 690, [each.svg() for each in (*arrows, *boxes)])
+    return drawing(title, 760, 690, [*(arrow.svg() for arrow in arrows), *(box.svg() for box in boxes)])
 
 
 def run_states() -> str:
