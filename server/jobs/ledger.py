@@ -1,8 +1,9 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
 The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, margin, code revision, and the name that
-the policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it: with more of them the same question is judged again. What else the
-policy says is registered by the first job, with its candidates; a later one that says something else is refused.
+the policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it: with more of them the same question is
+judged again. What else the policy says is registered by the first job, with its candidates; a later one that says something else is
+refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
 model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
 
