@@ -70,17 +70,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Move inline scripts into files, and drop the canonical link: the site does not know its address."""
-    return without_inline_scripts(
-        _CANONICAL.sub("", output), Path(config.site_dir), posixpath.relpath(".", posixpath.dirname(page.url) or ".")
-    )
+    """Move inline scripts into files, name the search for screen readers, and drop the canonical link."""
+    return _finished(output, config, posixpath.relpath(".", posixpath.dirname(page.url) or "."))
 
 
 def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
     """The same for the page of errors, whose links are absolute."""
-    if template_name != "404.html":
-        return output_content
-    return without_inline_scripts(_CANONICAL.sub("", output_content), Path(config.site_dir), "/docs")
+    return _finished(output_content, config, "/docs") if template_name == "404.html" else output_content
+
+
+def _finished(html: str, config: MkDocsConfig, root: str) -> str:
+    named = html.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
+    return without_inline_scripts(_CANONICAL.sub("", named), Path(config.site_dir), root)
 
 
 def without_inline_scripts(html: str, site: Path, root: str) -> str:

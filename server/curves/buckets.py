@@ -131,8 +131,24 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
     )
 
 
+def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7) -> list[float | None]:
+    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the mean of huge values).
+
+    A chart cannot show more digits, and the response is half as long.
+    """
+    finite = np.isfinite(values)
+    known = finite if known is None else known & finite
+    kept = np.where(known, values, 0.0)
+    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
+    scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
+    scaled = kept * scale
+    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
+    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]
+
+
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
-    return [float(value) if count else None for value, count in zip(numbers, counts, strict=True)]
+    values = numbers.tolist()
+    return values if counts.all() else [value if count else None for value, count in zip(values, counts.tolist(), strict=True)]
 
 
 def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
@@ -140,8 +156,9 @@ def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
     if len(steps) <= points:
         return np.arange(len(steps))
     width = (int(steps[-1]) - int(steps[0])) // points + 1
-    first_of_each = np.searchsorted(steps, steps[0] + width * np.arange(points))
-    return np.unique(first_of_each[first_of_each < len(steps)])
+    first_of_each: NDArray[np.int64] = np.searchsorted(steps, steps[0] + width * np.arange(points))
+    # Ascending, so that the last of equal ones is found without sorting; len(steps) begins a bucket after the last step.
+    return first_of_each[np.diff(first_of_each, append=len(steps)) > 0]
 
 
 def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:

@@ -11,12 +11,13 @@ from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
 from parity.judging.curve import FORKED_FROM
-from parity.judging.document_types import REUSED
+from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.inputs.context import HOST
 from parity.judging.secondary.conditions import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
 from server.curves import wall_clock
 from server.database import store
+from server.database.states import EARLY_STOP
 from server.database.tables import Arm, Run
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
@@ -47,7 +48,7 @@ def curve(session: Session, run: Run) -> Curve:
         context={key: str(value) for key, value in (run.manifest or {}).items()}
         | ({HOST: trained.host} if trained.host else {})
         | _forked(run),
-        notes=[reused_note(run)] if run.source else [],
+        notes=([reused_note(run)] if run.source else []) + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else []),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -27,6 +27,7 @@ from server.database import codec
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
 
 Columns = dict[str, NDArray[np.float64]]
+_Decode = Callable[[bytes], NDArray[Any]]
 
 SEALED_STEPS = 4096
 SMALL_CHUNKS = 64
@@ -205,8 +206,9 @@ def read_range(
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    joined = join([*tables(session, run_id, kind, first_step, last_step, names)], names)
-    return joined.pop("step").astype(np.int64), joined
+    parts = [*_tables(session, run_id, kind, first_step, last_step, names, None, codec.stored)]
+    steps = np.concatenate([np.empty(0), *(part["step"] for part in parts)], dtype=np.int64, casting="unsafe")
+    return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
 
 
 def curve_of(session: Session, run_id: str) -> str:
@@ -220,6 +222,16 @@ def names(session: Session, run_id: str, kind: str) -> list[str]:
     own = curve_of(session, run_id)
     recorded = session.scalars(select(cast(Chunk.columns, Text)).where(Chunk.run_id == own, Chunk.kind == kind).distinct())
     return sorted({name for names in recorded for name in _names(names)} - {"step"})
+
+
+def names_by_kind(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The columns that any of these runs has recorded, in alphabetical order, by kind."""
+    reused = session.scalars(select(Run.reused_from).where(Run.id.in_(run_ids), Run.reused_from.is_not(None)))
+    own = (Chunk.run_id.in_({*run_ids, *reused}),)
+    recorded: dict[str, set[str]] = {}
+    for kind, text in session.execute(select(Chunk.kind, cast(Chunk.columns, Text)).where(*own).distinct()):
+        recorded.setdefault(kind, set()).update(_names(text))
+    return {kind: sorted(each - {"step"}) for kind, each in recorded.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +279,25 @@ def tables(
     An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps. Attempts after
     `newest_epoch` (default: none) do not count.
     """
+    yield from _tables(session, run_id, kind, first_step, last_step, names, newest_epoch, codec.decode)
+
+
+def _tables(
+    session: Session,
+    run_id: str,
+    kind: str,
+    first_step: int,
+    last_step: float,
+    names: Sequence[str] | None,
+    newest_epoch: int | None,
+    decode: _Decode,
+) -> Iterator[Columns]:
+    """As `tables`; with `codec.stored`, columns other than `step` may be float32."""
     run_id = curve_of(session, run_id)
     limits = superseded_from(session, run_id, kind, newest_epoch)
     inside_range = pieces(session, run_id, kind, first_step, last_step)
     wanted = [piece for piece in inside_range if piece.first_step < limits.get(piece.epoch, -math.inf)]
-    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):
+    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names, decode), strict=True):
         end = min(limits[piece.epoch], last_step + 1)
         if first_step <= piece.first_step and piece.last_step < end:
             yield whole
@@ -302,7 +328,14 @@ def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> l
     return [*_load(session, run_id, kind, chosen)]
 
 
-def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None = None) -> Iterator[Columns]:
+def _load(
+    session: Session,
+    run_id: str,
+    kind: str,
+    chosen: Sequence[Piece],
+    names: Sequence[str] | None = None,
+    decode: _Decode = codec.decode,
+) -> Iterator[Columns]:
     """The table of each chunk in turn, with the named columns that it has (default: all); read in batches of chunks."""
     for _, attempt in groupby(chosen, key=lambda piece: piece.epoch):
         of_attempt = list(attempt)
@@ -311,14 +344,14 @@ def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], nam
             by_step: dict[int, Columns] = {
                 piece.first_step: {"step": _even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
             }
-            for first, columns in _values(session, run_id, kind, some, names):
+            for first, columns in _values(session, run_id, kind, some, names, decode):
                 if first in by_step:
                     by_step[first].update(columns)
             yield from (by_step[piece.first_step] for piece in some)
 
 
 def _values(
-    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None
+    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None, decode: _Decode
 ) -> Iterator[tuple[int, Columns]]:
     """The stored columns of chunks of one attempt, and of those between them, with the first step of each chunk; in any order."""
     epoch, span = chosen[0].epoch, (chosen[0].first_step, chosen[-1].first_step)
@@ -329,23 +362,23 @@ def _values(
         if names is not None:
             statement = statement.where(ChunkColumn.name.in_(["step", *names]))
         for first, name, payload in session.execute(statement):
-            yield first, {name: codec.decode(payload)}
+            yield first, {name: decode(payload)}
     if any(piece.packed for piece in chosen):
         of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
         packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
         for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
-            columns = _packed_columns(row)
+            columns = _packed_columns(row, decode)
             yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
 
 
 def _unpacked(row: Any) -> Columns:
     """The table of a packed chunk, `step` first."""
-    return {"step": _even_steps(row.first_step, row.last_step, row.steps), **_packed_columns(row)}
+    return {"step": _even_steps(row.first_step, row.last_step, row.steps), **_packed_columns(row, codec.decode)}
 
 
-def _packed_columns(row: Any) -> Columns:
+def _packed_columns(row: Any, decode: _Decode) -> Columns:
     """The stored columns of a packed chunk; `step` is not among them if the steps are at equal distances."""
-    table = codec.decode(row.payload).reshape(-1, row.steps)
+    table = decode(row.payload).reshape(-1, row.steps)
     stored = _names(row.names)
     return dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
 
@@ -370,11 +403,15 @@ def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int 
 
 def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Columns:
     """Tables one after another, `step` first, then the named columns (default: all); NaN where a part lacks one."""
-    wanted = list(names) if names is not None else sorted({name for table in parts for name in table} - {"step"})
-    return {name: _column(parts, name) for name in ("step", *wanted)}
+    return {name: _column(parts, name) for name in ("step", *_names_of(parts, names))}
+
+
+def _names_of(parts: Sequence[Columns], names: Sequence[str] | None) -> Sequence[str]:
+    """The named columns; by default those of all parts, in alphabetical order."""
+    return names if names is not None else sorted({name for table in parts for name in table} - {"step"})
 
 
 def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
-    return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts])
+    return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts], dtype=np.float64)

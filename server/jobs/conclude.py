@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from parity.judging.multiplicity import Multiplicity
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
@@ -89,7 +90,7 @@ def decide(session: Session, job_id: str) -> Outcome:
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
     floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
-    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
@@ -178,6 +179,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
         return False
     session.add_all(rows)
     job = session.get_one(Job, job_id)
+    job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     job.reruns = outcome.reruns.csv() if outcome.reruns else None
@@ -191,5 +193,15 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
         candidate=document["candidate"]["name"],
         outcome=document["verdict"],
         document=text,
+        code=document["codes"][0],
+        **_numbers(document),
         created_at=now,
     )
+
+
+def _numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
+    """What lists show of a verdict: its finite numbers, by column."""
+    gap, margin = document.get("gap") or {}, document.get("margin") or {}
+    numbers = {"gap": gap.get("mean"), "ci_low": gap.get("lo"), "ci_high": gap.get("hi"), "gap_rel": gap.get("rel")}
+    numbers["margin"] = margin.get("nats")
+    return {name: None if value is None or not math.isfinite(float(value)) else float(value) for name, value in numbers.items()}

@@ -33,13 +33,12 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
-from server.database.states import RUN_ENDED
+from server.database.states import EARLY_STOP, RUN_ENDED
 from server.database.tables import Arm, Job, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
 
-CODE = "EARLY_STOP"
 _STEPS_A_CALL = 200_000  # keeps a call short, because it locks the job's row
 _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
 
@@ -132,7 +131,7 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
     changes: list[tuple[Arm, list[State], Forecast]] = []
     left = False
     for arm in job.arms:
-        if arm.role == "baseline" or any(run.code == CODE for run in arm.runs):
+        if arm.role == "baseline" or any(run.code == EARLY_STOP for run in arm.runs):
             continue
         pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
         if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
@@ -258,7 +257,7 @@ def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
     """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
     others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
     runs = [run for other in others for run in (*other.runs, *other.noise_runs)]
-    needed = any(run.state not in ("failed", "cancelled") and run.code != CODE for run in runs)
+    needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
     for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
         for run in (*stopped.runs, *stopped.noise_runs):
             _stop_run(session, run, f"arm {arm.name} was stopped: {message}")
@@ -267,6 +266,6 @@ def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
 def _stop_run(session: Session, run: Run, message: str) -> None:
     """Finish a training run with its curve so far; cancel a run that has not begun."""
     if run.state == "running":
-        lifecycle.finish(session, run, code=CODE, message=message)
+        lifecycle.finish(session, run, code=EARLY_STOP, message=message)
     else:
-        lifecycle.cancel(session, run, code=CODE, message=message)
+        lifecycle.cancel(session, run, code=EARLY_STOP, message=message)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from typing import Annotated, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
+from server.database import store
 from server.database.clock import time_text
 from server.database.lookup import find_job
+from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, differences, floors, policies, queue, refusals, site, tokens
-from server.pages.listing import STATES, Wanted, listing
+from server.pages import baselines, candidates, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
@@ -32,6 +33,8 @@ def install(app: FastAPI, settings: Settings) -> None:
     site.install(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
     app.include_router(router)
+    app.include_router(job_lists.router)
+    app.include_router(remarks.router, max_body_size=settings.max_body_bytes)
     app.include_router(baselines.router)
     app.include_router(floors.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
@@ -52,24 +55,6 @@ def home() -> Response:
     return RedirectResponse("/jobs")
 
 
-@router.get("/jobs")
-def index(
-    request: Request,
-    context: InContext,
-    state: Annotated[str, Query(max_length=20)] = "",
-    name: Annotated[str, Query(max_length=200)] = "",
-    before: Annotated[str | None, Query(max_length=100)] = None,
-) -> Response:
-    """Jobs, newest first, optionally filtered by status or by a text in the name."""
-    wanted = cast(Wanted, state) if state in STATES else None
-    with context.database.read() as session:
-        page = listing(session, wanted, name.strip(), before)
-    query = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
-    older = f"/jobs?{urlencode(query | {'before': page.older})}" if page.older else None
-    values = {"rows": page.rows, "older": older, "query": query, "paged": before is not None, "states": STATES}
-    return templates.TemplateResponse(request, "jobs.html", values)
-
-
 @router.get("/jobs/{job_id}/compare")
 def compare(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
@@ -85,15 +70,28 @@ def policies_page(request: Request) -> Response:
 
 
 @router.get("/jobs/{job_id}")
-def show(job_id: str, request: Request, context: InContext) -> Response:
-    """One job: the verdict, its reasons and advice, then the evidence."""
+def show(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: Annotated[str, Query(max_length=100)] = "",
+    order: Annotated[str, Query(max_length=20)] = "",
+) -> Response:
+    """One job: its candidates with what decided, then the evidence; `candidate` is the one whose details are shown."""
     with context.database.read() as session:
-        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+        job = find_job(session, job_id)
+        document = job_document(session, job, context.settings.lease_seconds)
+        recorded = store.names_by_kind(session, [run.id for run in job.runs])
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
+        "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
+        "there": {kind: set(names) for kind, names in recorded.items()},
+        "ended": document.status in JOB_ENDED,
+        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": pairs,
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
+        **remarks.values(request, context, document),
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)

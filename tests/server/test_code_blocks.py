@@ -41,9 +41,11 @@ PAGES = [
 WHOLE = {
     "docs/baselines.md": "tests/server/test_baseline_verbs.py",
     "docs/ci.md": "tests/server/test_ci_page.py",
+    "docs/jobs.md": "tests/server/test_job_pages.py",
     "docs/planning.md": "tests/tools/test_planning_page.py",
     "docs/public-verdict.md": "tests/tools/test_public_verdict.py",
     "docs/python.md": "tests/test_python_page.py",
+    "docs/sign-off.md": "tests/server/test_job_pages.py",
     "docs/tour.md": "tests/workers/test_tour.py",
 }
 # README.md has no room for markers: its blocks by their first word but one.

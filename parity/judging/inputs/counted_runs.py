@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, once_per_run
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, once_per_run, usable
 from parity.judging.inputs.independence import SCALE_RATIO, LeftOut, dependence, is_mixture, starts_late
 from parity.judging.inputs.screening import may_be_mixtures, may_be_related
 from parity.judging.noise import step_noise
@@ -44,4 +44,4 @@ def _may_differ_by_scale(runs: Sequence[Curve]) -> BoolArray:
 
 @once_per_run
 def _batch_noise(run: Curve) -> float:
-    return step_noise(run.loss)
+    return step_noise(run.loss[usable(run.loss)])

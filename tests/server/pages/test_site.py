@@ -81,6 +81,15 @@ def test_its_search_finds_a_term(page, look):
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
+@pytest.mark.parametrize("path", ["/docs/operations/", "/docs/api"])
+def test_axe_finds_nothing_serious(page, path):
+    page.goto(path)
+    page.locator("table, .opblock-tag").first.wait_for()
+    page.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
+    violations = page.evaluate("() => axe.run({resultTypes: ['violations']}).then((results) => results.violations)")
+    assert [one["id"] for one in violations if one["impact"] in ("serious", "critical")] == []
+
+
 def test_the_api_can_be_tried(page):
     page.goto("/docs/api")
     page.locator("#operations-tag-jobs").click()

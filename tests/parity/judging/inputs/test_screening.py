@@ -54,7 +54,7 @@ def test_whatever_is_related_is_tested(name: str, reruns: tuple[Curve, ...]) -> 
 _SIZES = st.floats(-5.0, -1.0).map(lambda power: 10.0**power)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 10_000), _SIZES, _SIZES, st.floats(0.0, 1.0), st.floats(0.98, 1.02), st.integers(40, 3000))
 def test_near_its_limits_it_asks_for_the_thorough_test(seed: int, noise: float, offset: float, share: float, factor: float, n: int) -> None:
     rng = np.random.default_rng(seed)
@@ -73,6 +73,7 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     runs[13] = with_loss(runs[13], np.append(runs[0].loss[:half], runs[13].loss[half:]))
     runs[17] = curve_from_arrays(runs[17].steps[300:], runs[17].loss[300:], label="late")
     runs[20] = with_loss(runs[20], np.where(np.arange(3000) == 1500, np.nan, runs[20].loss))
+    runs[21] = with_loss(runs[21], np.where(np.arange(3000) == 1500, 1e308, runs[21].loss))
     kept, left_out = independent_runs(runs, [rerun(number) for number in range(30, 40)])
     assert len(kept) == 20
     assert [entry.relation for entry in left_out] == ["copy", "copy", "fork", "late"]
