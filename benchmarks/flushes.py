@@ -3,9 +3,11 @@
     python benchmarks/flushes.py [--database sqlite] [--seconds 4]
 
 A flush is what `POST /runs/ID/steps` does after its body was read: fence, rows, progress, commit (`server.jobs.external.record`). On
-PostgreSQL rounds of ours and of psycopg alone take turns: psycopg writes the same rows in as many commits, from one connection, with
-`executemany`. Marks: at least 1,000 flushes/s, and at least 0.5 of psycopg (median of the rounds). Without a mark: psycopg with a commit
-for each flush on 50 connections, workers' recorders, and whole requests over HTTP. Exit code 1 where a mark is missed.
+PostgreSQL rounds of ours and of psycopg alone take turns. psycopg does the same for the same rows in as many commits, from one connection
+and one thread: it makes the values and packs them, locks the runs, compares their attempts and newest steps, and writes the rows and the
+progress with `executemany`. It neither merges chunks nor has 50 threads. Marks: at least 1,000 flushes/s, and at least 0.5 of psycopg
+(median of the rounds). Without a mark: psycopg that only writes rows made beforehand, without any check; psycopg with a commit for each
+flush on 50 connections; workers' recorders; whole requests over HTTP. Exit code 1 where a mark is missed.
 """
 
 from __future__ import annotations
@@ -81,6 +83,11 @@ class Count:
         """Flushes a second."""
         return self.flushes / self.seconds
 
+    @property
+    def cost(self) -> float:
+        """Processor seconds of a flush, in both processes."""
+        return (self.own + self.server) / max(1, self.flushes)
+
     def text(self) -> str:
         """The round in words."""
         own, server = (1000 * each / max(1, self.flushes) for each in (self.own, self.server))
@@ -103,12 +110,12 @@ def counted(work: Sequence[Callable[[], object]], seconds: float, server: psutil
             failures.append(error)
             raise
 
-    def server_seconds() -> float:
-        total = 0.0
+    def server_seconds() -> dict[int, float]:
+        by_process: dict[int, float] = {}
         for each in [server, *server.children(recursive=True)] if server else []:
             with contextlib.suppress(psutil.NoSuchProcess):  # a process of the database that ended
-                total += sum(each.cpu_times()[:2])
-        return total
+                by_process[each.pid] = sum(each.cpu_times()[:2])
+        return by_process
 
     before, own, of_server, began = commits(), time.process_time(), server_seconds(), time.perf_counter()
     threads = [threading.Thread(target=writer, args=(number, write)) for number, write in enumerate(work)]
@@ -124,7 +131,7 @@ def counted(work: Sequence[Callable[[], object]], seconds: float, server: psutil
         commits=commits() - before,
         seconds=took,
         own=time.process_time() - own,
-        server=server_seconds() - of_server,
+        server=sum(used - of_server.get(pid, 0.0) for pid, used in server_seconds().items()),
     )
 
 
@@ -210,11 +217,43 @@ _INSERT = (
 _UPDATE = "update runs set steps_done = %s, last_loss = %s, lease_expires_at = %s, recorded_at = %s, steps_per_second = %s where id = %s"
 
 
-def raw(url: str, ids: Sequence[str], group: int, connections: int) -> tuple[list[Callable[[], object]], list[psycopg.Connection]]:
-    """Writers of the same rows by psycopg alone, some flushes a commit; the rows are made beforehand, as far as they can be."""
+_LOCK = "select id, epoch, planned_steps from runs where id = any(%s) and state = 'running' order by id for update skip locked"
+_NEWEST = (
+    "select a.run_id, a.started_at, extract(epoch from clock_timestamp())::float8,"
+    " (select min(first_step) from chunks c where c.run_id = a.run_id and c.kind = 'train' and c.epoch = a.epoch),"
+    " (select last_step from chunks c where c.run_id = a.run_id and c.kind = 'train' and c.epoch = a.epoch"
+    " order by first_step desc limit 1)"
+    " from attempts a join runs r on r.id = a.run_id and r.epoch = a.epoch where a.run_id = any(%s)"
+)
+
+
+def raw(
+    url: str, ids: Sequence[str], group: int, connections: int, checked: bool
+) -> tuple[list[Callable[[], object]], list[psycopg.Connection]]:
+    """Writers of the same rows by psycopg alone, some flushes a commit.
+
+    checked: with the checks of a flush and the values of each step; else with rows that were made beforehand, as far as they can be.
+    """
     opened = [psycopg.connect(url) for _ in range(connections)]
     names = json.dumps(["step", *values(0)])
     payload = b"8r" + np.concatenate([*values(1).values()]).tobytes()
+
+    def rows_of(cursor: psycopg.Cursor, some: Sequence[tuple[str, int]]) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+        made = {run_id: (step, values(step)) for run_id, step in some}
+        locked = {row[0]: row for row in cursor.execute(_LOCK, ([*made],))}
+        newest = {row[0]: row for row in cursor.execute(_NEWEST, ([*made],))}
+        inserted: list[tuple[object, ...]] = []
+        updated: list[tuple[object, ...]] = []
+        for run_id, (step, columns) in made.items():
+            _, epoch, planned = locked[run_id]
+            _, began, now, first, last = newest[run_id]
+            if epoch != 1 or (last is not None and last >= step):
+                raise RuntimeError(f"run {run_id} has epoch {epoch} and step {last}, expected 1 and a step before {step}")
+            packed = b"8r" + np.concatenate([*columns.values()]).tobytes()
+            inserted.append((run_id, step, step, names, packed))
+            speed = (step - first) / (now - began) if first is not None else None
+            updated.append((min(planned, step + 1), repr(float(columns["lm_loss"][-1])), now + 60.0, now, speed, run_id))
+        return inserted, updated
 
     def writer(connection: psycopg.Connection, own: Sequence[str]) -> Callable[[], object]:
         flushes = ((run_id, step) for step in itertools.count() for run_id in own)
@@ -222,8 +261,13 @@ def raw(url: str, ids: Sequence[str], group: int, connections: int) -> tuple[lis
         def write() -> None:
             some, now = [*itertools.islice(flushes, group)], time.time()
             with connection.cursor() as cursor:
-                cursor.executemany(_INSERT, [(run_id, step, step, names, payload) for run_id, step in some])
-                cursor.executemany(_UPDATE, [(step, "2.0", now, now, 1.0, run_id) for run_id, step in some])
+                if checked:
+                    inserted, updated = rows_of(cursor, some)
+                else:
+                    inserted = [(run_id, step, step, names, payload) for run_id, step in some]
+                    updated = [(step, "2.0", now, now, 1.0, run_id) for run_id, step in some]
+                cursor.executemany(_INSERT, inserted)
+                cursor.executemany(_UPDATE, updated)
                 connection.commit()
 
         return write
@@ -238,27 +282,35 @@ def against_psycopg(database: Database, settings: Settings, server: psutil.Proce
     commits = [0]
     event.listen(database.engine, "commit", lambda _: commits.__setitem__(0, commits[0] + 1))
     mine, plain = ours(database, settings), runs_of(database, WRITERS, "external")
+    for run_id in plain:
+        with database.write() as session:
+            external.attach(session, settings, run_id, {"device_class": "bench"})
     url = make_url(database.url).set(drivername="postgresql").render_as_string(hide_password=False)
 
-    def psycopg_alone(group: int, connections: int) -> Count:
+    def psycopg_alone(group: int, connections: int, checked: bool = True) -> Count:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("delete from chunks where run_id = any(%s)", (plain,))
-        writers, opened = raw(url, plain, group, connections)
+        writers, opened = raw(url, plain, group, connections, checked)
         made = counted(writers, seconds, server, lambda: 0)
         for each in opened:
             each.close()
         return replace(made, flushes=made.flushes * group, commits=made.flushes)
 
     counted(mine, 1.0, server, lambda: commits[0])
-    pairs: list[tuple[Count, Count]] = []
+    rounds: list[tuple[Count, Count, Count]] = []
     for number in range(ROUNDS):
         here = counted(mine, seconds, server, lambda: commits[0])
-        there = psycopg_alone(max(1, round(here.flushes / max(1, here.commits))), 1)
-        sys.stdout.write(f"round {number + 1}: ours {here.text()}\n      psycopg {there.text()}\n")
-        pairs.append((here, there))
-    rate = statistics.median(here.rate for here, _ in pairs)
-    share = statistics.median(here.rate / there.rate for here, there in pairs)
+        group = max(1, round(here.flushes / max(1, here.commits)))
+        there, bare = psycopg_alone(group, 1), psycopg_alone(group, 1, checked=False)
+        sys.stdout.write(f"round {number + 1}: ours {here.text()}\n  psycopg {there.text()}\n  rows alone {bare.text()}\n")
+        rounds.append((here, there, bare))
+    rate = statistics.median(here.rate for here, *_ in rounds)
+    share = statistics.median(here.rate / there.rate for here, there, _ in rounds)
+    of_bare = statistics.median(here.rate / bare.rate for here, _, bare in rounds)
+    times, times_bare = (statistics.median(each[0].cost / each[which].cost for each in rounds) for which in (1, 2))
     sys.stdout.write(f"psycopg, {WRITERS} connections, a commit a flush: {psycopg_alone(1, WRITERS).text()}\n")
+    sys.stdout.write(f"of psycopg's that writes rows alone: {of_bare:.2f}, no mark\n")
+    sys.stdout.write(f"processor time: {times:.1f} x psycopg's, {times_bare:.1f} x that of rows alone, no mark\n")
     return [*marked(f"{WRITERS} writers, flushes/s", rate, PER_SECOND), *marked("of psycopg's", share, SHARE)]
 
 

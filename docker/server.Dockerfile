@@ -4,6 +4,24 @@ WORKDIR /assets
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund
 
+# The documentation under /docs.
+FROM python:3.12-slim AS docs
+ARG UV_VERSION=0.13.8
+RUN pip install --no-cache-dir uv==${UV_VERSION}
+WORKDIR /app
+COPY locks/docs.lock ./
+RUN uv pip install --system --no-cache --require-hashes -r docs.lock
+# With every file that a page links to.
+COPY README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md mkdocs.yml ./
+COPY docs docs
+COPY examples examples
+COPY parity parity
+COPY server server
+COPY training training
+COPY tools/docs_site.py tools/
+COPY tests/test_backup.py tests/
+RUN python -m mkdocs build --quiet --strict
+
 FROM python:3.12-slim
 ARG UV_VERSION=0.13.8
 RUN pip install --no-cache-dir uv==${UV_VERSION} && useradd --uid 10001 --create-home parity && install -d -o parity /state
@@ -17,6 +35,7 @@ COPY server server
 # Specifications and their rules; the server never imports jax, so none is installed here.
 COPY training training
 COPY --from=assets /assets/node_modules node_modules
+COPY --from=docs /app/build/docs build/docs
 # It listens on every address of its container, so it asks for tokens.
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_LOG=json PARITY_HOST=0.0.0.0
 USER parity

@@ -30,7 +30,9 @@ from server.routes import (
     live,
     metrics,
     overlay,
+    overviews,
     policies,
+    remarks,
     runs,
     tokens,
     webhooks,
@@ -83,7 +85,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_runs = (runs, curves, gap, live, overlay)
-    for module in (jobs, gate, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
+    about_jobs = (jobs, gate, overviews, remarks)
+    for module in (*about_jobs, baselines, policies, *about_runs, evaluations, events, floors, health, images, metrics, tokens, webhooks):
         app.include_router(
             module.router,
             dependencies=[Depends(auth.authorize)],

@@ -31,7 +31,8 @@ from server.database.clock import time_text
 from server.database.sealed import box_of
 from server.database.sessions import Database
 from server.database.tables import Job, WebhookDelivery
-from server.documents.job import job_summary, live_state
+from server.documents.job import live_state
+from server.documents.verdicts import verdict_summary
 from server.jobs import webhooks
 from server.settings import Settings
 
@@ -142,11 +143,12 @@ def _parcel(row: WebhookDelivery, public_url: str, secret: str) -> Parcel:
 
 def _about(job: Job, base: str) -> dict[str, Any]:
     """The part of a delivery about its job, without the job's message, which may contain the end of a log."""
-    summary = job_summary(job)
+    position = {arm.name: arm.position for arm in job.arms}
+    verdicts = [verdict_summary(row) for row in sorted(job.verdicts, key=lambda row: position[row.candidate])]
     own = f"{base}/api/v1/jobs/{job.id}"
     return {
-        "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": summary.finished_at},
-        "verdicts": [dataclasses.asdict(verdict) for verdict in summary.verdicts],
+        "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": time_text(job.finished_at)},
+        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
         "forecasts": [{"candidate": arm.name} | dataclasses.asdict(live) for arm in job.arms if (live := live_state(arm))],
         "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
     }

@@ -57,6 +57,13 @@ class LookError(ConflictError):
     title = "This look is not registered"
 
 
+class SignOffError(ConflictError):
+    """A verdict that nobody may sign off, or that is signed off already."""
+
+    kind = "sign-off"
+    title = "This verdict cannot be signed off"
+
+
 class BadRequestError(ServiceError):
     """The request is ambiguous as HTTP."""
 

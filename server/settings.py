@@ -42,7 +42,10 @@ class Settings(BaseSettings):
     max_queued_runs: int = Field(default=5000, ge=1, description="most runs that one token may have in the queue")
     requests_per_minute: int = Field(default=600, ge=1, description="requests per minute and token")
     log: Literal["auto", "json", "text"] = Field(default="auto", description="format of log lines; auto: text on a terminal, else JSON")
-    assets_dir: Path = Field(default=CHECKOUT / "node_modules", description="folder with the chart library, installed by npm")
+    assets_dir: Path = Field(
+        default=CHECKOUT / "node_modules", description="folder with the chart library and Swagger UI, installed by npm"
+    )
+    docs_dir: Path = Field(default=CHECKOUT / "build" / "docs", description="folder with the documentation, built by `make docs`")
     capability: str = Field(
         default="cpu", pattern="^(cpu|sm90|sm100)$", description="hardware of this worker: cpu (emulated arithmetic), sm90 or sm100"
     )

@@ -16,6 +16,8 @@ import numpy as np
 import psycopg
 import pytest
 from alembic import command
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from redis import RedisError
 from sqlalchemy import NullPool, create_engine, make_url
 
@@ -30,6 +32,12 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers.standalone import broker
 
 ROLES = ("parity_api", "parity_worker")
+
+# The same examples every time, however slow the machine is.
+hypothesis_settings.register_profile(
+    "parity", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+hypothesis_settings.load_profile("parity")
 
 
 @pytest.fixture

@@ -12,16 +12,19 @@ CALLERS = (
     "no token",
     "stranger: view",
     "stranger: worker",
+    "stranger: approve",
     "stranger: submit",
     "other run's token",
     "run token",
     "owner: view",
     "owner: worker",
+    "owner: approve",
     "owner: submit",
     "admin",
 )
 _INCLUDES: dict[str, frozenset[Scope]] = {
     "submit": frozenset({"view", "submit"}),
+    "approve": frozenset({"view", "approve"}),
     "view": frozenset({"view"}),
     "worker": frozenset({"worker"}),
 }
@@ -34,7 +37,7 @@ def allows(rule: Rule, caller: str) -> bool:
     if caller in ("no token", "other run's token", "run token"):
         return caller == "run token" and rule.trainer != "no"
     who, _, scope = caller.partition(": ")
-    return bool(_INCLUDES[scope].intersection(rule.scopes)) and (who == "owner" or not rule.of_owner)
+    return bool(_INCLUDES[scope].intersection(rule.scopes)) and not (rule.of_owner if who != "owner" else rule.by_another)
 
 
 def authorization_table() -> str:

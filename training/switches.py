@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 from training.rules import NOT_TE_PARITY, SpecError, check_recipe, is_other
@@ -158,6 +159,7 @@ _OF_FAMILY: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@lru_cache(1000)
 def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     """The features of a quantized recipe with these switches; None for an unquantized one, which has no switches.
 

@@ -13,8 +13,6 @@ from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, Run, Token, Worker
 from server.jobs.workers import device_counts
 
-_ABOVE_ALL = 2**31 - 1  # more than any priority
-
 
 def next_run(session: Session, worker: Worker) -> Run | None:
     """The run that a worker should claim, with its row locked; None if there is none.
@@ -25,15 +23,13 @@ def next_run(session: Session, worker: Worker) -> Run | None:
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
-    any_fits, highest, first = _statements(
-        worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices
-    )
-    level = session.scalar(highest, {"below": _ABOVE_ALL}) if session.scalar(any_fits) else None
+    highest, below, first = _statements(worker.capability, worker.device["device_class"], worker.device["threads_per_run"], able, devices)
+    level = session.scalar(highest)
     while level is not None:
         run = session.scalars(first, {"level": level}).first()
         if run is not None:
             return run
-        level = session.scalar(highest, {"below": level})
+        level = session.scalar(below, {"level": level})
     return None
 
 
@@ -44,8 +40,8 @@ def _statements(
     threads: int,
     able: tuple[tuple[str, ...], ...] | None,
     devices: tuple[tuple[int, int], tuple[int, int]],
-) -> tuple[Select[bool], Select[int], Select[Run]]:
-    """Whether an open job fits such a worker's device, the highest priority `below` another, and the first run of a `level` that fits.
+) -> tuple[Select[int], Select[int], Select[Run]]:
+    """The highest priority, if an open job fits such a worker's device; the highest below a `level`; the first run of a `level` that fits.
 
     `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
     run has there, of MaxText and of other engines. Cached, because building these statements takes longer than running them.
@@ -56,7 +52,8 @@ def _statements(
     on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)
     open_jobs = exists().where(Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device)
-    any_fits = select(or_(*(open_jobs.where(each) for each in bound)))
+    any_fits = or_(*(open_jobs.where(each) for each in bound))
+    highest = select(func.max(Run.priority)).where(*waiting)
     fits = [or_(*bound), *on_device]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
@@ -70,7 +67,7 @@ def _statements(
         .limit(1)
         .with_for_update(of=Run, skip_locked=True)
     )
-    return any_fits, select(func.max(Run.priority)).where(*waiting, Run.priority < bindparam("below")), first
+    return select(case((any_fits, highest.scalar_subquery()))), highest.where(Run.priority < bindparam("level")), first
 
 
 def _below_its_limit() -> ColumnElement[bool]:

@@ -42,6 +42,15 @@ class Commands(LazyGroup):
         ),
         "cancel": Place("parity.cli.jobs", JOBS, "Cancel a job; a job that has ended stays as it is."),
         "report": Place("parity.cli.jobs", JOBS, "Print the verdicts of a job that has ended."),
+        "matrix": Place(
+            "parity.cli.record.history", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
+        ),
+        "trend": Place(
+            "parity.cli.record.history", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
+        ),
+        "tag": Place("parity.cli.record.remarks", JOBS, "Set the tags of a job, by which lists find it."),
+        "note": Place("parity.cli.record.remarks", JOBS, "Add a note to a job."),
+        "sign-off": Place("parity.cli.record.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
         "doctor": Place("parity.cli.jobs", JOBS, "List workers, what each can train, and why it cannot train the rest."),
         "gate": Place("parity.cli.gating.command", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
         "baseline": Place(
@@ -80,7 +89,7 @@ app = typer.Typer(
     cls=Commands,
     help="Check whether a training recipe converges as well as its baseline on your model. Exit codes: "
     + ", ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
-    + ".",
+    + ". A server has the documentation under /docs.",
     epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500",
     pretty_exceptions_enable=False,
     add_completion=True,

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from parity.cli import watching
 from parity.cli.outlook import print_outlook
+from parity.cli.record.labels import Branch, Tags, labels_of, remark_words
 from parity.cli.terminal.exits import EXIT_CODES, exit_code
 from parity.cli.terminal.help import NOISE, OUTPUT, QUEUE
 from parity.cli.terminal.options import AsJson, Server, Token
@@ -20,12 +21,15 @@ from parity.client.address import DEFAULT_URL
 from parity.client.rest import Client
 from parity.comparing.policy import read_yaml
 from parity.judging.early_stops.usable import MAX_NOISE_RUNS
+from parity.judging.sign_offs import accepted
 from parity.report.html import ConcludedJob, render_page
 from parity.wording import age_in_words, count, did_you_mean
 
 app = typer.Typer()
 
-_JOB_KEYS = ("job", "criteria", "baseline", "gate")
+_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags")
+SORTS = ("newest", "oldest", "name", "ended", "gap")
+FILTERS = "Filters of the list"
 JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
@@ -63,6 +67,8 @@ def submit(
             min=1.0, metavar="SECONDS", rich_help_panel=QUEUE, help="Fail a run that trains longer. [default: the server's limit]"
         ),
     ] = None,
+    tag: Tags = None,
+    branch: Branch = None,
     reuse: Reuse = None,
     noise_runs: Annotated[
         int | None,
@@ -90,6 +96,7 @@ def submit(
     """
     content = _with_noise(job_file(file), noise_runs, stop_at)
     order = {"priority": priority, "max_run_seconds": max_run_seconds, "baseline": baseline_of(content, reuse)}
+    order |= labels_of(file, content, tag, branch)
     with Client(server, token) as client:
         progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
         print_outlook(client, file, content, progress)
@@ -124,27 +131,72 @@ def watch(
         return _follow(client, job, timeout, quiet=quiet, as_json=as_json, markdown=markdown)
 
 
-@app.command(epilog="parity status --status running --limit 50")
+@app.command(epilog="parity status --status concluded --tag nightly --sort gap")
 def status(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job; without it the newest jobs are listed.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="List at most this many jobs, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="List at most this many jobs.")] = 20,
     state: Annotated[
         str | None, typer.Option("--status", metavar="STATUS", help=f"List only jobs in this state: {', '.join(JOB_STATES)}.")
+    ] = None,
+    verdict: Annotated[
+        str | None, typer.Option(metavar="VERDICT", rich_help_panel=FILTERS, help="Only jobs with this verdict on a candidate.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", rich_help_panel=FILTERS, help="Only jobs whose name contains TEXT.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", rich_help_panel=FILTERS, help="Only jobs with this tag; repeatable.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", rich_help_panel=FILTERS, help="Only jobs with a candidate of this recipe.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="TEXT", rich_help_panel=FILTERS, help="Only jobs whose model's name contains TEXT.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(metavar="PREFIX", rich_help_panel=FILTERS, help="Only jobs whose revision begins with PREFIX.")
+    ] = None,
+    branch: Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=FILTERS, help="Only jobs of this branch.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=FILTERS, help="Only jobs that name this promoted baseline.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DAY", rich_help_panel=FILTERS, help="Only jobs submitted on this day (UTC, 2026-11-23) or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="DAY", rich_help_panel=FILTERS, help="Only jobs submitted on this day or earlier.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="ORDER", rich_help_panel=FILTERS, help=f"Order: {', '.join(SORTS)}. [default: newest]")
     ] = None,
     server: Server = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> int:
     """Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."""
-    if state is not None and state not in JOB_STATES:
-        raise UsageError(f"--status is {state!r}; expected one of {', '.join(JOB_STATES)}{did_you_mean(state, JOB_STATES)}")
+    for option, value, known in (("--status", state, JOB_STATES), ("--verdict", verdict, tuple(_STATES)), ("--sort", sort, SORTS)):
+        if value is not None and value not in known:
+            raise UsageError(f"{option} is {value!r}; expected one of {', '.join(known)}{did_you_mean(value, known)}")
+    stated = {
+        "status": state,
+        "verdict": verdict,
+        "name": name,
+        "tag": tag,
+        "recipe": recipe,
+        "model": model,
+        "revision": revision,
+        "branch": branch,
+        "baseline": baseline,
+        "since": since,
+        "until": until,
+        "sort": sort,
+    }
+    filters = {key: value for key, value in stated.items() if value}
     with Client(server, token) as client:
         if job is None:
-            jobs = client.jobs(limit, status=state)["items"]
+            jobs = client.jobs(limit, filters=filters)["items"]
             if as_json:
                 print_json(jobs)
             else:
-                _list_jobs(jobs, filtered=state is not None)
+                _list_jobs(jobs, filtered=bool(filters.keys() - {"sort"}))
         elif as_json:
             print_json(client.job(job))
         else:
@@ -216,7 +268,7 @@ def _show_job(document: Mapping[str, Any]) -> None:
     for arm in document["arms"]:
         for rule in arm.get("overrides", ()):
             console.print(f"{arm['name']}: {rule}", soft_wrap=True)
-    for line in reused_words(document):
+    for line in (*reused_words(document), *remark_words(document)):
         console.print(line, soft_wrap=True)
     if document["engine"] == "external":
         _list_runs(document)
@@ -271,7 +323,8 @@ def _finish(document: Mapping[str, Any], *, as_json: bool, markdown: bool) -> in
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
-    show(document["verdicts"], as_json=as_json, markdown=markdown)
+    holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
+    show(document["verdicts"], as_json=as_json, markdown=markdown, accepted=holding)
     return exit_code(document["verdicts"])
 
 
@@ -313,8 +366,8 @@ def _list_jobs(jobs: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
     for job in jobs:
         verdicts = ", ".join(f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in job["verdicts"])
         state = f"{job['status']} {job['share_done']:.0%}" if job["status"] == "running" else job["status"]
-        rows.append((job["id"], job["name"], state, verdicts))
-    print_rows(("job", "name", "status", "verdicts"), rows)
+        rows.append((job["id"], job["name"], state, verdicts, " ".join(job.get("tags", ()))))
+    print_rows(("job", "name", "status", "verdicts", "tags"), rows)
 
 
 def _with_noise(content: Mapping[str, Any], runs: int | None, stop_at: float | None) -> Mapping[str, Any]:
@@ -352,7 +405,7 @@ def job_file(path: str) -> Mapping[str, Any]:
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
         raise UsageError(
-            f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline or gate{did_you_mean(unknown[0], _JOB_KEYS)}"
+            f"{path}: unknown key {unknown[0]!r}; expected job, criteria, baseline, gate or tags{did_you_mean(unknown[0], _JOB_KEYS)}"
         )
     if not isinstance(content.get("baseline") or {}, dict):
         raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")

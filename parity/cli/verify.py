@@ -39,6 +39,9 @@ def verify_bundle(
         _print_both_verdicts(bundle, verification)
     else:
         print(f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)")
+    if not as_json:
+        for sentence in verification.sign_offs:
+            print(sentence)
     return code
 
 
@@ -49,6 +52,7 @@ def _document(verification: Verification) -> dict[str, Any]:
         "made_by_judge": verification.made_by,
         "this_judge": JUDGE_VERSION,
         "candidates": [dataclasses.asdict(candidate) for candidate in verification.rejudged],
+        "sign_offs": list(verification.sign_offs),
     }
 
 

@@ -56,7 +56,8 @@ class Client:
     ) -> dict[str, Any]:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
-        `order` may hold `priority`, `max_run_seconds` and `baseline`; with a `key` the same call may be made again and gives the same job.
+        `order` may hold `priority`, `max_run_seconds`, `baseline`, `tags` and `branch`; with a `key` the same call may be made again and
+        gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
         body = json.dumps({"job": job, "criteria": criteria, **(order or {})}, allow_nan=False)
@@ -86,16 +87,18 @@ class Client:
         baseline: Mapping[str, Any] | None = None,
         lookup: bool = False,
         group: str = "",
+        labels: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
         A `lookup` queues nothing: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as a pull
-        request: the open jobs of its earlier questions are cancelled.
+        request: the open jobs of its earlier questions are cancelled. `labels` may hold `tags` and `branch` of a new job.
 
         The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
         """
         question = {"job": job, "criteria": criteria, "revision": revision, "max_age_days": max_age_days, "fresh": fresh}
         question |= {"baseline": baseline} if baseline else {}
+        question |= labels or {}
         question |= ({"lookup": True} if lookup else {}) | ({"group": group} if group else {})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         document: dict[str, Any] = self._call("POST", "/api/v1/jobs:gate", content=json.dumps(question, allow_nan=False), headers=headers)
@@ -106,10 +109,42 @@ class Client:
         document: dict[str, Any] = self._call("GET", f"/api/v1/jobs/{job_id}")
         return document
 
-    def jobs(self, limit: int = 20, cursor: str | None = None, status: str | None = None) -> dict[str, Any]:
-        """A page of jobs, newest first, all or those in one state: `items` and `next_cursor`."""
-        params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | ({"status": status} if status else {})
+    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
+        params = {"limit": limit} | ({"cursor": cursor} if cursor else {}) | dict(filters or {})
         document: dict[str, Any] = self._call("GET", "/api/v1/jobs", params=params)
+        return document
+
+    def compare_jobs(self, job_ids: Sequence[str], by: str) -> dict[str, Any]:
+        """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
+        document: dict[str, Any] = self._call("GET", "/api/v1/jobs:compare", params={"job": list(job_ids), "by": by})
+        return document
+
+    def trend(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+        """The gap of a candidate over commits or days: `answer`, `points` and `moves`."""
+        document: dict[str, Any] = self._call("GET", "/api/v1/trend", params=dict(filters))
+        return document
+
+    def set_tags(self, job_id: str, tags: Sequence[str]) -> dict[str, Any]:
+        """Give a job these tags in place of its own; its tags, notes and sign-offs."""
+        document: dict[str, Any] = self._call("PUT", f"/api/v1/jobs/{job_id}/tags", json={"tags": list(tags)})
+        return document
+
+    def add_note(self, job_id: str, text: str) -> dict[str, Any]:
+        """Add a note to a job; its tags, notes and sign-offs."""
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/notes", json={"text": text})
+        return document
+
+    def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> dict[str, Any]:
+        """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and sign-offs."""
+        body = {"candidate": candidate, "reason": reason, "days": days}
+        document: dict[str, Any] = self._call("POST", f"/api/v1/jobs/{job_id}/sign-offs", json=body)
+        return document
+
+    def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> dict[str, Any]:
+        """End a sign-off now; the job's tags, notes and sign-offs."""
+        path = f"/api/v1/jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke"
+        document: dict[str, Any] = self._call("POST", path, json={"reason": reason})
         return document
 
     def cancel(self, job_id: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from parity.comparing.stated import InputError, check_floors, check_plan, stated
 from parity.judging.criteria import Criteria, CriteriaError, stated_margin
 from parity.judging.curve import Curve
 from parity.judging.floors.groups import Floors
+from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.recipes import check_recipe
 
@@ -107,7 +108,8 @@ def compare(
 def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False, **options: Any) -> Comparison:
     """`compare`, with an AssertionError that has the verdict's report unless the verdict is pass.
 
-    `allow_inconclusive` accepts an inconclusive verdict, too; a fail never is.
+    `allow_inconclusive` accepts an inconclusive verdict on a measured gap, too. It never accepts a fail, nor runs that could not be
+    compared, such as an empty one, a copy, or one on other data.
     """
     result = compare(base, candidate, **options)
     refuse_worse(result, allow_inconclusive=allow_inconclusive)
@@ -115,11 +117,15 @@ def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False
 
 
 def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
-    """Raise AssertionError with the report unless the verdict is pass, or inconclusive where that is allowed."""
+    """Raise AssertionError with the report unless the verdict is pass, or inconclusive on a measured gap where that is allowed."""
     if not isinstance(allow_inconclusive, bool):
         raise TypeError(f"allow_inconclusive is {allow_inconclusive!r}; expected True or False")
-    if result.verdict != "pass" and not (allow_inconclusive and result.verdict == "inconclusive"):
-        raise AssertionError(f"\n{result.report()}")
+    if result.verdict == "pass":
+        return
+    why_not = why_not_acceptable(result.document) if allow_inconclusive else None
+    if not allow_inconclusive or why_not is not None:
+        note = f"allow_inconclusive does not apply: {why_not}\n" if why_not and result.verdict == "inconclusive" else ""
+        raise AssertionError(f"\n{note}{result.report()}")
 
 
 def _criteria(

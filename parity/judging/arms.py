@@ -9,7 +9,8 @@ import numpy as np
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, Rounding
 from parity.judging.inputs.alignment import Nonfinite, align, nonfinite, paired_by_seed
-from parity.judging.inputs.independence import LeftOut, dependence, independent_runs
+from parity.judging.inputs.counted_runs import independent_runs
+from parity.judging.inputs.independence import LeftOut, dependence
 from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
 from parity.judging.window import Window
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest

@@ -4,11 +4,13 @@ A curve is data, not an opinion: NaN and infinity stay in it, a duplicated step 
 repeats), and `Completeness` says how many points there are, in which range, on which stride and with which gaps.
 """
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,7 +53,7 @@ class Completeness:
         return min(1.0, self.count / ((self.last - self.first) // self.stride + 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Curve:
     """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T; build it with `curve_from_arrays`.
 
@@ -75,6 +77,22 @@ class Curve:
     def digest(self) -> str:
         """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little endian)."""
         return series_digest(self.steps, self.loss)
+
+
+Fact = TypeVar("Fact")
+
+
+def once_per_run(function: Callable[[Curve], Fact]) -> Callable[[Curve], Fact]:
+    """A function of one run that is computed once for it, and kept as long as the run is: runs don't change."""
+    known: WeakKeyDictionary[Curve, Fact] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def once(run: Curve) -> Fact:
+        if run not in known:
+            known[run] = function(run)
+        return known[run]
+
+    return once
 
 
 def usable(loss: FloatArray) -> BoolArray:

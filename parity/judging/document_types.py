@@ -5,6 +5,7 @@ from typing import Any, NotRequired, Required, TypedDict
 from parity.judging.decision import State
 
 REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
+STOPPED = "stopped: "  # how it begins where the live rules ended the run
 
 
 class ArmDocument(TypedDict):

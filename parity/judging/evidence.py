@@ -43,6 +43,7 @@ from parity.judging.evaluations.stored import KIND, evaluation_case, manifest_of
 from parity.judging.floors.groups import Floors, read_floors
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.downstream import Evaluations
+from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import judge
 from parity.version import JUDGE_VERSION
 
@@ -50,7 +51,9 @@ AnyDocument = VerdictDocument | EvaluationDocument
 
 BUNDLE_SCHEMA = "parity.bundle/1"
 MANIFEST, VERDICT, EVALUATIONS, FLOORS = "manifest.json", "verdict.json", "evaluations.json", "floors.csv"
+SIGN_OFFS = "sign_offs.json"
 RELATIVE_TOLERANCE = 1e-9
+_SIGNED = {"candidate", "who", "state", "expires_at", "reason", "verdict_sha256"}
 _MAX_WORDS = 300
 MAX_DIFFERENCES = 1000  # lines; a document that differs in more is another document
 _NUMBER = (int, float)
@@ -111,8 +114,8 @@ class Case:
             yield "noise", name, runs
 
 
-def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument]) -> bytes:
-    """The bundle of a judged case as the bytes of a zip file."""
+def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], sign_offs: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """The bundle of a judged case as the bytes of a zip file, with the sign-offs of its verdicts (`SignOffDocument`), if any."""
     files: dict[str, bytes] = {}
     arms = []
     for number, (role, name, runs) in enumerate(case.arms()):
@@ -123,6 +126,8 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument]) 
     if isinstance(case, Case) and case.families and case.floors is not None:
         files[FLOORS] = case.floors.only(set(case.families.values())).csv().encode()
     files[VERDICT] = canonical_json({"verdicts": list(documents)}).encode()
+    if sign_offs:
+        files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
         "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,  # a stored verdict's judge may be an earlier one
@@ -162,12 +167,14 @@ class Verification:
 
     `made_by` is the version of the judge that made the bundle, safe to print. `differences` has one line for each file that does not match
     the manifest and each value that does not match its recomputation. Where another judge made the bundle the values cannot be compared:
-    `rejudged`, which is empty where something differs, has both verdicts of each candidate.
+    `rejudged`, which is empty where something differs, has both verdicts of each candidate. `sign_offs` are the sign-offs in the bundle,
+    one sentence each, as its server stated them when it was made: nobody can verify those offline.
     """
 
     made_by: str
     differences: tuple[str, ...]
     rejudged: tuple[Rejudged, ...] = ()
+    sign_offs: tuple[str, ...] = ()
 
     @property
     def same_judge(self) -> bool:
@@ -193,8 +200,11 @@ def verify(path: str) -> Verification:
         wrong = tuple(islice(compare_documents(recorded, json_value(today), "verdicts"), MAX_DIFFERENCES))
     else:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
+    stated = _sign_offs(files, path)
+    wrong += tuple(_strangers(stated, recorded))
     rejudged = () if wrong else tuple(_rejudged(old, new) for old, new in zip(cast(Sequence[AnyDocument], recorded), today, strict=True))
-    return Verification(made_by=made_by, differences=wrong, rejudged=rejudged)
+    sentences = () if wrong else tuple(_sign_off_words(each) for each in stated)
+    return Verification(made_by=made_by, differences=wrong, rejudged=rejudged, sign_offs=sentences)
 
 
 def case_of(path: str) -> Case | EvaluationCase:
@@ -220,6 +230,30 @@ def _not_of_another_judge(recorded: object, today: Sequence[AnyDocument], made_b
             if value not in accepted:
                 choices = " or ".join(ascii(choice) for choice in accepted)
                 yield f"verdicts[{index}].{key}: {shown(value)} in the bundle, expected {choices}"
+
+
+def _sign_offs(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
+    """The sign-offs in a bundle; none where it has no such file. EvidenceError for anything else in it."""
+    if SIGN_OFFS not in files:
+        return []
+    listed = _json(files, SIGN_OFFS, path).get("sign_offs")
+    if not isinstance(listed, list) or not all(isinstance(each, dict) and each.keys() >= _SIGNED for each in listed):
+        raise EvidenceError(f"{path}: {SIGN_OFFS} is not a list of sign-offs; expected a bundle made by a parity server")
+    return listed
+
+
+def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iterator[str]:
+    """A line for each sign-off that does not belong to a verdict of the bundle."""
+    verdicts = [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
+    known = {sha256_of(each): (each.get("candidate") or {}).get("name") for each in verdicts} if sign_offs else {}
+    for index, each in enumerate(sign_offs):
+        if each["state"] != "void" and known.get(str(each["verdict_sha256"])) != each["candidate"]:
+            yield f"sign_offs[{index}]: of no verdict on {shown(each['candidate'])} in the bundle"
+
+
+def _sign_off_words(each: Mapping[str, Any]) -> str:
+    who, candidate, state, until, reason = (_printable(each[key]) for key in ("who", "candidate", "state", "expires_at", "reason"))
+    return f"sign-off of {candidate} by {who}, {state} when the bundle was made, until {until}: {reason}"
 
 
 def _rejudged(recorded: AnyDocument, today: AnyDocument) -> Rejudged:

@@ -17,11 +17,14 @@ from parity.judging.inputs.independence import resemblance, shared_start
 from parity.judging.inputs.mismatch import Mismatch, find_mismatch
 from parity.judging.inputs.pairing import worst_correlation
 from parity.judging.inputs.resolution import Resolution, resolution
+from parity.judging.inputs.screening import pairs_to_test
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
 from parity.judging.schedule.learning_rate import not_at_end, recorded_rates
 from parity.judging.single_runs import RunGap, worst_run
 from parity.judging.window import Window, decay_phase, planned_share
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, measure_window
+
+RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,11 +78,12 @@ def measure(
     usable = usable_controls(arms, controls, criteria, window)
     early = usable_early_stops(arms, usable, noise_runs, criteria, window)
     resolved = resolution(arms.baseline.runs, arms.candidate.runs, window)
-    r_pair = worst_correlation(aligned.baseline, aligned.candidate, _pairs(aligned))
+    r_pair = worst_correlation(aligned, arms.baseline.runs, arms.candidate.runs)
     lending = (
         _lender(arms, arms.baseline, criteria.baseline_run_floor, lenders, window),
         _lender(arms, arms.candidate, criteria.candidate_run_floor, lenders, window),
     )
+    pairs = pairs_to_test(arms.baseline.runs, arms.candidate.runs)
     statistics = _statistics(aligned, arms, lending, usable, early, criteria, multiplicity, window, resolved.quantum)
     return Measurements(
         criteria=criteria,
@@ -97,9 +101,9 @@ def measure(
         differing_context=differing_context((*baseline, *candidate, *controls), criteria.may_differ),
         resolution=resolved,
         mismatch=find_mismatch(arms.baseline.runs, arms.candidate.runs, aligned, r_pair, resolved.quantum),
-        resemblance=_resemblance(arms),
+        resemblance=_resemblance(pairs),
         worst_run=worst_run(candidate, aligned, window, statistics, criteria.confidence) if statistics else None,
-        shared_start=_shared_start(arms),
+        shared_start=_shared_start(arms, pairs),
         statistics=statistics,
     )
 
@@ -160,26 +164,17 @@ def _unfinished(runs: Sequence[Curve], window: Window) -> str:
     return f"it holds for runs that finished their schedule; {why}{remedy}" if why else ""
 
 
-def _resemblance(arms: Arms) -> str | None:
+def _resemblance(pairs: RunPairs) -> str | None:
     """How a candidate's log was made from a baseline's, where one was."""
-    pairs = ((run, other) for run in arms.candidate.runs for other in arms.baseline.runs)
-    return next((why for run, other in pairs if (why := resemblance(other, run)) is not None), None)
+    return next((why for run, other in pairs if (why := resemblance(run, other)) is not None), None)
 
 
-def _shared_start(arms: Arms) -> int | None:
+def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
     """The last step up to which a candidate's run is a baseline's run of its seed; None where they part at once."""
     if {run.context.get(FORKED_FROM) for run in arms.candidate.runs} != {run.context.get(FORKED_FROM) for run in arms.baseline.runs}:
         return max(int(run.steps[-1]) for run in arms.runs if len(run.steps))
-    pairs = [(run, other) for run in arms.candidate.runs for other in arms.baseline.runs if run.seed == other.seed]
-    return max((until for run, other in pairs if (until := shared_start(other, run)) is not None), default=None)
-
-
-def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
-    """Rows to correlate: each run with the first run of its seed in the other arm."""
-    base, cand = aligned.baseline_seeds, aligned.candidate_seeds
-    pairs = {(base.index(seed), j) for j, seed in enumerate(cand) if seed in base}
-    pairs |= {(i, cand.index(seed)) for i, seed in enumerate(base) if seed in cand}
-    return sorted(pairs)
+    same_seed = ((run, other) for run, other in pairs if run.seed == other.seed)
+    return max((until for run, other in same_seed if (until := shared_start(run, other)) is not None), default=None)
 
 
 def _common_logged(runs: Sequence[Curve]) -> int:

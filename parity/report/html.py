@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
+from parity.judging.sign_offs import SignOffDocument, accepted
 from parity.report.facts import SUMMARY, facts, reasons_and_advice, summary_row
 from parity.report.headline import MARKS, answer
+from parity.report.sign_offs import NOT_A_PASS, accepted_words
 from parity.version import VERSION
 
 _STYLE = """
@@ -33,6 +35,7 @@ class ConcludedJob(TypedDict):
     name: str
     finished_at: str
     verdicts: Sequence[VerdictDocument]
+    sign_offs: NotRequired[Sequence[SignOffDocument]]
     criteria: Mapping[str, Any]
     spec: Mapping[str, Any]
 
@@ -42,7 +45,9 @@ def render_page(job: ConcludedJob, figures: Mapping[str, str], url: str) -> str:
 
     `figures`: candidate -> SVG text; `url`: where the job's own page is.
     """
+    holding = accepted(job["verdicts"], job["criteria"], job.get("sign_offs", ()))
     parts = [f"<h1>{escape(job['name'])}</h1>", *(f"<p>{answer_html(document)}</p>" for document in job["verdicts"])]
+    parts += [f"<p><strong>{NOT_A_PASS}</strong>: {escape(accepted_words(each))}</p>" for each in holding.values()]
     parts.append(table_html([SUMMARY, *map(summary_row, job["verdicts"])]))
     for document, notes in zip(job["verdicts"], reasons_and_advice(job["verdicts"]), strict=True):
         name = document["candidate"]["name"]

@@ -14,10 +14,12 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.document import EVALUATION_SCHEMA
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.reasons import BY_CODE, table
+from parity.judging.sign_offs import SignOffDocument
 from parity.judging.warnings import WARNING_CODES
 from parity.report.evaluation_facts import answer
 from parity.report.facts import reused_notes
 from parity.report.headline import headline
+from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 
 AnyDocument = VerdictDocument | EvaluationDocument
 
@@ -29,14 +31,20 @@ _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in
 _WARNINGS = frozenset(entry.code for entry in WARNING_CODES)  # a warning is an error only where its code decides
 
 
-def render_junit(documents: Sequence[AnyDocument], trouble: str | None = None, facts: Mapping[str, str | None] | None = None) -> str:
+def render_junit(
+    documents: Sequence[AnyDocument],
+    trouble: str | None = None,
+    facts: Mapping[str, str | None] | None = None,
+    accepted: Accepted | None = None,
+) -> str:
     """JUnit XML of verdict documents or comparisons of evaluations, with an XML declaration and a newline at the end.
 
-    `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted.
+    `trouble` is why there is no verdict; `facts` become properties of every suite, those that are None excepted. What is open in a verdict
+    that a person accepted is skipped, with the sign-off, and no <error>: it is neither passed nor broken.
     """
     root = ElementTree.Element("testsuites", name="parity")
     known = {name: value for name, value in (facts or {}).items() if value is not None}
-    root.extend([_suite(document, known) for document in documents])
+    root.extend([_suite(document, known, (accepted or {}).get(document["candidate"]["name"])) for document in documents])
     if trouble is not None:
         suite = ElementTree.SubElement(root, "testsuite", name="parity", tests="1", failures="0", errors="1", skipped="0")
         _tell(suite, known)
@@ -47,12 +55,16 @@ def render_junit(documents: Sequence[AnyDocument], trouble: str | None = None, f
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: AnyDocument, facts: Mapping[str, str]) -> ElementTree.Element:
+def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDocument | None) -> ElementTree.Element:
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
-    _tell(suite, {**_properties(document), **facts})
-    outcomes = [_case(suite, document, check, *_outcome(document, check)) for check in CHECKS]
-    outcomes += [_case(suite, document, f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
+    _tell(suite, {**_properties(document), **facts, **({"signed_off": accepted_words(sign_off)} if sign_off else {})})
+    found = [(str(check), *_outcome(document, check)) for check in CHECKS]
+    found += [(f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
+    if sign_off is not None:
+        words = f"{NOT_A_PASS}: {accepted_words(sign_off)}"
+        found = [(check, "skipped", f"{words}. {text}") if outcome == "error" else (check, outcome, text) for check, outcome, text in found]
+    outcomes = [_case(suite, document, *each) for each in found]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
         suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))

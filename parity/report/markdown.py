@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from parity.judging.document_types import VerdictDocument
 from parity.report.facts import SUMMARY, facts, reasons_and_advice, summary_row
 from parity.report.headline import MARKS, answer, candidate_name
+from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 from parity.version import VERSION
 
 
-def render_markdown(documents: Sequence[VerdictDocument]) -> str:
-    """The answers, a table, and folded details; fit for a pull-request comment."""
-    return "\n\n".join([*markdown_sections(documents), f"parity {VERSION}\n"])
+def render_markdown(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> str:
+    """The answers, a table, and folded details; fit for a pull-request comment. A sign-off in `accepted` follows its answer."""
+    return "\n\n".join([*markdown_sections(documents, accepted), f"parity {VERSION}\n"])
 
 
-def markdown_sections(documents: Sequence[VerdictDocument]) -> list[str]:
+def markdown_sections(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> list[str]:
     """The parts of `render_markdown`: answers with their table, then the details of each candidate."""
     lines = []
     for document in documents:
         word, _, body = answer(document).partition(":")
         lines += [f"{MARKS[document['verdict']]} **{word}**:{escaped(body)}", ""]
+        if accepted and (sign_off := accepted.get(candidate_name(document))):
+            lines += [f"**{NOT_A_PASS}**: {escaped(accepted_words(sign_off))}", ""]
     lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
     lines += ["| " + " | ".join(escaped(cell) for cell in summary_row(document)) + " |" for document in documents]
     return [

@@ -14,18 +14,24 @@ from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.report.facts import SUMMARY, facts, judge_of, reasons_and_advice, summary_row
 from parity.report.headline import MARKS, answer, baseline_name, candidate_name
+from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words
 
 REPORT_SCHEMA = "parity.report/1"
 _STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 
 
-def render_text(documents: Sequence[VerdictDocument], console_width: int = 80) -> RenderableType:
-    """The answer in one line per candidate, then a table, then reasons, numbers and advice; for a rich console of the given width."""
+def render_text(documents: Sequence[VerdictDocument], console_width: int = 80, accepted: Accepted | None = None) -> RenderableType:
+    """The answer in one line per candidate, then a table, then reasons, numbers and advice; for a rich console of the given width.
+
+    A sign-off in `accepted` follows the answer of its candidate.
+    """
     parts: list[RenderableType] = []
     for document in documents:
         state = document["verdict"]
         word, _, body = answer(document).partition(":")
         parts.append(Text.assemble((f"{MARKS[state]} {word}", _STYLES[state]), f":{body}"))
+        if accepted and (sign_off := accepted.get(candidate_name(document))):
+            parts.append(Text.assemble((NOT_A_PASS, "bold"), f": {accepted_words(sign_off)}"))
     parts += [Text(""), _summary_table(documents, console_width), Text("")]
     for document, notes in zip(documents, reasons_and_advice(documents), strict=True):
         parts += _details(document, *notes)
@@ -52,6 +58,10 @@ def _details(document: VerdictDocument, reasons: Sequence[tuple[str, str]], advi
     return [*lines, *(Padding(text, (0, 0, 0, 2)) for text in rows), Text("")]
 
 
-def render_json(documents: Sequence[VerdictDocument]) -> str:
-    """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts."""
-    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents)})
+def render_json(documents: Sequence[VerdictDocument], accepted: Accepted | None = None) -> str:
+    """Canonical JSON: one object {schema, engine_version, verdicts}, sorted keys, the same bytes for the same verdicts.
+
+    With sign-offs that hold it has `sign_offs`, too.
+    """
+    signed = {"sign_offs": list(accepted.values())} if accepted else {}
+    return canonical_json({"schema": REPORT_SCHEMA, "engine_version": judge_of(documents), "verdicts": list(documents), **signed})

@@ -132,7 +132,8 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
 
 
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
-    return [float(value) if count else None for value, count in zip(numbers, counts, strict=True)]
+    values = numbers.tolist()
+    return values if counts.all() else [value if count else None for value, count in zip(values, counts.tolist(), strict=True)]
 
 
 def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
@@ -140,8 +141,9 @@ def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
     if len(steps) <= points:
         return np.arange(len(steps))
     width = (int(steps[-1]) - int(steps[0])) // points + 1
-    first_of_each = np.searchsorted(steps, steps[0] + width * np.arange(points))
-    return np.unique(first_of_each[first_of_each < len(steps)])
+    first_of_each: NDArray[np.int64] = np.searchsorted(steps, steps[0] + width * np.arange(points))
+    # Ascending, so that the last of equal ones is found without sorting; len(steps) begins a bucket after the last step.
+    return first_of_each[np.diff(first_of_each, append=len(steps)) > 0]
 
 
 def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:

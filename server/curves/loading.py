@@ -11,12 +11,13 @@ from sqlalchemy.orm import Session
 
 from parity import Curve, curve_from_arrays
 from parity.judging.curve import FORKED_FROM
-from parity.judging.document_types import REUSED
+from parity.judging.document_types import REUSED, STOPPED
 from parity.judging.inputs.context import HOST
 from parity.judging.secondary.conditions import UNIX_SECONDS
 from parity.judging.window import LEARNING_RATE
 from server.curves import wall_clock
 from server.database import store
+from server.database.states import EARLY_STOP
 from server.database.tables import Arm, Run
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
@@ -31,21 +32,23 @@ def curve(session: Session, run: Run) -> Curve:
     validation_loss = np.full(len(steps), np.nan)
     at, here, there = np.intersect1d(steps, validated, return_indices=True)
     validation_loss[here] = validation["loss"][there] if len(at) else np.nan
-    ended = wall_clock.unix_seconds(session, run, steps, columns["step_seconds"])
-    machine = wall_clock.host(session, run)
+    trained = wall_clock.trained(session, run, steps, columns["step_seconds"])
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
         columns=_recorded(
-            {ours: columns[stored] for stored, ours in _COLUMNS.items()} | {"validation_loss": validation_loss, UNIX_SECONDS: ended}
+            {ours: columns[stored] for stored, ours in _COLUMNS.items()}
+            | {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
         ),
         label=_label(run),
         seed=run.seed,
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
-        context={key: str(value) for key, value in (run.manifest or {}).items()} | ({HOST: machine} if machine else {}) | _forked(run),
-        notes=[reused_note(run)] if run.source else [],
+        context={key: str(value) for key, value in (run.manifest or {}).items()}
+        | ({HOST: trained.host} if trained.host else {})
+        | _forked(run),
+        notes=([reused_note(run)] if run.source else []) + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else []),
     )
 
 

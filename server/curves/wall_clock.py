@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +15,40 @@ from server.database import store
 from server.database.tables import Attempt, Run, Worker
 
 
-def unix_seconds(session: Session, run: Run, steps: NDArray[np.int64], step_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When each of (n,) steps of a run's curve ended, Unix seconds: its attempt's start plus the training since; NaN where unknown.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """When each of (n,) steps of a run's curve ended, Unix seconds, NaN where unknown; and on which machines, by name, None if unknown."""
+
+    unix_seconds: NDArray[np.float64]
+    host: str | None
+
+
+def trained(session: Session, run: Run, steps: NDArray[np.int64], step_seconds: NDArray[np.float64]) -> Trained:
+    """When and where (n,) steps of a run's curve were trained: a step ends at its attempt's start plus the training since.
 
     Of a run that has another's curve it is the time at which that one trained. A run whose step times are not recorded has no times.
     """
-    at = np.full(len(steps), np.nan)
-    if np.isnan(step_seconds).all():
-        return at
     own = store.curve_of(session, run.id)
-    started = {attempt.epoch: attempt.started_at for attempt in _attempts(session, own)}
+    attempts = select(Attempt.epoch, Attempt.started_at, Worker.name).outerjoin(Worker, Worker.id == Attempt.worker_id)
+    rows = session.execute(attempts.where(Attempt.run_id == own)).all()
+    machines = {name.rpartition(":")[0] or name for _, _, name in rows if name}  # a worker's name is its machine's and its process's number
+    at = np.full(len(steps), np.nan)
+    if not np.isnan(step_seconds).all():
+        _fill(at, {epoch: started for epoch, started, _ in rows}, store.superseded_from(session, own, "train"), steps, step_seconds)
+    return Trained(unix_seconds=at, host=", ".join(sorted(machines)) or None)
+
+
+def _fill(
+    at: NDArray[np.float64],
+    started: dict[int, float],
+    limits: dict[int, float],
+    steps: NDArray[np.int64],
+    step_seconds: NDArray[np.float64],
+) -> None:
+    """Write the times of each attempt's steps, up to the first step that a newer one replaces."""
     begin = 0
-    for epoch, limit in sorted(store.superseded_from(session, own, "train").items()):
+    for epoch, limit in sorted(limits.items()):
         end = len(steps) if math.isinf(limit) else int(np.searchsorted(steps, limit))
         if epoch in started and end > begin:
             at[begin:end] = started[epoch] + seconds_of(steps[begin:end], step_seconds[begin:end])
         begin = max(begin, end)
-    return at
-
-
-def host(session: Session, run: Run) -> str | None:
-    """The machines that trained a run's curve, by name; None where that is not known."""
-    workers = {attempt.worker_id for attempt in _attempts(session, store.curve_of(session, run.id))}
-    names = session.scalars(select(Worker.name).where(Worker.id.in_(workers - {None})))
-    machines = {name.rpartition(":")[0] or name for name in names}  # a worker's name is its machine's and its process's number
-    return ", ".join(sorted(machines)) or None
-
-
-def _attempts(session: Session, run_id: str) -> list[Attempt]:
-    return [*session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.epoch))]

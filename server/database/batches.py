@@ -11,12 +11,19 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from server.database import store
 from server.database.coverage import Range, stride_of
-from server.database.tables import Chunk
+from server.database.tables import Chunk, table_of
+
+_chunks = table_of(Chunk).c
+_RANGES = (
+    select(_chunks.epoch, _chunks.first_step, _chunks.last_step, _chunks.count.label("steps"))
+    .where(_chunks.run_id == bindparam("curve"), _chunks.kind == bindparam("kind"))
+    .order_by(_chunks.epoch, _chunks.first_step)
+)
 
 
 class DifferentError(Exception):
@@ -56,18 +63,13 @@ def merge(
     return new
 
 
-def ranges(session: Session, run_id: str, kind: str) -> list[Range]:
-    """The ranges of steps that a run's chunks cover, ascending; the newest attempt wins."""
-    run_id = store.curve_of(session, run_id)
-    rows = session.execute(
-        select(Chunk.epoch, Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"))
-        .where(Chunk.run_id == run_id, Chunk.kind == kind)
-        .order_by(Chunk.epoch, Chunk.first_step)
-    ).all()
+def ranges(session: Session, curve_id: str, kind: str) -> list[Range]:
+    """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the newest attempt wins."""
+    rows = session.connection().execute(_RANGES, {"curve": curve_id, "kind": kind}).all()
     whole = [Range(first_step=row.first_step, last_step=row.last_step, count=row.steps) for row in rows]
     if len({row.epoch for row in rows}) < 2:
         return whole
-    limits, stride = store.superseded_from(session, run_id, kind), stride_of(whole) or 1
+    limits, stride = store.superseded_from(session, curve_id, kind), stride_of(whole) or 1
     parts = (one.up_to(limits[row.epoch], max(1, stride)) for row, one in zip(rows, whole, strict=True))
     return [part for part in parts if part is not None]
 

@@ -25,10 +25,19 @@ AT_ONCE = 500
 
 def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
     """Record an event of a job; returns its number, counted from 1."""
-    statement = update(Job).where(Job.id == job_id).values(event_sequence=Job.event_sequence + 1).returning(Job.event_sequence)
-    sequence = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
-    session.add(Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=time.time()))
-    return sequence
+    return emit_all(session, job_id, [(kind, payload)])
+
+
+def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, Any]]]) -> int:
+    """Record events of a job, each a kind and a payload, in this order; returns the last one's number."""
+    statement = update(Job).where(Job.id == job_id).values(event_sequence=Job.event_sequence + len(some)).returning(Job.event_sequence)
+    last = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
+    first, now = last - len(some) + 1, time.time()
+    session.add_all(
+        Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=now)
+        for sequence, (kind, payload) in enumerate(some, first)
+    )
+    return last
 
 
 def first_kept(session: Session, job_id: str) -> int:

@@ -31,9 +31,13 @@ class _Turn(Generic[Item, Result]):
 
     item: Item
     leads: bool = False
-    woken: threading.Event = field(default_factory=threading.Event)
+    # Held until it is this turn's turn, or it was written; an Event would take several times as long.
+    asleep: threading.Lock = field(default_factory=threading.Lock)
     results: list[Result] = field(default_factory=list)
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.asleep.acquire()
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -63,7 +67,7 @@ class GroupCommit(Generic[Item, Result]):
             if not self._led:
                 self._led = turn.leads = True
         if not turn.leads:
-            turn.woken.wait()
+            turn.asleep.acquire()
         if turn.leads:
             self._lead()
         if turn.error is not None:
@@ -90,9 +94,9 @@ class GroupCommit(Generic[Item, Result]):
                 self._led = following is not None
             if following is not None:
                 following.leads = True
-                following.woken.set()
+                following.asleep.release()
             for turn in group:
-                turn.woken.set()
+                turn.asleep.release()
 
     def _next_group(self) -> list[_Turn[Item, Result]]:
         """Take the first of the queue and those that can be written with it; the others keep their order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from server.database.tables import Job, Run, is_id
 from server.errors import NotFoundError
@@ -18,7 +18,9 @@ def find_job(session: Session, job_id: str) -> Job:
 
 def find_run(session: Session, run_id: str, *, lock: bool = False) -> Run:
     """The run of this id; NotFoundError names the id."""
-    run = session.get(Run, run_id, with_for_update=lock or None) if is_id("r", run_id) else None
+    # With its arm, which nearly every response names; FOR UPDATE would lock the arm too.
+    options = () if lock else (joinedload(Run.arm, innerjoin=True),)
+    run = session.get(Run, run_id, options=options, with_for_update=lock or None) if is_id("r", run_id) else None
     if run is None:
         raise NotFoundError(f"run {run_id!r} does not exist; the job's page and `parity status JOB` list the runs")
     return run

@@ -2,10 +2,15 @@
 
 A server that is stopped, or behind a dead network, accepts bytes and never answers, and neither a statement's limit (the server enforces
 it) nor TCP notices. So the client waits for each answer for a limited time too, and then closes the connection.
+
+A connection from the pool is tried before its transaction, with a statement of its own. One that has just answered, and that the server has
+not closed since, is not tried: the statement and its round trip cost as much as a small transaction.
 """
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +20,7 @@ from psycopg.pq import TransactionStatus
 STATEMENT_SECONDS = 30.0
 POOL_SECONDS = 5.0
 _CONNECT_SECONDS = 5
+_FRESH_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # more than the server's own limit, whose error says more
 _TCP = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 _Result = TypeVar("_Result")
@@ -24,15 +30,27 @@ class Connection(psycopg.Connection[Any]):
     """A connection that waits for each answer for `patience` seconds, and is closed when none came."""
 
     patience: float | None = None
+    _answered_at = 0.0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it answered within the last second, and nothing arrived since: the end of a connection does arrive."""
+        if time.monotonic() - self._answered_at > _FRESH_SECONDS:
+            return False
+        arrivals = select.poll()
+        arrivals.register(self.pgconn.socket, select.POLLIN)
+        return not arrivals.poll(0)
 
     def wait(self, gen: Generator[Any, Any, _Result], interval: float = 0.1, timeout: float | None = None) -> _Result:
         """As psycopg's; OperationalError where no answer came in time."""
         try:
-            return super().wait(gen, interval, timeout if timeout is not None else self.patience)
+            result = super().wait(gen, interval, timeout if timeout is not None else self.patience)
         except psycopg.OperationalError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # the answer may still come, to the next statement
                 self.pgconn.finish()
             raise
+        self._answered_at = time.monotonic()
+        return result
 
 
 def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: float) -> Connection:

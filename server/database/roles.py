@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Connection, text
 
-_JOB_PROGRESS = "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, started_at, finished_at)"
+_JOB_PROGRESS = (
+    "update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at, finished_at)"
+)
 _RUN_PROGRESS = (
     "update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from, "
     "kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at)"
@@ -31,8 +33,11 @@ API: Mapping[str, str] = {
     "events": "select, insert",
     "idempotency_keys": "select, insert",
     "imported_groups": "select, insert",
+    "job_notes": "select, insert",
+    "job_tags": "select, insert, delete",
     "jobs": f"select, insert, {_JOB_PROGRESS}, update (gate_groups, look, look_candidates)",
     "runs": f"select, insert, {_RUN_PROGRESS}",
+    "sign_offs": "select, insert, update (revoked_at, revoked_by, revoke_reason)",
     "tokens": "select, insert, update",
     "verdicts": "select, insert",
     "webhook_deliveries": "select, insert, update",
@@ -54,8 +59,12 @@ WORKER: Mapping[str, str] = {
     "events": "select, insert, delete",
     "idempotency_keys": "select (principal, key, created_at), delete",
     "imported_groups": "select",
+    "job_notes": "",
+    "job_tags": "",
     "jobs": f"select, {_JOB_PROGRESS}",
     "runs": f"select, {_RUN_PROGRESS}",
+    # Workers, which run strangers' job files, accept no verdict.
+    "sign_offs": "",
     "tokens": "select (id, max_running)",
     "verdicts": "select, insert",
     "webhook_deliveries": "select, insert, delete",

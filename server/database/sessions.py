@@ -59,6 +59,12 @@ class Database:
 
 def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Engine:
     engine = create_engine(url, pool_pre_ping=True, **pool)
+    ping = engine.dialect.do_ping
+
+    def ping_unless_fresh(dbapi_connection: Any) -> bool:
+        return dbapi_connection.is_fresh or ping(dbapi_connection)
+
+    engine.dialect.do_ping = ping_unless_fresh  # type: ignore[method-assign]
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, words: list[Any], options: dict[str, Any]) -> patience.Connection:

@@ -50,6 +50,7 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 JOB_ENDED = frozenset(state for state, following in JOB_MOVES.items() if not following)
 RUN_ENDED = frozenset(state for state, following in RUN_MOVES.items() if not following)
 JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RUN_ENDED
+EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 
 
 def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:

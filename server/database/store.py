@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Text, cast, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Text, and_, bindparam, case, cast, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from server.database import codec
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
 
 Columns = dict[str, NDArray[np.float64]]
+_Decode = Callable[[bytes], NDArray[Any]]
 
 SEALED_STEPS = 4096
 SMALL_CHUNKS = 64
@@ -38,6 +39,29 @@ _STEPS_AT_ONCE = 4 * SEALED_STEPS
 _INSERT_CHUNKS, _INSERT_COLUMNS = insert(table_of(Chunk)), insert(table_of(ChunkColumn))
 _NAMES = cast(Chunk.columns, Text).label("names")
 _PACKED = Chunk.payload.is_not(None).label("packed")
+
+
+def _attempt(chunks: FromClause) -> ColumnElement[bool]:
+    """The chunks of one kind of one attempt, of parameters run, kind and epoch."""
+    own = chunks.c
+    return and_(own.run_id == bindparam("run"), own.kind == bindparam("kind"), own.epoch == bindparam("epoch"))
+
+
+_chunks = table_of(Chunk)
+_TO_SEAL = (
+    select(
+        _chunks.c.first_step,
+        _chunks.c.last_step,
+        _chunks.c.count.label("steps"),
+        _chunks.c.payload.is_not(None).label("packed"),
+        cast(_chunks.c.columns, Text).label("names"),
+        # Those that are full already stay as they are.
+        case((_chunks.c.count < bindparam("size"), _chunks.c.payload)).label("payload"),
+    )
+    .where(_attempt(_chunks))
+    .order_by(_chunks.c.first_step)
+)
+_DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunks.c.first_step.between(bindparam("first"), bindparam("last")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +115,9 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
 
     Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
     groups: list[list[Any]] = []
     size = 0
-    rows = session.execute(
-        select(Chunk.first_step, Chunk.last_step, Chunk.count.label("steps"), _PACKED, _NAMES).where(*own).order_by(Chunk.first_step)
-    )
+    rows = session.connection().execute(_TO_SEAL, {"run": run_id, "kind": kind, "epoch": epoch, "size": steps})
     for row in rows:
         size += row.steps
         if groups and groups[-1][-1].names == row.names and size <= steps:
@@ -107,16 +128,17 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
     for group in groups:
         if len(group) > 1:
             small = [_piece(row, epoch) for row in group]
-            replace(session, run_id, kind, small, join(load(session, run_id, kind, small)))
+            packed = all(piece.packed for piece in small)
+            parts = [_unpacked(row) for row in group] if packed else load(session, run_id, kind, small)
+            replace(session, run_id, kind, small, join(parts))
     return len(groups)
 
 
 def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
     """Replace neighbouring chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
     epoch = old[0].epoch
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
-    chosen = delete(Chunk).where(*own, Chunk.first_step.between(old[0].first_step, old[-1].first_step))
-    session.execute(chosen.execution_options(synchronize_session=False))
+    chosen = {"run": run_id, "kind": kind, "epoch": epoch, "first": old[0].first_step, "last": old[-1].first_step}
+    session.connection().execute(_DELETE_CHUNKS, chosen)
     for start in range(0, len(table["step"]), SEALED_STEPS):
         part = {name: values[start : start + SEALED_STEPS] for name, values in table.items()}
         insert_all(session, [NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns=part)])
@@ -154,21 +176,21 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row of a chunk, and those of its columns if they are not packed into it."""
     columns = chunk.columns
     steps = columns["step"]
-    piece = Piece(epoch=chunk.epoch, first_step=int(steps[0]), last_step=int(steps[-1]), count=len(steps))
-    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": piece.first_step}
-    row = {**key, "last_step": piece.last_step, "count": piece.count, "columns": list(columns), "payload": None}
-    is_even = piece.count == 1 or np.array_equal(steps, _even_steps(piece))
+    first, last, count = int(steps[0]), int(steps[-1]), len(steps)
+    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": first}
+    row = {**key, "last_step": last, "count": count, "columns": list(columns), "payload": None}
+    is_even = count == 1 or np.array_equal(steps, _even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
-    if len(stored) * piece.count <= _PACKED_VALUES:
+    if len(stored) * count <= _PACKED_VALUES:
         row["payload"] = codec.encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
         return row, []
     return row, [{**key, "name": name, "payload": codec.encode(np.asarray(values, np.float64))} for name, values in stored.items()]
 
 
-def _even_steps(piece: Piece) -> NDArray[np.float64]:
+def _even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
     """The steps of a chunk if they are at equal distances, as float64."""
-    stride = (piece.last_step - piece.first_step) // max(piece.count - 1, 1)
-    return piece.first_step + stride * np.arange(piece.count, dtype=np.float64)
+    stride = (last - first) // max(count - 1, 1)
+    return first + stride * np.arange(count, dtype=np.float64)
 
 
 def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None = None) -> tuple[NDArray[np.int64], Columns]:
@@ -184,13 +206,15 @@ def read_range(
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN there.
     """
-    joined = join([*tables(session, run_id, kind, first_step, last_step, names)], names)
-    return joined.pop("step").astype(np.int64), joined
+    parts = [*_tables(session, run_id, kind, first_step, last_step, names, None, codec.stored)]
+    steps = np.concatenate([np.empty(0), *(part["step"] for part in parts)], dtype=np.int64, casting="unsafe")
+    return steps, {name: _column(parts, name) for name in _names_of(parts, names)}
 
 
 def curve_of(session: Session, run_id: str) -> str:
     """The run under whose id the steps of a run are stored: itself, or the run whose curve it reuses."""
-    return session.scalar(select(Run.reused_from).where(Run.id == run_id)) or run_id
+    run = session.get(Run, run_id)  # mostly loaded already
+    return (run.reused_from if run else None) or run_id
 
 
 def names(session: Session, run_id: str, kind: str) -> list[str]:
@@ -245,11 +269,25 @@ def tables(
     An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps. Attempts after
     `newest_epoch` (default: none) do not count.
     """
+    yield from _tables(session, run_id, kind, first_step, last_step, names, newest_epoch, codec.decode)
+
+
+def _tables(
+    session: Session,
+    run_id: str,
+    kind: str,
+    first_step: int,
+    last_step: float,
+    names: Sequence[str] | None,
+    newest_epoch: int | None,
+    decode: _Decode,
+) -> Iterator[Columns]:
+    """As `tables`; with `codec.stored`, columns other than `step` may be float32."""
     run_id = curve_of(session, run_id)
     limits = superseded_from(session, run_id, kind, newest_epoch)
     inside_range = pieces(session, run_id, kind, first_step, last_step)
     wanted = [piece for piece in inside_range if piece.first_step < limits.get(piece.epoch, -math.inf)]
-    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names), strict=True):
+    for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names, decode), strict=True):
         end = min(limits[piece.epoch], last_step + 1)
         if first_step <= piece.first_step and piece.last_step < end:
             yield whole
@@ -280,21 +318,30 @@ def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> l
     return [*_load(session, run_id, kind, chosen)]
 
 
-def _load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None = None) -> Iterator[Columns]:
+def _load(
+    session: Session,
+    run_id: str,
+    kind: str,
+    chosen: Sequence[Piece],
+    names: Sequence[str] | None = None,
+    decode: _Decode = codec.decode,
+) -> Iterator[Columns]:
     """The table of each chunk in turn, with the named columns that it has (default: all); read in batches of chunks."""
     for _, attempt in groupby(chosen, key=lambda piece: piece.epoch):
         of_attempt = list(attempt)
         for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
             some = of_attempt[start : start + _CHUNKS_AT_ONCE]
-            by_step: dict[int, Columns] = {piece.first_step: {"step": _even_steps(piece)} for piece in some}
-            for first, columns in _values(session, run_id, kind, some, names):
+            by_step: dict[int, Columns] = {
+                piece.first_step: {"step": _even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
+            }
+            for first, columns in _values(session, run_id, kind, some, names, decode):
                 if first in by_step:
                     by_step[first].update(columns)
             yield from (by_step[piece.first_step] for piece in some)
 
 
 def _values(
-    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None
+    session: Session, run_id: str, kind: str, chosen: Sequence[Piece], names: Sequence[str] | None, decode: _Decode
 ) -> Iterator[tuple[int, Columns]]:
     """The stored columns of chunks of one attempt, and of those between them, with the first step of each chunk; in any order."""
     epoch, span = chosen[0].epoch, (chosen[0].first_step, chosen[-1].first_step)
@@ -305,15 +352,25 @@ def _values(
         if names is not None:
             statement = statement.where(ChunkColumn.name.in_(["step", *names]))
         for first, name, payload in session.execute(statement):
-            yield first, {name: codec.decode(payload)}
+            yield first, {name: decode(payload)}
     if any(piece.packed for piece in chosen):
         of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
         packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
         for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
-            table = codec.decode(row.payload).reshape(-1, row.steps)
-            stored = _names(row.names)
-            columns = dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
+            columns = _packed_columns(row, decode)
             yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
+
+
+def _unpacked(row: Any) -> Columns:
+    """The table of a packed chunk, `step` first."""
+    return {"step": _even_steps(row.first_step, row.last_step, row.steps), **_packed_columns(row, codec.decode)}
+
+
+def _packed_columns(row: Any, decode: _Decode) -> Columns:
+    """The stored columns of a packed chunk; `step` is not among them if the steps are at equal distances."""
+    table = decode(row.payload).reshape(-1, row.steps)
+    stored = _names(row.names)
+    return dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
 
 
 def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int | None = None) -> dict[int, float]:
@@ -336,11 +393,15 @@ def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int 
 
 def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Columns:
     """Tables one after another, `step` first, then the named columns (default: all); NaN where a part lacks one."""
-    wanted = list(names) if names is not None else sorted({name for table in parts for name in table} - {"step"})
-    return {name: _column(parts, name) for name in ("step", *wanted)}
+    return {name: _column(parts, name) for name in ("step", *_names_of(parts, names))}
+
+
+def _names_of(parts: Sequence[Columns], names: Sequence[str] | None) -> Sequence[str]:
+    """The named columns; by default those of all parts, in alphabetical order."""
+    return names if names is not None else sorted({name for table in parts for name in table} - {"step"})
 
 
 def _column(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     if not parts:
         return np.empty(0)
-    return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts])
+    return np.concatenate([table[name] if name in table else np.full(len(table["step"]), np.nan) for table in parts], dtype=np.float64)

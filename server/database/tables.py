@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Table, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from parity.judging.decision import State
 from training.overrides import Override, arm_label, from_document
 from training.switches import Rounding, Switches
 
@@ -59,6 +60,13 @@ class Job(Base):
         Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
         Index("jobs_by_status", "status", "id"),
         Index("jobs_by_name", "id", "name"),
+        # Lists in another order, and jobs of one name, branch or revision, newest first.
+        Index("jobs_of_a_name", "name", "id"),
+        Index("jobs_by_branch", "branch", "id"),
+        Index("jobs_by_revision", "revision", "id"),
+        Index("jobs_by_model", "model", "id"),
+        Index("jobs_by_end", "finished_at", "id"),
+        Index("jobs_by_gap", "worst_gap", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -75,6 +83,11 @@ class Job(Base):
     # Of specification, policy, judge and code revision (`server.jobs.submit.config_hash`): equal hashes mean the same comparison.
     config_hash: Mapped[str | None] = mapped_column(String(64), index=True)
     revision: Mapped[str | None]
+    # The branch of the code, as the sender states it; and a short name of the model, to find the job by.
+    branch: Mapped[str | None]
+    model: Mapped[str | None]
+    # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it is judged.
+    worst_gap: Mapped[float | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
     max_run_seconds: Mapped[float | None]
     # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
@@ -106,6 +119,9 @@ class Job(Base):
     runs: Mapped[list[Run]] = relationship(order_by="Run.position", back_populates="job")
     verdicts: Mapped[list[Verdict]] = relationship(order_by="Verdict.id", back_populates="job")
     named: Mapped[Baseline | None] = relationship()
+    tags: Mapped[list[JobTag]] = relationship(order_by="JobTag.tag", cascade="all, delete-orphan")
+    notes: Mapped[list[JobNote]] = relationship(order_by="JobNote.id")
+    sign_offs: Mapped[list[SignOff]] = relationship(order_by="SignOff.id")
 
 
 class Arm(Base):
@@ -115,7 +131,7 @@ class Arm(Base):
     """
 
     __tablename__ = "arms"
-    __table_args__ = (UniqueConstraint("job_id", "name"),)
+    __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
 
     id: Mapped[str] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
@@ -275,19 +291,74 @@ class ChunkColumn(Base):
 
 
 class Verdict(Base):
-    """The judge's verdict on one candidate; `document` is its canonical JSON, byte for byte."""
+    """The judge's verdict on one candidate; `document` is its canonical JSON, byte for byte.
+
+    The columns after it repeat what lists show (nats; `gap_rel` is the gap as a share of the baseline's loss), so that a list reads no
+    document. None: not measured, or not finite.
+    """
 
     __tablename__ = "verdicts"
-    __table_args__ = (UniqueConstraint("job_id", "candidate"),)
+    __table_args__ = (UniqueConstraint("job_id", "candidate"), Index("verdicts_by_outcome", "outcome", "job_id"))
 
     id: Mapped[str] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     candidate: Mapped[str]
-    outcome: Mapped[str]
+    outcome: Mapped[State] = mapped_column(String(255))
     document: Mapped[str] = mapped_column(Text)
+    code: Mapped[str | None]
+    gap: Mapped[float | None]
+    ci_low: Mapped[float | None]
+    ci_high: Mapped[float | None]
+    margin: Mapped[float | None]
+    gap_rel: Mapped[float | None]
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")
+
+
+class JobTag(Base):
+    """A word that a job is found by; its owner may change it."""
+
+    __tablename__ = "job_tags"
+    __table_args__ = (Index("job_tags_by_tag", "tag", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class JobNote(Base):
+    """What a person wrote about a job (`who` is the id of a principal). Rows are only added, never changed."""
+
+    __tablename__ = "job_notes"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    who: Mapped[str]
+    text: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+
+
+class SignOff(Base):
+    """A person's acceptance of one inconclusive verdict, until `expires_at`. Rows are only added; revoking fills the last three columns.
+
+    It holds for the verdict document and the policy with these SHA-256 only (`parity.judging.sign_offs`). `who` and `revoked_by` are ids of
+    principals.
+    """
+
+    __tablename__ = "sign_offs"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    candidate: Mapped[str]
+    verdict_sha256: Mapped[str] = mapped_column(String(64))
+    policy_sha256: Mapped[str] = mapped_column(String(64))
+    who: Mapped[str]
+    reason: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
+    revoked_at: Mapped[float | None]
+    revoked_by: Mapped[str | None]
+    revoke_reason: Mapped[str | None] = mapped_column(Text)
 
 
 class Baseline(Base):

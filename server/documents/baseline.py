@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, selectinload
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import NVFP4, Criteria
 from parity.judging.inputs.alignment import align
-from parity.judging.inputs.independence import independent_runs
+from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from server.curves import loading

@@ -1,4 +1,4 @@
-"""A job with its arms as the API and the pages show it, in full and as a summary."""
+"""A job with its arms as the API and the pages show it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from server.curves.buckets import Number
 from server.database.clock import time_text
 from server.database.tables import Arm, Job, JobStatus, Role
 from server.documents.forecast import last_end, seconds_left, share_done
+from server.documents.remarks import NoteDocument, SignOffEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
-from server.documents.verdicts import VerdictSummary, verdict_documents, verdict_summary
+from server.documents.verdicts import verdict_documents
 from server.jobs.ledger import multiplicity_of
 from server.jobs.live import latest
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -97,6 +98,7 @@ class JobDocument:
     baseline: NamedDocument | None
     config_hash: str | None
     revision: str | None
+    branch: str | None
     look: LookDocument | None
     parameters: int | None
     share_done: float
@@ -109,26 +111,13 @@ class JobDocument:
     criteria: Mapping[str, Any]
     arms: list[ArmDocument]
     verdicts: list[Mapping[str, Any]]
+    tags: list[str]
+    notes: list[NoteDocument]
+    sign_offs: list[SignOffEntry]
     links: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSummary:
-    """A job in a list."""
-
-    id: str
-    name: str
-    status: JobStatus
-    engine: str
-    baseline: str
-    candidates: list[str]
-    share_done: float
-    created_at: str
-    finished_at: str | None
-    verdicts: list[VerdictSummary]
-
-
-# Load options for a list of jobs: three queries for all jobs instead of three per job.
+# Load options for several jobs with their specifications: three queries for all jobs instead of three per job.
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
 
@@ -137,7 +126,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
-    attempts = attempt_documents(session, job)
+    attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
     arms = [_arm_document(arm, left, attempts) for arm in job.arms]
     return JobDocument(
         id=job.id,
@@ -155,6 +144,7 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         baseline=_named_baseline(job),
         config_hash=job.config_hash,
         revision=job.revision,
+        branch=job.branch,
         look=_look(job),
         parameters=_parameters(job),
         share_done=share_done(job.runs),
@@ -167,24 +157,10 @@ def job_document(session: Session, job: Job, lease_seconds: float) -> JobDocumen
         criteria=job.criteria,
         arms=arms,
         verdicts=[*verdict_documents(job)],
+        tags=remarks.tags,
+        notes=remarks.notes,
+        sign_offs=remarks.sign_offs,
         links=_links(job.id),
-    )
-
-
-def job_summary(job: Job) -> JobSummary:
-    """The summary of a job."""
-    baseline, *candidates = job.arms
-    return JobSummary(
-        id=job.id,
-        name=job.name,
-        status=job.status,
-        engine=job.engine,
-        baseline=baseline.name,
-        candidates=[arm.name for arm in candidates],
-        share_done=share_done(job.runs),
-        created_at=time_text(job.created_at),
-        finished_at=time_text(job.finished_at),
-        verdicts=[verdict_summary(document) for document in verdict_documents(job)],
     )
 
 

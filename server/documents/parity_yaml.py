@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from parity import Criteria
 from parity.cli.gating.policy import MAX_AGE_DAYS, GatePolicy
 from server.jobs.baselines import BaselineChoice
+from server.remarks.tags import MOST_TAGS, TAG
 from training.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, and how CI gates on it."""
+    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, how CI gates on it, and its tags."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
@@ -23,6 +24,7 @@ class JobFile:
     criteria: Criteria
     baseline: BaselineChoice | None = None
     gate: GatePolicy | None = None
+    tags: Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None = None
 
 
 # In a file, an amount is text or a number of nats, not the judge's object.

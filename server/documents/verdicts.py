@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from sqlalchemy import Row
 
 from parity.judging.document_types import VerdictDocument
-from server.curves.buckets import Number
-from server.database.tables import Job
+from server.database.tables import Job, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSummary:
-    """A verdict in a list of jobs."""
+    """A verdict in a list of jobs: what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
 
     candidate: str
     verdict: Literal["pass", "fail", "inconclusive"]
-    gap_nats: Number | None
-    ci_low: Number | None
-    ci_high: Number | None
-    margin_nats: Number | None
+    code: str | None
+    gap_nats: float | None
+    ci_low: float | None
+    ci_high: float | None
+    gap_rel: float | None
+    margin_nats: float | None
 
 
 def verdict_documents(job: Job) -> list[VerdictDocument]:
@@ -30,15 +33,15 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
     return [json.loads(row.document) for row in rows]
 
 
-def verdict_summary(document: VerdictDocument) -> VerdictSummary:
-    """The summary of a verdict document; the numbers are None if the judge measured no gap or margin."""
-    gap, margin = document.get("gap"), document.get("margin")
-    low, high = (gap["lo"], gap["hi"]) if gap else (None, None)
+def verdict_summary(row: Verdict | Row[*tuple[Any, ...]]) -> VerdictSummary:
+    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None."""
     return VerdictSummary(
-        candidate=document["candidate"]["name"],
-        verdict=document["verdict"],
-        gap_nats=gap["mean"] if gap else None,
-        ci_low=low,
-        ci_high=high,
-        margin_nats=margin["nats"] if margin else None,
+        candidate=row.candidate,
+        verdict=row.outcome,
+        code=row.code,
+        gap_nats=row.gap,
+        ci_low=row.ci_low,
+        ci_high=row.ci_high,
+        gap_rel=row.gap_rel,
+        margin_nats=row.margin,
     )

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity import Criteria, criteria_from_mapping
+from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.floors.groups import Floors, read_floors
+from parity.judging.multiplicity import Multiplicity
 from server.curves import layer_snr, loading
 from server.database import clock
 from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
-from server.database.tables import Job, Run, Verdict, new_id
+from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
+from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.jobs import ledger, lifecycle, live
 from server.jobs.floors import family_of, lent_floors, reruns_of
 from server.jobs.imported_floors import family_that_lends
@@ -85,9 +88,9 @@ def decide(session: Session, job_id: str) -> Outcome:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(verdicts=(), code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    floors = read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
+    floors = _floors_of(session, job)
     documents = case_of(session, job, floors=floors).documents()
-    stopped = next((run for run in job.runs if run.code == "EARLY_STOP"), None)
+    stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         floors=floors,
@@ -106,6 +109,38 @@ def end_of_forks(job: Job) -> Outcome:
     why = f"{first.code}: {first.message}" if first.code else f"it was {first.state}"
     message = f"{len(short)} of {len(job.runs)} forks did not finish; run {first.id} of arm {first.arm.name}: {why}"
     return Outcome(verdicts=(), code=first.code or "CANCELLED", message=message)
+
+
+def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
+    """The verdicts that no further run of the job can change: of each candidate whose runs have all ended, as have the baseline's.
+
+    They share the error with the job's other candidates, whose number is fixed at submission, so the verdicts at the job's end are the
+    same. The record gets them then; once all runs have ended there are none here. Candidates in `known` are left out, and nothing is
+    judged if no other is settled.
+    """
+    job = session.get_one(Job, job_id)
+    baseline, *candidates = job.arms
+    ended = [arm for arm in candidates if arm.name not in known and _has_ended(arm)]
+    if not ended or not _has_ended(baseline) or all(run.state in RUN_ENDED for run in job.runs):
+        return []
+    whole = case_of(session, job, floors=_floors_of(session, job))
+    part = replace(
+        whole,
+        candidates={arm.name: whole.candidates[arm.name] for arm in ended},
+        noise_runs={arm.name: whole.noise_runs[arm.name] for arm in (baseline, *ended) if arm.name in whole.noise_runs},
+        families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
+        multiplicity=whole.multiplicity or Multiplicity(looks=whole.criteria.looks, candidates=len(candidates)),
+    )
+    return part.documents()
+
+
+def _has_ended(arm: Arm) -> bool:
+    """Whether no run of the arm is still to come, and the judge can read at least one."""
+    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.noise_runs)) and any(run.state == "finished" for run in arm.runs)
+
+
+def _floors_of(session: Session, job: Job) -> Floors | None:
+    return read_floors(job.floors) if job.floors else lent_floors(session, job, family_of(job))
 
 
 def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None) -> Case:
@@ -144,6 +179,7 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
         return False
     session.add_all(rows)
     job = session.get_one(Job, job_id)
+    job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
     if outcome.floors is not None:
         job.floors = outcome.floors.csv()
     job.reruns = outcome.reruns.csv() if outcome.reruns else None
@@ -157,5 +193,15 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
         candidate=document["candidate"]["name"],
         outcome=document["verdict"],
         document=text,
+        code=document["codes"][0],
+        **_numbers(document),
         created_at=now,
     )
+
+
+def _numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
+    """What lists show of a verdict: its finite numbers, by column."""
+    gap, margin = document.get("gap") or {}, document.get("margin") or {}
+    numbers = {"gap": gap.get("mean"), "ci_low": gap.get("lo"), "ci_high": gap.get("hi"), "gap_rel": gap.get("rel")}
+    numbers["margin"] = margin.get("nats")
+    return {name: None if value is None or not math.isfinite(float(value)) else float(value) for name, value in numbers.items()}

@@ -58,7 +58,7 @@ class Batch:
 
 def covered(session: Session, run: Run) -> Coverage:
     """Which steps of a run have arrived, and which are missing."""
-    return coverage(batches.ranges(session, run.id, "train"))
+    return coverage(batches.ranges(session, run.reused_from or run.id, "train"))
 
 
 def attach(

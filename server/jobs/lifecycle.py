@@ -118,15 +118,15 @@ def _begin(
     binding: Mapping[str, object],
 ) -> int | None:
     """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
-    now, epoch = clock.now(session), run.epoch + 1
+    now, epoch = clock.now_in(session), run.epoch + 1
     lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
-    begin_attempt(session, run.id, epoch, worker_id, key)
-    if move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding):
-        _emit_status(session, run.job_id, "running")
-    _emit_run(session, run, "running", None, None, attempt=epoch)
+    is_first = move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
+    status = [("status", {"status": "running"})] if is_first else []
+    events.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=epoch))])
+    begin_attempt(session, run.id, epoch, worker_id, key)  # last, so that its token is inserted with it
     return epoch
 
 
@@ -157,8 +157,11 @@ def _move(session: Session, run: Run, end: RunState, columns: Mapping[str, objec
 
 
 def _emit_run(session: Session, run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> None:
-    payload = {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message}
-    events.emit(session, run.job_id, "run", payload | more)
+    events.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
+
+
+def _run_payload(run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> dict[str, object]:
+    return {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message} | more
 
 
 def _emit_status(session: Session, job_id: str, status: JobStatus) -> None:

@@ -33,13 +33,12 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.run_floor import assume_stochastic
 from parity.judging.window import COMPLETE_SHARE
 from server.database import events, store
-from server.database.states import RUN_ENDED
+from server.database.states import EARLY_STOP, RUN_ENDED
 from server.database.tables import Arm, Job, Run, WebhookEvent
 from server.jobs import lifecycle, webhooks
 from server.jobs.imported_floors import family_that_lends
 from server.jobs.ledger import multiplicity_of
 
-CODE = "EARLY_STOP"
 _STEPS_A_CALL = 200_000  # keeps a call short, because it locks the job's row
 _KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
 
@@ -132,7 +131,7 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
     changes: list[tuple[Arm, list[State], Forecast]] = []
     left = False
     for arm in job.arms:
-        if arm.role == "baseline" or any(run.code == CODE for run in arm.runs):
+        if arm.role == "baseline" or any(run.code == EARLY_STOP for run in arm.runs):
             continue
         pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(job.arms[0], arm)]
         if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
@@ -266,6 +265,6 @@ def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
 def _stop_run(session: Session, run: Run, message: str) -> None:
     """Finish a training run with its curve so far; cancel a run that has not begun."""
     if run.state == "running":
-        lifecycle.finish(session, run, code=CODE, message=message)
+        lifecycle.finish(session, run, code=EARLY_STOP, message=message)
     else:
-        lifecycle.cancel(session, run, code=CODE, message=message)
+        lifecycle.cancel(session, run, code=EARLY_STOP, message=message)

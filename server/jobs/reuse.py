@@ -20,7 +20,7 @@ from server.database.locks import hold_lock
 from server.database.tables import Job, Run
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.cancel import cancel_job
-from server.jobs.submit import Order, config_hash, submit_job_once, submit_registered
+from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, submit_job_once, submit_registered
 from server.jobs.workers import changed, short, would_train
 from training.spec import JobSpec
 
@@ -36,7 +36,7 @@ class Question:
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
 
     `choice` is the baseline that the job is judged against. `group` is what asks, such as a pull request: what it asked for before is
-    cancelled if nobody else wants it.
+    cancelled if nobody else wants it. A new job gets the `labels`; an earlier one keeps its own.
     """
 
     spec: JobSpec
@@ -46,6 +46,7 @@ class Question:
     fresh: bool
     choice: BaselineChoice | None = None
     group: str = ""
+    labels: Labels = NO_LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
             lease_seconds=lease_seconds,
             revision=revision,
             choice=question.choice,
+            labels=question.labels,
             outdated=outdated_by,
         )
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
@@ -113,7 +115,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
             return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {outdated}"
         renews = renews or (job if _is_new_question(session, job, lease_seconds) else None)
-    job = submit_registered(session, spec, criteria, principal, order, revision, named, renews)
+    job = submit_registered(session, spec, criteria, principal, order, revision, named, renews, question.labels)
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,14 @@ from parity.version import JUDGE_VERSION
 from server.database import events, tables
 from server.database.locks import hold_lock
 from server.database.lookup import find_job
-from server.database.tables import Arm, IdempotencyKey, Job, Run, RunState
+from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
 from server.errors import InvalidError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
 from server.jobs.imported_floors import named_floors
+from server.remarks.tags import checked_branch, checked_tags
+from training.presets import PRESETS
 from training.spec import JobSpec, RunSpec, capability
 
 
@@ -46,6 +48,21 @@ class Order:
             raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it out for no limit")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What a job is found by: tags, and the branch of the code as the sender states it. Neither affects its verdict."""
+
+    tags: Sequence[str] = ()
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", checked_tags(self.tags))
+        object.__setattr__(self, "branch", checked_branch(self.branch))
+
+
+NO_LABELS = Labels()
+
+
 def submit_job_once(
     session: Session,
     spec: JobSpec,
@@ -57,6 +74,7 @@ def submit_job_once(
     lease_seconds: float,
     revision: str = "",
     choice: BaselineChoice | None = None,
+    labels: Labels = NO_LABELS,
     outdated: Callable[[NamedBaseline | None], Job | None] = lambda _named: None,
 ) -> tuple[Job, bool]:
     """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
@@ -74,7 +92,7 @@ def submit_job_once(
         if used is not None:
             return find_job(session, used.job_id), False
     named = resolve(session, choice, spec, lease_seconds)
-    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated(named))
+    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated(named), labels)
     if key is not None:
         session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
@@ -89,9 +107,10 @@ def submit_registered(
     revision: str,
     named: NamedBaseline | None,
     renews: Job | None = None,
+    labels: Labels = NO_LABELS,
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
-    job = submit_job(session, spec, criteria, principal, order, revision, named)
+    job = submit_job(session, spec, criteria, principal, order, revision, named, labels)
     ledger.register(session, job, renews)
     return job
 
@@ -125,6 +144,7 @@ def submit_job(
     order: Order | None = None,
     revision: str = "",
     named: NamedBaseline | None = None,
+    labels: Labels = NO_LABELS,
 ) -> Job:
     """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
 
@@ -143,6 +163,8 @@ def submit_job(
         criteria=criteria.document(),
         config_hash=config_hash(spec, criteria, revision, named),
         revision=revision or None,
+        branch=labels.branch,
+        model=model_name(spec),
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
@@ -158,6 +180,7 @@ def submit_job(
     runs = sorted(spec.runs(), key=lambda arm_and_run: arm_and_run[1].replicate)
     for position, (arm, run) in enumerate(runs):
         job.runs.append(_run_row(job, arms[arm.name], position, run, order.priority, named))
+    job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
     for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):
@@ -171,6 +194,15 @@ def announce_new(session: Session, job: Job) -> None:
     session.add(job)
     session.flush()
     events.emit(session, job.id, "status", {"status": "queued"})
+
+
+def model_name(spec: JobSpec) -> str | None:
+    """A short name of a job's model: its preset, else blocks x width; with engine external the family that the job names, if any."""
+    if spec.engine == "external":
+        return spec.family
+    shape = dataclasses.asdict(spec.model)
+    known = (name for name, preset in PRESETS.items() if all(shape[key] == value for key, value in preset.items()))
+    return next(known, None) or f"{spec.model.n_layers} x {spec.model.d_model}"
 
 
 def _arm_row(position: int, name: str, recipe: str) -> Arm:

@@ -10,9 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.document_types import VerdictDocument
+from server.database.clock import time_text
 from server.database.tables import Baseline, Job, is_id
 from server.documents.baseline import WHOLE, baseline_document, diff, parsed_version, summaries
-from server.documents.job import JobSummary, job_summary
 from server.documents.verdicts import verdict_documents
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
@@ -28,7 +28,8 @@ JOBS_JUDGED = 50
 class Judged:
     """A candidate that was judged against a baseline: the judge's verdict document and the job."""
 
-    job: JobSummary
+    job: Job
+    finished_at: str | None
     verdict: VerdictDocument
 
 
@@ -69,4 +70,4 @@ def judged(session: Session, baseline: Baseline) -> list[Judged]:
     """The candidates of the jobs that name a version, newest first, and of the job that trained it."""
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
     jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
-    return [Judged(job=job_summary(job), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]
+    return [Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]

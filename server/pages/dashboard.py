@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
-from urllib.parse import quote, urlencode
+from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -13,8 +13,7 @@ from server.database.clock import time_text
 from server.database.lookup import find_job
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, differences, floors, policies, queue, refusals, tokens
-from server.pages.listing import STATES, Wanted, listing
+from server.pages import baselines, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
@@ -29,8 +28,11 @@ CHARTS = ("parity.report", "static")  # charts and style, which `parity compare 
 def install(app: FastAPI, settings: Settings) -> None:
     """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
     app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
+    site.install(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
     app.include_router(router)
+    app.include_router(job_lists.router)
+    app.include_router(remarks.router, max_body_size=settings.max_body_bytes)
     app.include_router(baselines.router)
     app.include_router(floors.router)
     app.include_router(tokens.router, max_body_size=settings.max_body_bytes)
@@ -49,24 +51,6 @@ def _to_login(request: Request, _: Exception) -> Response:
 def home() -> Response:
     """The list of jobs is the home page."""
     return RedirectResponse("/jobs")
-
-
-@router.get("/jobs")
-def index(
-    request: Request,
-    context: InContext,
-    state: Annotated[str, Query(max_length=20)] = "",
-    name: Annotated[str, Query(max_length=200)] = "",
-    before: Annotated[str | None, Query(max_length=100)] = None,
-) -> Response:
-    """Jobs, newest first, optionally filtered by status or by a text in the name."""
-    wanted = cast(Wanted, state) if state in STATES else None
-    with context.database.read() as session:
-        page = listing(session, wanted, name.strip(), before)
-    query = {key: value for key, value in (("state", wanted), ("name", name.strip())) if value}
-    older = f"/jobs?{urlencode(query | {'before': page.older})}" if page.older else None
-    values = {"rows": page.rows, "older": older, "query": query, "paged": before is not None, "states": STATES}
-    return templates.TemplateResponse(request, "jobs.html", values)
 
 
 @router.get("/jobs/{job_id}/compare")
@@ -93,6 +77,7 @@ def show(job_id: str, request: Request, context: InContext) -> Response:
         "job": document,
         "pairs": pairs,
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
+        **remarks.values(request, context, document),
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }
     return templates.TemplateResponse(request, "job.html", values)

@@ -3,8 +3,8 @@
 All in one transaction, except for long curves: SQLite would refuse other writers for seconds. Their chunks go first, a few at a time, in
 the order of steps, so the window of the verdict goes last; their runs' messages say so, and no other run reuses them any more.
 
-A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs and verdicts, without curves: if
-looks could be forgotten, a question could be judged again until it passes.
+A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms, runs, verdicts, tags, notes and
+sign-offs, without curves: if looks could be forgotten, a question could be judged again until it passes.
 
 Kept: open jobs, jobs with a run that belongs to a named baseline, whose curve a run of another job reuses or from which one is forked,
 and jobs with a delivery that is still to be sent. What belongs to a job is read from the foreign keys of the tables, so a new table needs
@@ -28,7 +28,16 @@ from server.retention.batch import Batch
 
 _log = logging.getLogger(__name__)
 _IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
-_OF_A_LOOK = ("jobs", "arms", "runs", "verdicts", "events")  # of its events only the last is left by then
+_OF_A_LOOK = (
+    "jobs",
+    "arms",
+    "runs",
+    "verdicts",
+    "events",
+    "job_tags",
+    "job_notes",
+    "sign_offs",
+)  # of its events only the last is left by then
 _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 
 

@@ -16,7 +16,7 @@ from server.errors import InvalidError
 from server.jobs.limits import check_queue, check_size
 from server.jobs.reuse import Answer, Question, answer, look_up
 from server.routes.evaluations import criteria_of
-from server.routes.jobs import JobRequest, order_of, ring
+from server.routes.jobs import JobRequest, labels_of, order_of, ring
 from server.web.auth import Sender
 from server.web.context import InContext
 from server.web.strict_body import StrictBody
@@ -80,6 +80,7 @@ def gate(
         fresh=request.fresh,
         choice=request.baseline,
         group=request.group,
+        labels=labels_of(request),
     )
     if request.lookup:
         response.status_code = 200

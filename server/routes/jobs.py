@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
-from sqlalchemy import select
 
 from parity.design.document import plan_document
 from parity.design.sentences import one_line
 from parity.judging.evidence import bundle_bytes
 from server.database.lookup import find_job
 from server.database.tables import Job, JobStatus
-from server.documents.job import WHOLE, JobDocument, JobSummary, job_document, job_summary
+from server.documents.job import JobDocument, job_document
+from server.documents.remarks import remarks_of
 from server.documents.runs import RunDocument
+from server.documents.summaries import JobSummary
 from server.documents.verdicts import verdict_documents
 from server.errors import ForbiddenError, NotFoundError
 from server.jobs.baselines import BaselineChoice, resolve
@@ -24,11 +26,13 @@ from server.jobs.cancel import cancel_job
 from server.jobs.conclude import case_of
 from server.jobs.limits import check_queue, check_size
 from server.jobs.planning import Known, known_before, lenders_for, planned
-from server.jobs.submit import Order, submit_job_once
+from server.jobs.submit import Labels, Order, submit_job_once
+from server.overviews.job_list import MOST_COUNTED, job_list
+from server.overviews.wanted import Sort, Wanted, wanted
+from server.remarks.tags import MOST_TAGS
 from server.routes.evaluations import criteria_of
 from server.web.auth import Principal, Sender
 from server.web.context import Context, InContext
-from server.web.cursors import cursor_of, row_id_of
 from server.web.strict_body import StrictBody
 from training.spec import JobSpec
 
@@ -40,7 +44,8 @@ class JobRequest:
     """The server's part of `parity.yaml`: the job and the policy that judges it.
 
     `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
-    before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run.
+    before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run. `tags` and `branch` (that of the
+    code) are what the job is found by.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -50,14 +55,21 @@ class JobRequest:
     baseline: BaselineChoice | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    tags: Annotated[list[str], Field(max_length=MOST_TAGS)] = dataclasses.field(default_factory=list)
+    branch: Annotated[str, Field(max_length=200)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """A page of jobs, newest first; `next_cursor` is null on the last page."""
+    """A page of jobs; `next_cursor` is null on the last page.
+
+    `total` is the number of jobs that match, null unless `count` is true; it stops at 10,000, and `more` says whether there are more.
+    """
 
     items: list[JobSummary]
     next_cursor: str | None
+    total: int | None
+    more: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +113,15 @@ def submit(
     check_size(context.settings, request.job)
     with context.database.write() as session:
         job, is_new = submit_job_once(
-            session, request.job, criteria, submitter.id, idempotency_key, order, lease_seconds=lease_seconds, choice=request.baseline
+            session,
+            request.job,
+            criteria,
+            submitter.id,
+            idempotency_key,
+            order,
+            lease_seconds=lease_seconds,
+            choice=request.baseline,
+            labels=labels_of(request),
         )
         if is_new:
             check_queue(session, context.settings, submitter.id)
@@ -138,6 +158,11 @@ def order_of(request: JobRequest, submitter: Principal) -> Order:
     return Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse)
 
 
+def labels_of(request: JobRequest) -> Labels:
+    """What the job is found by; InvalidError for a tag or a branch that cannot be shown."""
+    return Labels(tags=request.tags, branch=request.branch)
+
+
 def ring(context: Context, job: Job) -> None:
     """Wake the workers for a committed job; does nothing for engine external."""
     if job.engine != "external":
@@ -147,28 +172,19 @@ def ring(context: Context, job: Job) -> None:
 @router.get("/jobs")
 def index(
     context: InContext,
-    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None,
-    config_hash: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
-    ] = None,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
+    filters: Annotated[Wanted, Depends(wanted)],
+    sort: Annotated[Sort, Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first")] = "newest",
+    cursor: Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the previous page")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs per page")] = 50,
+    count: Annotated[bool, Query(description="whether to count all jobs that match")] = False,
 ) -> JobPage:
-    """Jobs, newest first."""
-    statement = select(Job).options(*WHOLE).order_by(Job.id.desc()).limit(limit + 1)
-    if status:
-        statement = statement.where(Job.status == status)
-    if config_hash:
-        statement = statement.where(Job.config_hash == config_hash)
-    if cursor:
-        statement = statement.where(Job.id < row_id_of(cursor, "j"))
+    """Jobs, newest first unless sorted otherwise. All filters that are given must hold."""
     with context.database.read() as session:
-        rows = session.scalars(statement).all()
-        more = len(rows) > limit
-        return JobPage(
-            items=[job_summary(job) for job in rows[:limit]],
-            next_cursor=cursor_of(rows[limit - 1].id) if more else None,
-        )
+        page = job_list(session, filters, sort, cursor, limit, counted=count)
+    most = None if page.total is None else page.total > MOST_COUNTED
+    return JobPage(
+        items=page.jobs, next_cursor=page.next_cursor, total=None if page.total is None else min(page.total, MOST_COUNTED), more=most
+    )
 
 
 @router.get("/jobs/{job_id}")
@@ -205,12 +221,13 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
 def evidence(job_id: str, context: InContext) -> Response:
-    """The evidence bundle (curves, policy, verdicts), which can be recomputed offline. `parity verify FILE` checks it."""
+    """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline. `parity verify FILE` checks it."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         documents = verdict_documents(job)
         if not documents:
             raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
-        bundle = bundle_bytes(case_of(session, job), documents)
+        signed = [dataclasses.asdict(each) for each in remarks_of(session, job).sign_offs]
+        bundle = bundle_bytes(case_of(session, job), documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)

@@ -41,7 +41,7 @@ OVERLAP_HOURS, LONGEST_OVERLAP_HOURS = 24.0, 24.0 * 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A sender with scopes; `admin` includes all others, `submit` includes `view`. A trainer with a run token has none."""
+    """A sender with scopes; `admin` includes all others, `submit` and `approve` include `view`. A trainer with a run token has none."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class Principal:
 
     def may(self, scope: Scope) -> bool:
         """Whether this principal has the scope, directly or through a wider one."""
-        return scope in self.scopes or "admin" in self.scopes or (scope == "view" and "submit" in self.scopes)
+        return scope in self.scopes or "admin" in self.scopes or (scope == "view" and not self.scopes.isdisjoint(("submit", "approve")))
 
 
 NOBODY = Principal(id="", name="nobody", scopes=frozenset())
@@ -205,14 +205,21 @@ def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principa
     if rule.is_public:
         return NOBODY
     sender = principal(request, context)
-    if sender.run is not None:
-        _check_run_token(rule, sender.run, request.path_params.get("run_id"))
-    else:
-        _check_scope(rule, sender)
-        if rule.of_owner and not sender.may("admin"):
-            _check_owner(context, rule, sender, request.path_params)
+    check_rule(context, rule, sender, request.path_params)
     request.state.sender = sender.id
     return sender
+
+
+def check_rule(context: Context, rule: Rule, sender: Principal, path: Mapping[str, Any]) -> None:
+    """ForbiddenError unless a rule lets this sender through; `path` has the ids in the request's path."""
+    if sender.run is not None:
+        _check_run_token(rule, sender.run, path.get("run_id"))
+        return
+    _check_scope(rule, sender)
+    if rule.of_owner and not sender.may("admin"):
+        _check_owner(context, rule, sender, path)
+    if rule.by_another and sender.id != tables.LOCAL_ID:  # without tokens there is nobody else
+        _check_another(context, sender, path)
 
 
 def check_attempt(sender: Principal, epoch: int) -> None:
@@ -241,6 +248,16 @@ def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[
             also = "" if rule.trainer == "no" else ", the token that the run's trainer got when it attached,"
             raise ForbiddenError(
                 f"token {sender.name!r} may not change job {job.id}, which {who}; expected that token{also} or scope admin"
+            )
+
+
+def _check_another(context: Context, sender: Principal, path: Mapping[str, Any]) -> None:
+    """ForbiddenError if the sender's principal submitted the job in the path."""
+    with context.database.read() as session:
+        job = find_job(session, path["job_id"])
+        if job.submitted_by == sender.id:
+            raise ForbiddenError(
+                f"token {sender.name!r} may not sign off job {job.id}, because its principal submitted that job; ask another person"
             )
 
 

@@ -33,7 +33,7 @@ class Context:
     streams: OpenStreams = field(default_factory=OpenStreams)
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:  # FastAPI would call a plain function in a thread
     return cast(Context, request.app.state.context)
 
 

@@ -22,6 +22,7 @@ from training.rules import SpecError
 
 _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
+_HELP = '</docs/troubleshooting/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
 _MEANINGS = {
     400: "The body cannot be parsed",
@@ -129,7 +130,7 @@ def _problem(
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
     own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(status, {})
-    return JSONResponse(body, status, {**(headers or {}), **own}, media_type=MEDIA_TYPE)
+    return JSONResponse(body, status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 
 async def _service(request: Request, error: Exception) -> JSONResponse:

@@ -10,21 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Scope = Literal["view", "submit", "worker", "admin"]
+Scope = Literal["view", "submit", "worker", "approve", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What an operation requires. Scope `admin` is always enough, and `submit` includes `view`.
+    """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
-    submitted the job in the path, or the job of the run in the path. `trainer`: that run's own token is enough instead, if its attempt is
-    live; `any`: also if it has ended, for the caller to learn that from the response.
+    submitted the job in the path, or the job of the run in the path; `by_another`: it must not, with scope admin neither. `trainer`: that
+    run's own token is enough instead, if its attempt is live; `any`: also if it has ended, for the caller to learn that from the response.
     """
 
     scopes: tuple[Scope, ...] = ()
     of_owner: bool = False
+    by_another: bool = False
     trainer: Literal["no", "live", "any"] = "no"
 
     @property
@@ -44,6 +45,9 @@ _SUBMIT = Rule(scopes=("submit",))
 _OWN_JOB = Rule(scopes=("submit",), of_owner=True)
 _ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
 _WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
+_NOTE = Rule(scopes=("submit", "approve"))
+_APPROVE = Rule(scopes=("approve",))
+_APPROVE_ANOTHERS = Rule(scopes=("approve",), by_another=True)
 _ADMIN = Rule(scopes=("admin",))
 
 RULES: Mapping[str, Rule] = {
@@ -59,6 +63,8 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/jobs": _SUBMIT,
     "POST /api/v1/jobs:gate": _SUBMIT,
     "POST /api/v1/jobs:plan": _READ,
+    "GET /api/v1/jobs:compare": _READ,
+    "GET /api/v1/trend": _READ,
     "GET /api/v1/jobs/{job_id}": _READ,
     "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}:rejudge": _READ,
@@ -70,6 +76,12 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/jobs/{job_id}/gap": _READ,
     "GET /api/v1/jobs/{job_id}/live": _READ,
     "GET /api/v1/jobs/{job_id}/overlay": _READ,
+    # What people add to a job.
+    "GET /api/v1/jobs/{job_id}/remarks": _READ,
+    "PUT /api/v1/jobs/{job_id}/tags": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}/notes": _NOTE,
+    "POST /api/v1/jobs/{job_id}/sign-offs": _APPROVE_ANOTHERS,
+    "POST /api/v1/jobs/{job_id}/sign-offs/{sign_off_id}:revoke": _APPROVE,
     "GET /api/v1/badges/{named}.json": _READ,
     # Runs.
     "GET /api/v1/runs/{run_id}": Rule(scopes=("view", "worker"), trainer="live"),

@@ -11,7 +11,7 @@ from sqlalchemy import inspect, text
 
 from server.database import store
 from server.database.sealed import Box
-from server.database.tables import Attempt, Base, IdempotencyKey, ImportedGroup, Job, Run, Worker
+from server.database.tables import Attempt, Base, IdempotencyKey, ImportedGroup, Job, JobNote, JobTag, Run, SignOff, Verdict, Worker
 from server.jobs import baselines, webhooks
 from server.jobs.conclude import conclude
 from server.readiness import alembic_config
@@ -50,6 +50,10 @@ def record(database, recorded):
         session.add(Attempt(run_id=first.id, epoch=1, state="finished", worker_id="w1", started_at=now))
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
+        session.add(JobTag(job_id=old, tag="nightly"))
+        session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
+        once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
+        session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
         session.add(Worker(id="w1", name="h:1", capability="cpu", slots=2, device={"sm": None}, started_at=now, heartbeat_at=now))
         return first.id, reusing.id
 
@@ -111,3 +115,19 @@ def test_the_devices_of_earlier_jobs_are_those_of_their_specifications(database,
     command.upgrade(alembic_config(database.url), "head")
     with database.read() as session:
         assert [session.get_one(Job, job_id).devices for job_id in ids] == [1, 8]
+
+
+def test_lists_find_and_show_the_jobs_of_an_earlier_version(database, recorded):
+    judged, _ = recorded({"nvfp4": 0.05, "mxfp8": 0.001}), recorded({"nvfp4": 0.0}, done=0, state="queued")
+    conclude(database, judged)
+    columns = ("id", "code", "gap", "ci_low", "ci_high", "margin", "gap_rel")
+    with database.read() as session:
+        rows = [[getattr(row, name) for name in columns] for row in session.query(Verdict).order_by(Verdict.id)]
+        jobs = [(job.model, job.worst_gap) for job in session.query(Job).order_by(Job.id)]
+    assert None not in [value for row in rows for value in row]
+    assert jobs == [("1 x 32", pytest.approx(0.0357, abs=0.005)), ("1 x 32", None)]
+    command.downgrade(alembic_config(database.url), "0018")
+    command.upgrade(alembic_config(database.url), "head")
+    with database.read() as session:
+        assert [[getattr(row, name) for name in columns] for row in session.query(Verdict).order_by(Verdict.id)] == rows
+        assert [(job.model, job.worst_gap) for job in session.query(Job).order_by(Job.id)] == jobs

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import contextmanager
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ from sqlalchemy import select
 from parity.cli import main as cli
 from parity.cli.gating import command as gate
 from parity.client.rest import Client
-from server.database.tables import Job, Run
+from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT
 
 CLEAR_FAIL, NARROW_FAIL = {"nvfp4": 0.3}, {"mxfp8": 0.0192}
@@ -78,6 +79,92 @@ def test_the_policy_of_the_file_and_the_flags_over_it(served, judged, register, 
     code, _, err = _gate(capsys, asks(request, advisory=True), *common)
     assert (code, "advisory: the exit code is 0" in err) == (0, True)
     assert _gate(capsys, asks(request, advisory=True), *common, "--no-advisory")[0] == 3
+
+
+def test_a_sign_off_lets_an_inconclusive_verdict_through_and_says_so(served, judged, register, asks, capsys, tmp_path, monkeypatch):
+    register()
+    job, request = judged({"mxfp8": 0.013})
+    output = tmp_path / "output"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(output))
+    reports = {name: tmp_path / f"gate.{name}" for name in ("json", "junit", "markdown")}
+    words = (asks(request), "--revision", "", "--server", served, *(f"--{name}={path}" for name, path in reports.items()))
+    assert _gate(capsys, *words)[0] == 3
+    assert _xml(reports["junit"]).find("testsuite").get("errors") != "0"
+    with Client(served) as client:
+        (signed,) = client.sign_off(job, "mxfp8", "release 2.1; reruns are queued", 14)["sign_offs"]
+        code, out, err = _gate(capsys, *words)
+        assert code == 0, err
+        assert out.startswith("ACCEPTED, NOT A PASS: this machine signed off the inconclusive verdict on mxfp8 until 20")
+        assert "release 2.1; reruns are queued. INCONCLUSIVE: mxfp8" in out
+        assert out.count("\n") == 1
+        document = json.loads(reports["json"].read_text())
+        assert (document["result"], document["exit_code"], document["accepted"]) == ("inconclusive", 0, True)
+        assert document["sign_offs"] == [signed]
+        assert document["note"].startswith("accepted by a person: the exit code is 0; without the sign-off it would be 3")
+        suite = _xml(reports["junit"]).find("testsuite")
+        assert (suite.get("errors"), suite.get("failures")) == ("0", "0")
+        assert "Accepted, not a pass" in suite.find("testcase/skipped").get("message")
+        assert reports["markdown"].read_text().startswith("### parity: accepted, not a pass (inconclusive)")
+        assert "\naccepted=true\n" in output.read_text()
+        # It ends with its revocation, and the log says why it does not count.
+        client.revoke_sign_off(job, signed["id"], "the reruns failed")
+    code, out, err = _gate(capsys, *words)
+    assert (code, out.startswith("INCONCLUSIVE: ")) == (3, True)
+    assert "does not count: it was revoked by this machine: the reruns failed" in err
+    assert json.loads(reports["json"].read_text())["accepted"] is False
+
+
+@pytest.mark.parametrize("change", ["expired", "another verdict", "another policy"])
+def test_a_sign_off_that_no_longer_holds_lets_nothing_through(served, judged, register, asks, capsys, database, change):
+    register()
+    job, request = judged({"mxfp8": 0.013})
+    with Client(served) as client:
+        client.sign_off(job, "mxfp8", "release 2.1; reruns are queued", 14)
+    with database.write() as session:
+        if change == "expired":
+            session.query(SignOff).one().expires_at = time.time() - 0.001
+        elif change == "another verdict":
+            session.query(SignOff).one().verdict_sha256 = "0" * 64
+        else:
+            session.query(SignOff).one().policy_sha256 = "0" * 64
+    code, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served)
+    assert (code, out.startswith("INCONCLUSIVE: "), "does not count" in err) == (3, True, True)
+
+
+def test_a_sign_off_of_one_candidate_is_none_of_another(served, judged, register, asks, capsys):
+    register()
+    job, request = judged({"mxfp8": 0.013, "nvfp4": 0.3})
+    with Client(served) as client:
+        client.sign_off(job, "mxfp8", "release 2.1; reruns are queued", 14)
+    code, out, _ = _gate(capsys, asks(request), "--revision", "", "--server", served)
+    assert (code, out.startswith("FAIL: ")) == (1, True)
+
+
+def test_the_report_of_a_job_shows_its_sign_off_and_still_exits_with_3(served, judged, capsys, tmp_path):
+    job, _ = judged({"mxfp8": 0.013})
+    with Client(served) as client:
+        client.sign_off(job, "mxfp8", "release 2.1; reruns are queued", 14)
+        client.add_note(job, "see the run log")
+    for options in ((), ("--markdown",), ("--json",), ("--html", str(tmp_path / "report.html"))):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", job, "--server", served, *options])
+        out = capsys.readouterr().out
+        assert ended.value.code == 3
+        assert "reruns are queued" in out
+    assert "Accepted, not a pass" in (tmp_path / "report.html").read_text()
+    bundle = tmp_path / "evidence.zip"
+    with urllib.request.urlopen(f"{served}/api/v1/jobs/{job}/evidence.zip") as answer:  # noqa: S310 (the test's own server)
+        bundle.write_bytes(answer.read())
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", str(bundle)])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "sign-off of mxfp8 by this machine, valid when the bundle was made, until 20" in out
+    with pytest.raises(SystemExit):
+        cli.main(["status", job, "--server", served])
+    out = capsys.readouterr().out
+    assert "Accepted, not a pass" in out
+    assert "note by this machine" in out
 
 
 def test_a_lookup_never_queues(served, judged, register, asks, request_body, capsys, database, tmp_path):

@@ -75,6 +75,14 @@ def _outputs(lines: list[str], folder: Path, environment: dict[str, str]) -> lis
     return [(line, int(code), output) for line, output, code in zip(lines, parts[::2], parts[1::2], strict=False)]
 
 
+def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) -> None:
+    """The newest job of the list, too long for a terminal's line."""
+    job_file = yaml.safe_load((checkout / "examples" / "external.yaml").read_text())
+    job_file["job"]["name"] = "a job with a name of many words, demo in it " * 3
+    (checkout / "long.yaml").write_text(yaml.safe_dump(job_file))
+    subprocess.run([".venv/bin/parity", "submit", "long.yaml"], cwd=checkout, env=environment, check=True, capture_output=True)
+
+
 def test_the_tour(checkout, environment):
     (demo,), *rest = _blocks()
     assert demo == "make demo"
@@ -87,6 +95,7 @@ def test_the_tour(checkout, environment):
                 line = serving.stdout.readline()
                 assert line, "".join(printed)
                 printed.append(line)
+            _submit_a_job_with_a_long_name(checkout, environment)
             lines = [line.replace("parity gate", "parity gate --timeout 120") for block in rest for line in block]
             results = _outputs(lines, checkout, environment)
         finally:

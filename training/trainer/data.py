@@ -4,13 +4,14 @@ What it answers: which tokens does step t of seed s see? The same in every arm, 
 
     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 
-Sources: `python_stdlib` (the sources of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array
-of ids: .npy of any integer type, or .bin of little-endian uint16), `markov` (`training.trainer.markov`, whose entropy is known).
+Sources: `jax_sources` (the sources of the pinned jax, bytes: `training.trainer.jax_sources`), `python_stdlib` (the sources of this
+Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of little-endian
+uint16), `markov` (`training.trainer.markov`, whose entropy is known).
 There is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on disk, mapped into memory;
 batches are cut on the host while the device works on the previous ones.
 
 The assumption that can fail: two machines have the same text. The standard library differs between Python's patch
-versions, so every run records the digest of its tokens.
+versions, so every run records the digest of its tokens; `jax_sources` is refused if its digest is another one than expected.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ import numpy.typing as npt
 
 from training.arithmetic import random_bits
 from training.spec import Data
-from training.trainer import markov
+from training.trainer import jax_sources, markov
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+_BYTES = frozenset({"jax_sources", "python_stdlib", "text"})
 _VALIDATION_SEQUENCES = 256
 _CHUNK = 1 << 24  # tokens that are read at once
 
@@ -85,7 +87,8 @@ def load(data: Data) -> Corpus:
     """Loads the corpus that `data` describes; the last `validation_fraction` of its tokens is held out.
 
     Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError if a file of token ids is not one,
-    DataTooLargeError from 2^32 tokens on, and DataTooSmallError if a part is shorter than one sequence with its last target.
+    DataTooLargeError from 2^32 tokens on, DataTooSmallError if a part is shorter than one sequence with its last target, and
+    DataChangedError if the sources of jax are not the pinned ones.
     """
     tokens, what = _tokens(data)
     smallest, largest = _extremes(tokens)
@@ -98,7 +101,7 @@ def load(data: Data) -> Corpus:
     _check_length(data, "training", train)
     if held_out:
         _check_length(data, "validation", validation)
-    kind = "byte tokens" if data.source in ("text", "python_stdlib") else "tokens"
+    kind = "byte tokens" if data.source in _BYTES else "tokens"
     description = f"{what}: {len(tokens):,} {kind}, of which the last {held_out:,} are held out"
     return Corpus(train=train, validation=validation, largest=largest, digest=_digest(tokens, largest), description=description)
 
@@ -127,6 +130,9 @@ def _tokens(data: Data) -> tuple[Tokens, str]:
         return markov.tokens(), f"a Markov chain of order 2 with {markov.entropy_rate():.5f} nats a token"
     if data.source == "tokens":
         return _token_array(data), f"token ids in {data.path}"
+    if data.source == "jax_sources":
+        text, count = jax_sources.read()
+        return np.frombuffer(text, np.uint8), f"the sources of jax {jax_sources.JAX_VERSION}, {count} files"
     if data.source == "python_stdlib":
         root = Path(sysconfig.get_path("stdlib"))
         files = list(_library_files(root))

@@ -15,8 +15,9 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import IO
 
 from alembic import command
@@ -28,8 +29,10 @@ from rich.markup import escape
 from sqlalchemy.exc import SQLAlchemyError
 
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.judging.document_types import VerdictDocument
 from server.database.sealed import make_key_file
 from server.database.sessions import Database
+from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
 from server.readiness import alembic_config, redis_client
 from server.settings import Settings
@@ -51,13 +54,16 @@ def main() -> int:
     """Run the stack with the command line's options; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m workers.standalone", description="The whole service on one machine.")
     parser.add_argument("what", choices=("serve", "demo"), help="serve: until Ctrl-C; demo: train the example job first")
+    parser.add_argument("--quick", action="store_true", help="with demo: examples/demo-quick.yaml, one pair for fewer steps")
     arguments = parser.parse_args()
     console = Console(stderr=True)
     try:
         settings = Settings()
         with running(settings, console) as keeper:
             if arguments.what == "demo":
-                answered = demo.run(_url(settings), console, keeper.check)
+                job_file = demo.QUICK_JOB_FILE if arguments.quick else demo.JOB_FILE
+                with closing(Database(settings.database)) as database:
+                    answered = demo.run(_url(settings), console, keeper.check, partial(_settled, database), job_file)
                 if os.environ.get("CI", "").lower() == "true":
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
@@ -166,6 +172,11 @@ def _stop(keeper: Keeper) -> None:
     with ExitStack() as stops:  # the last started first, and all of them whatever goes wrong with one
         for part in keeper.parts():
             stops.callback(part.stop)
+
+
+def _settled(database: Database, job_id: str, known: Collection[str]) -> Sequence[VerdictDocument]:
+    with database.read() as session:
+        return settled(session, job_id, known)
 
 
 def _registered(settings: Settings, database: Database, worker: Part) -> bool:

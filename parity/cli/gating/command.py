@@ -31,6 +31,7 @@ from parity.cli.gating.policy import GatePolicy, gate_policy_from_mapping
 from parity.cli.gating.report import Outcome, result_of
 from parity.cli.jobs import UNSENDABLE, Quiet, Reuse, baseline_of, job_file
 from parity.cli.outlook import print_outlook
+from parity.cli.record.labels import Branch, Tags, labels_of
 from parity.cli.terminal.help import OUTPUT
 from parity.cli.terminal.options import Server, Token
 from parity.cli.terminal.output import UsageError
@@ -40,6 +41,7 @@ from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.judging.criteria import CriteriaError
 from parity.judging.multiplicity import FAIL_BY_GAP
+from parity.judging.sign_offs import accepted
 
 app = typer.Typer()
 
@@ -68,6 +70,7 @@ class _Question:
     fresh: bool
     lookup: bool
     group: str
+    labels: Mapping[str, Any]
     deadline: float | None
 
 
@@ -100,6 +103,8 @@ def gate(
             metavar="GROUP", rich_help_panel=REUSE, help="Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for."
         ),
     ] = "",
+    tag: Tags = None,
+    branch: Branch = None,
     reuse: Reuse = None,
     max_age_days: Annotated[
         float | None,
@@ -187,6 +192,7 @@ def gate(
         fresh=fresh,
         lookup=lookup,
         group=supersede,
+        labels=labels_of(file, content, tag, branch),
         deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
     )
     progress = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
@@ -204,7 +210,11 @@ def _leave(outcome: Outcome, policy: GatePolicy, json_file: str | None, junit: s
         print(outcome.line)
     code, note = report.exit_code_under(outcome, policy)
     log = Console(stderr=True, highlight=False, markup=False)
-    lines = [f"{report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else "", note]
+    lines = [
+        f"{report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else "",
+        *report.lapsed(outcome),
+        note,
+    ]
     lines += report.write(outcome, policy, json=json_file, junit=junit, comment=markdown)
     for line in lines:
         if line:
@@ -236,7 +246,15 @@ def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: 
         return dataclasses.replace(outcome, unconfirmed=second.trouble)
     again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
     verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
-    return dataclasses.replace(second, verdicts=verdicts, result=result_of(verdicts), confirms=outcome.job)
+    first = {name: each for name, each in outcome.accepted.items() if name not in again}
+    return dataclasses.replace(
+        second,
+        verdicts=verdicts,
+        result=result_of(verdicts),
+        confirms=outcome.job,
+        accepted={**first, **second.accepted},
+        sign_offs=[*(each for each in outcome.sign_offs if each["candidate"] not in again), *second.sign_offs],
+    )
 
 
 def is_narrow(verdict: Mapping[str, Any]) -> bool:
@@ -321,6 +339,7 @@ def _submit(client: Client, question: _Question, policy: GatePolicy, progress: C
             baseline=question.baseline,
             lookup=question.lookup,
             group=question.group,
+            labels=question.labels,
         ),
         pauses=_PAUSES,
         is_retryable=is_transient,
@@ -348,7 +367,15 @@ def _ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
     if job["status"] != "concluded":
         why = f": {job['message']}" if job["message"] else ""
         return dataclasses.replace(outcome, trouble=f"job {job['id']} {job['status']} without a verdict{why}")
-    return dataclasses.replace(outcome, result=result_of(job["verdicts"]), verdicts=job["verdicts"], reused=report.reused_words(job))
+    sign_offs = job.get("sign_offs", ())  # an earlier server has none
+    return dataclasses.replace(
+        outcome,
+        result=result_of(job["verdicts"]),
+        verdicts=job["verdicts"],
+        reused=report.reused_words(job),
+        accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
+        sign_offs=sign_offs,
+    )
 
 
 @contextmanager

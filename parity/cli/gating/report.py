@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,14 @@ from parity.canonical_json import canonical_json
 from parity.cli.gating.policy import GatePolicy
 from parity.cli.terminal.exits import EXIT_CODES
 from parity.cli.terminal.output import UsageError
-from parity.judging.decision import WORST_FIRST
+from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST
 from parity.judging.document_types import VerdictDocument
+from parity.judging.sign_offs import SignOffDocument, why_not_acceptable
 from parity.report.facts import judge_of
 from parity.report.headline import headline
 from parity.report.junit import render_junit
 from parity.report.markdown import escaped, markdown_sections
+from parity.report.sign_offs import NOT_A_PASS, Accepted, accepted_words, lapsed_words
 from parity.version import VERSION
 from parity.wording import age_in_words
 
@@ -39,7 +41,8 @@ class Outcome:
 
     `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is served again, with its age and the
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
-    stands alone. `reused` says whose curves the baseline has, where it was not trained.
+    stands alone. `reused` says whose curves the baseline has, where it was not trained. `accepted` has the sign-offs that hold for these
+    verdicts, by candidate, `sign_offs` all of the job.
     """
 
     result: Result
@@ -56,15 +59,27 @@ class Outcome:
     confirms: str | None = None
     unconfirmed: str | None = None
     reused: str | None = None
+    accepted: Accepted = field(default_factory=dict)
+    sign_offs: Sequence[SignOffDocument] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether every verdict is a pass, or inconclusive and signed off by a person; false for passes alone."""
+        open_ones = [one for one in self.verdicts if one["verdict"] != PASS]
+        signed = all(one["verdict"] == INCONCLUSIVE and one["candidate"]["name"] in self.accepted for one in open_ones)
+        return self.trouble is None and self.result == INCONCLUSIVE and bool(open_ones) and signed
 
     @property
     def line(self) -> str:
-        """The outcome in one line: the worst verdict's headline, or why there is none."""
+        """The outcome in one line: the worst verdict's headline, or why there is none. A sign-off that lets it through comes first."""
         if self.trouble is not None or self.worst is None:
             return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
         others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
-        return " ".join(f"{headline(self.worst)}{several}".split())
+        signed = ""
+        if self.is_accepted:
+            signed = f"{NOT_A_PASS.upper()}: {'; '.join(accepted_words(each) for each in self.accepted.values())}. "
+        return " ".join(f"{signed}{headline(self.worst)}{several}".split())
 
     @property
     def worst(self) -> VerdictDocument | None:
@@ -85,11 +100,30 @@ def _worst(verdicts: Sequence[VerdictDocument]) -> VerdictDocument | None:
 def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
     """The exit code under a policy, and a sentence where the policy changes it ("" where not)."""
     code = EXIT_CODES[outcome.result]
+    if code and outcome.is_accepted and not policy.advisory:
+        return 0, f"accepted by a person: the exit code is 0; without the sign-off it would be {code} ({outcome.result})"
+    blocked = _not_acceptable(outcome) if policy.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
+    if blocked is not None and not policy.advisory:
+        return code, f"on_inconclusive: pass does not apply: {blocked}"
     passes = {"inconclusive": policy.on_inconclusive == "pass", "infrastructure": policy.on_infra == "pass"}
     why = "advisory" if policy.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
     if code and (policy.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
     return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else ""
+
+
+def _not_acceptable(outcome: Outcome) -> str | None:
+    """Why an inconclusive outcome may not count as a pass, whatever the policy says; None if it may."""
+    if not outcome.verdicts:
+        return "the job has no verdict"
+    reasons = ((one["candidate"]["name"], why_not_acceptable(one)) for one in outcome.verdicts if one["verdict"] != PASS)
+    return next((f"{name}: {why}" for name, why in reasons if why is not None), None)
+
+
+def lapsed(outcome: Outcome) -> list[str]:
+    """Why sign-offs of candidates that are still undecided do not count, the newest of each."""
+    undecided = {one["candidate"]["name"] for one in outcome.verdicts if one["verdict"] == INCONCLUSIVE} - {*outcome.accepted}
+    return [lapsed_words(each) for name, each in {each["candidate"]: each for each in outcome.sign_offs}.items() if name in undecided]
 
 
 def reused_words(job: Mapping[str, Any]) -> str | None:
@@ -146,6 +180,8 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
         "url": outcome.url,
         "config_hash": outcome.config_hash,
         "revision": outcome.revision,
+        "accepted": outcome.is_accepted,
+        "sign_offs": list(outcome.sign_offs),
         "verdicts": list(outcome.verdicts),
     }
 
@@ -155,8 +191,9 @@ def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) 
     note = exit_code_under(outcome, policy)[1]
     link = f"[the job's page]({outcome.url})" if outcome.url else ""
     facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
-    first = f"### parity: {outcome.result}\n\n{' · '.join(fact for fact in facts if fact)}"
-    rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts)
+    title = f"{NOT_A_PASS.lower()} ({outcome.result})" if outcome.is_accepted else outcome.result
+    first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}"
+    rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts, outcome.accepted)
     last = f"parity {VERSION}\n"
     kept, left_out = [first], 0
     for section in rest:
@@ -190,7 +227,7 @@ def write(outcome: Outcome, policy: GatePolicy, *, json: str | None, junit: str 
     if json:
         troubles.append(_put(json, canonical_json(document(outcome, policy)), "w"))
     if junit:
-        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble, _facts(outcome, policy)), "w"))
+        troubles.append(_put(junit, render_junit(outcome.verdicts, outcome.trouble, _facts(outcome, policy), outcome.accepted), "w"))
     if comment:
         troubles.append(_put(comment, markdown(outcome, policy, fits_a_comment), "w"))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -227,6 +264,7 @@ def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
         "ci_high": gap and gap["hi"],
         "margin_nats": margin and margin["nats"],
         "cached": "true" if outcome.source == "concluded" else "false",
+        "accepted": "true" if outcome.is_accepted else "false",
         "job": outcome.job,
         "url": outcome.url,
     }

@@ -12,6 +12,7 @@ from rich.table import Table
 from parity.judging.document_types import VerdictDocument
 from parity.readers.source import os_words
 from parity.report.markdown import render_markdown
+from parity.report.sign_offs import Accepted
 from parity.report.text import render_json, render_text
 
 WIDTH = 80
@@ -21,14 +22,14 @@ class UsageError(Exception):
     """A wrong call; the message is one line that says what to change."""
 
 
-def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool) -> None:
-    """Print verdict documents to stdout as text, canonical JSON or Markdown."""
+def show(documents: Sequence[VerdictDocument], *, as_json: bool, markdown: bool, accepted: Accepted | None = None) -> None:
+    """Print verdict documents to stdout as text, canonical JSON or Markdown, with the sign-offs that hold."""
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other; give only one of them")
     if as_json or markdown:
-        sys.stdout.write(render_json(documents) if as_json else render_markdown(documents))
+        sys.stdout.write(render_json(documents, accepted) if as_json else render_markdown(documents, accepted))
     else:
-        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH))
+        Console(width=WIDTH, highlight=False).print(render_text(documents, WIDTH, accepted))
 
 
 def write_file(path: str, data: bytes) -> None:

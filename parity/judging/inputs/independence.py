@@ -9,7 +9,7 @@ copy      of all points, or of the last fifth, at least 60 % have |d - median d|
 little    T < 3 and sigma(d) < 2 % of sigma(x): noise was added to a copy
 derived   second differences of y that are those of x times a factor, but for a residual below 0.5 % of them: scaled, or changed smoothly
 equal     10 points in a row that are equal, in logs with 4 decimals or more
-mixed     second differences of y - x that are a mixture of those between other runs, but for 20 % (real reruns: from 75 % up)
+mixed     second differences of y - x that are a mixture of those between other runs, but for 20 % (real reruns: from 34 % up)
 filtered  T < 0.1, or (where the batches are the same) sigma(y) / sigma(x) outside 0.9 to 1.11: a running mean of another run
 fork      |d| stays within rounding over the first 2 % of the points and at least 10; or a parent is on record
 late      the log starts after 5 % of the run's last step, where a fork would not show
@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, all_usable, usable
+from parity.judging.curve import FORKED_FROM, Curve, FloatArray, IntArray, all_usable, once_per_run, usable
 from parity.judging.inputs.alignment import common_losses
 from parity.judging.inputs.pairing import SAME_ORDER, pair_correlation
 from parity.judging.inputs.resolution import quantum
@@ -74,8 +74,8 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     _, x, y = _common_losses(left, right)
     if len(x) < COPY_POINTS:
         return None
-    quanta = _quantum(left), _quantum(right)
-    tolerance, share = _likeness(quanta)
+    quanta = rounding_step(left), rounding_step(right)
+    tolerance, share = likeness(quanta)
     if _is_copy(x, y, tolerance, share):
         noiseless = step_noise(x[-SAMPLE:]) <= tolerance < abs(median(y[-SAMPLE:] - x[-SAMPLE:]))
         return None if noiseless else f"equal but for {tolerance:.2g} nats or a constant"
@@ -87,22 +87,6 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     return _little_noise(x, y)
 
 
-def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
-    """The runs of one arm that count, in their order, and those that don't; `others` are runs of the other arm, to see mixtures."""
-    kept: list[Curve] = []
-    left_out: list[LeftOut] = []
-    for number, run in enumerate(runs, 1):
-        label = run.label or f"run {number}"
-        doubt = next((doubt for other in kept if (doubt := dependence(other, run)) is not None), None)
-        if doubt is None and kept and is_mixture(run, [other for other in (*kept, *others) if other.seed == run.seed]):
-            doubt = "copy", "a mixture of other runs"
-        if doubt is None:
-            kept.append(run)
-        else:
-            left_out.append(LeftOut(label=label, relation=doubt[0], why=doubt[1]))
-    return tuple(kept), tuple(left_out)
-
-
 def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     """What makes `second` no run of its own next to `first`, with the reason in words; None where nothing does."""
     if same_series(first, second):
@@ -112,8 +96,8 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     _, x, y = _common_losses(first, second)
     if len(x) < COPY_POINTS:
         return None  # too little in common for anything to be judged, which the comparison will say itself
-    quanta = _quantum(first), _quantum(second)
-    tolerance, share = _likeness(quanta)
+    quanta = rounding_step(first), rounding_step(second)
+    tolerance, share = likeness(quanta)
     if _is_copy(x, y, tolerance, share):
         return "copy", f"equal but for {tolerance:.2g} nats or a constant"
     if not _are_coarse(quanta) and _derived(x, y):
@@ -124,7 +108,7 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
         return "fork", f"equal to another run up to step {until:,}"
     if not _are_coarse(quanta) and (points := _longest_equal(x, y)) >= EQUAL_POINTS:
         return "fork", f"equal to another run at {points:,} points in a row"
-    return _late(second)
+    return ("late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen") if starts_late(second) else None
 
 
 def _filtered(x: FloatArray, y: FloatArray) -> tuple[Relation, str] | None:
@@ -183,7 +167,7 @@ def shared_start(first: Curve, second: Curve) -> int | None:
     steps, x, y = _common_losses(first, second)
     if len(x) < COPY_POINTS:
         return None
-    rounding = max(_quantum(first), _quantum(second), 2.0 * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))))
+    rounding = max(rounding_step(first), rounding_step(second), 2.0 * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))))
     shared = max(FORK_POINTS, math.ceil(FORK_SHARE * len(x)))
     if len(x) < shared or float(np.abs(y[:shared] - x[:shared]).max()) > rounding:
         return None
@@ -192,10 +176,9 @@ def shared_start(first: Curve, second: Curve) -> int | None:
     return int(steps[min(until, len(steps)) - 1])
 
 
-def _late(run: Curve) -> tuple[Relation, str] | None:
-    if int(run.steps[0]) <= LATE_SHARE * int(run.steps[-1]):
-        return None
-    return "late", f"its log starts at step {int(run.steps[0]):,}: whether it is a fork can't be seen"
+def starts_late(run: Curve) -> bool:
+    """Whether a log starts so late that a fork would not show."""
+    return int(run.steps[0]) > LATE_SHARE * int(run.steps[-1])
 
 
 def block_memory(difference: FloatArray) -> float | None:
@@ -221,8 +204,11 @@ def _share_equal(x: FloatArray, y: FloatArray, tolerance: float) -> float:
     return float(np.mean(np.abs(sample - median(sample)) <= tolerance))
 
 
-def _likeness(quanta: tuple[float, float]) -> tuple[float, float]:
-    """How far the points of two copies may lie apart, nats, and how many of them must not: rounding alike makes honest runs alike too."""
+def likeness(quanta: tuple[float, float]) -> tuple[float, float]:
+    """How far the points of two copies lie apart at most, nats, and which share of them does: rounding alike makes honest runs alike too.
+
+    `quanta` are the steps to which both are rounded.
+    """
     if quanta[0] == quanta[1]:
         return COPY_NATS, COPY_SHARE_ALIKE if quanta[0] > COPY_NATS else COPY_SHARE
     half = 0.501 * max(quanta)
@@ -234,8 +220,9 @@ def _are_coarse(quanta: tuple[float, float]) -> bool:
     return max(quanta) > 2 * COPY_NATS
 
 
-def _quantum(run: Curve) -> float:
-    """The step to which a run's last losses are rounded."""
+@once_per_run
+def rounding_step(run: Curve) -> float:
+    """The step to which a run's last losses are rounded, nats; 0.0 where none is visible."""
     late = run.loss[-SAMPLE:]
     return quantum(late[usable(late)])
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, completeness_of, usable
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, completeness_of, once_per_run, usable
 from parity.judging.noise import lag1
 from parity.judging.window import Window
 
@@ -49,7 +49,7 @@ class Resolution:
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
     """Resolution of the window's losses of both arms."""
     late = [[_late(run, window) for run in arm] for arm in (baseline, candidate)]
-    quanta = [max((quantum(_finite(run.loss)[-SAMPLE:]) for run in arm), default=0.0) for arm in (baseline, candidate)]
+    quanta = [max((_quantum(run) for run in arm), default=0.0) for arm in (baseline, candidate)]
     smooth = [(smoothing_weight(loss), memory_steps(loss) / max(len(loss), 1)) for arm in late for _, loss in arm]
     return Resolution(
         rounding=sum(quanta) / 2.0,
@@ -59,6 +59,11 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
         smoothing=max((weight for weight, _ in smooth), default=0.0),
         memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
     )
+
+
+@once_per_run
+def _quantum(run: Curve) -> float:
+    return quantum(_finite(run.loss)[-SAMPLE:])
 
 
 def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:

@@ -13,7 +13,7 @@ import numpy as np
 from parity.judging.arms import rounding_of
 from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, usable
-from parity.judging.inputs.independence import independent_runs
+from parity.judging.inputs.counted_runs import independent_runs
 from parity.judging.interval import t_quantile
 from parity.judging.margin import determine_margin
 from parity.judging.noise import dot, lag1, mad_sd

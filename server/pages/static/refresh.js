@@ -28,14 +28,16 @@ function keepOpen(part, newer) {
   part.querySelectorAll("details").forEach((details, at) => folded[at]?.toggleAttribute("open", details.open));
 }
 
-/** Put new content in place; the link or region that had the focus keeps it, and a table that was scrolled sideways stays there. */
+/** Put new content in place; the link or region that had the focus keeps it, what was ticked stays so, and a table stays where it was scrolled to. */
 function replace(part, html) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const name = focused && ["href", "aria-label"].find((attribute) => focused.hasAttribute(attribute));
   const value = name && focused.getAttribute(name);
   const summary = [...part.querySelectorAll("summary")].indexOf(focused);
   const scrolled = [...part.querySelectorAll(".scroll")].map((table) => table.scrollLeft);
+  const ticked = [...part.querySelectorAll("input:checked")].map((box) => box.value);
   part.innerHTML = html;
+  part.querySelectorAll("input[type=checkbox]").forEach((box) => { box.checked = ticked.includes(box.value); });
   part.querySelectorAll(".scroll").forEach((table, at) => { table.scrollLeft = scrolled[at] ?? 0; });
   part.querySelectorAll("summary")[summary]?.focus();
   if (name) part.querySelector(`[${name}="${CSS.escape(value)}"]`)?.focus();

@@ -18,7 +18,14 @@ Run = Callable[..., tuple[int, str, str]]
 LONG = "a name that is much longer than a terminal of eighty columns has room for, with a\ttab and more words in it"
 JOBS = [
     {"id": "j2", "name": LONG, "status": "running", "share_done": 0.25, "verdicts": []},
-    {"id": "j1", "name": "done", "status": "concluded", "share_done": 1.0, "verdicts": [{"candidate": "nvfp4", "verdict": "fail"}]},
+    {
+        "id": "j1",
+        "name": "done",
+        "status": "concluded",
+        "share_done": 1.0,
+        "verdicts": [{"candidate": "nvfp4", "verdict": "fail"}],
+        "tags": ["nightly", "llama3"],
+    },
 ]
 
 
@@ -27,8 +34,9 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the command line asked of a server with two jobs."""
     questions: list[dict[str, Any]] = []
 
-    def jobs(_client: Client, limit: int = 20, cursor: str | None = None, status: str | None = None) -> dict[str, Any]:
-        questions.append({"limit": limit, "status": status})
+    def jobs(_client: Client, limit: int = 20, cursor: str | None = None, filters: dict[str, Any] | None = None) -> dict[str, Any]:
+        questions.append({"limit": limit, **(filters or {})})
+        status = (filters or {}).get("status")
         return {"items": [job for job in JOBS if status in (None, job["status"])][:limit], "next_cursor": None}
 
     monkeypatch.setattr(Client, "jobs", jobs)
@@ -37,10 +45,10 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_in_a_pipe_a_job_is_one_line_of_tab_separated_cells(queries: list[dict[str, Any]], run: Run) -> None:
     code, out, err = run("status")
-    assert (code, err, queries) == (0, "", [{"limit": 20, "status": None}])
+    assert (code, err, queries) == (0, "", [{"limit": 20}])
     assert [line.split("\t") for line in out.splitlines()] == [
-        ["j2", " ".join(LONG.split()), "running 25%", ""],
-        ["j1", "done", "concluded", "nvfp4 FAIL"],
+        ["j2", " ".join(LONG.split()), "running 25%", "", ""],
+        ["j1", "done", "concluded", "nvfp4 FAIL", "nightly llama3"],
     ]
 
 
@@ -48,7 +56,16 @@ def test_limit_and_state_are_queries_to_the_server(queries: list[dict[str, Any]]
     assert run("status", "--limit", "1")[1].count("\n") == 1
     assert run("status", "--status", "concluded")[1].startswith("j1\t")
     assert run("status", "--status", "failed") == (0, "", "no jobs match\n")
-    assert queries == [{"limit": 1, "status": None}, {"limit": 20, "status": "concluded"}, {"limit": 20, "status": "failed"}]
+    assert queries == [{"limit": 1}, {"limit": 20, "status": "concluded"}, {"limit": 20, "status": "failed"}]
+
+
+def test_every_filter_is_a_query_to_the_server(queries: list[dict[str, Any]], run: Run) -> None:
+    words = "--verdict fail --name a --tag x --tag y --recipe nvfp4 --model m --revision r --branch b --baseline l --sort gap"
+    assert run("status", *words.split(), "--since", "2026-11-01", "--until", "2026-11-23")[0] == 0
+    named = {"verdict": "fail", "name": "a", "tag": ["x", "y"], "recipe": "nvfp4", "model": "m", "revision": "r", "branch": "b"}
+    assert queries == [{"limit": 20, **named, "baseline": "l", "sort": "gap", "since": "2026-11-01", "until": "2026-11-23"}]
+    code, out, err = run("status", "--sort", "gaps")
+    assert (code, out, "did you mean gap?" in err) == (2, "", True)
 
 
 def test_jobs_as_json(queries: list[dict[str, Any]], run: Run) -> None:

@@ -148,6 +148,11 @@ def test_assert_parity_fails_on_fail_and_on_inconclusive(frames):
     with pytest.raises(AssertionError, match="INCONCLUSIVE"):
         parity.assert_parity(frames["fp8"], frames["edge"], **POLICY)
     assert parity.assert_parity(frames["fp8"], frames["edge"], **POLICY, allow_inconclusive=True).verdict == "inconclusive"
+    # Runs that could not be compared are never accepted.
+    for candidate in ({"step": np.array([]), "loss": np.array([])}, frames["fp8"], frames["edge"].head(20)):
+        assert parity.compare(frames["fp8"], candidate, **POLICY).verdict == "inconclusive"
+        with pytest.raises(AssertionError, match="allow_inconclusive does not apply"):
+            parity.assert_parity(frames["fp8"], candidate, **POLICY, allow_inconclusive=True)
     with pytest.raises(TypeError, match="allow_inconclusive"):
         parity.assert_parity(frames["fp8"], frames["nvfp4"], **POLICY, allow_inconclusive="fail")
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
@@ -53,7 +53,7 @@ def test_a_gap_of_the_margin_does_not_fail_on_few_points(make_run: MakeRun, one_
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_STEPS")
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.integers(3, 40), st.floats(-0.5, 0.5), st.integers(2, 60), st.sampled_from([0.0, 0.6, 0.9]))
 def test_few_points_never_pass(make_run: MakeRun, one_percent: Criteria, stride: int, gap: float, seed: int, rho: float) -> None:
     verdict = judged(sparse(make_run(), stride), sparse(make_run(seed=seed, gap=gap, rho=rho), stride), one_percent)

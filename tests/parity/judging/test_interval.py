@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
@@ -30,7 +30,6 @@ def test_below_it_is_the_root_of_the_squared_half_widths(run_df: float, within_s
     assert of(0.001, run_df, within_se, 12.0).half_width(0.95) == pytest.approx(expected)
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.floats(1.0, 3.99), st.floats(3.0, 12.0), st.floats(1e-5, 1e-2), st.floats(0.0, 1e-2), st.floats(1e-5, 1e-2))
 def test_more_noise_within_the_pair_never_narrows_it(run_df: float, within_df: float, run_se: float, within_se: float, more: float) -> None:
     quiet, noisy = (of(run_se, run_df, within, within_df).half_width(0.95) for within in (within_se, within_se + more))

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parity
@@ -16,7 +16,7 @@ curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
 ABSOLUTE = criteria_from_mapping({"margin": 0.03, "baseline_run_floor": 0.002, "candidate_run_floor": 0.002})
-LAWS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+LAWS = settings(max_examples=25)
 
 gaps = st.sampled_from([-0.05, -0.01, 0.0, 0.012, 0.03, 0.08])
 run_seeds = st.integers(2, 40)
@@ -88,7 +88,7 @@ losses = st.one_of(st.floats(-5, 50), st.sampled_from([float("nan"), float("inf"
 series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(series, series, st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["1%", "0.01 nats"]))
 def test_no_input_crashes_or_gives_an_unsafe_document(base, cand, planned: int | None, margin: str) -> None:
     curves = [curve_from_arrays([step for step, _ in rows], [loss for _, loss in rows]) for rows in (base, cand)]

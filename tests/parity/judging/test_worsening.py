@@ -20,7 +20,7 @@ def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
     return judge([base], {"c": [cand]}, criteria_from_mapping({"margin": margin}), assume_complete=True)[0].codes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(PAIRS),
     st.sampled_from(["1%", "0.5%", "0.25%"]),
@@ -45,7 +45,7 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
         assert later[0] != "WITHIN_MARGIN", (earlier, later, start, more, last, decimals)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 5),
     st.sampled_from(["1%", "0.5%", "0.25%"]),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.curves import loading, wall_clock
+from server.curves import loading
 from server.database import store
 from server.database.tables import Attempt, Job, Worker
 from server.jobs.conclude import decide
@@ -91,7 +91,7 @@ def test_attempts_follow_each_other(database, recorded):
     with database.read() as session:
         run = session.get_one(Job, job_id).arms[0].runs[0]
         ended = loading.curve(session, run).columns["unix_seconds"] - START
-        assert wall_clock.host(session, run) == "alpha, beta"
+        assert loading.curve(session, run).context["host"] == "alpha, beta"
     np.testing.assert_allclose(ended[:100], 0.04 * np.arange(1, 101), atol=1e-6)
     np.testing.assert_allclose(ended[100:], 60 + 0.04 * np.arange(1, 51), atol=1e-6)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import func, select
@@ -45,7 +45,7 @@ def _deliveries(draw):
     return [stride * index for index in range(len(values))], values, sent
 
 
-@rules(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@rules(max_examples=60)
 @given(delivery=_deliveries(), epoch=st.integers(1, 10**6))
 def test_any_order_batching_and_repetition_give_the_same_curve(database, run, delivery, epoch):
     steps, values, sent = delivery

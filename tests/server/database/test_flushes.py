@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from server.database import flushes, store
 from server.database.flushes import Flush, Flushes
@@ -147,3 +147,23 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
         steps, columns = _read(database, run_id)
         assert steps == [*range(24)]
         assert columns["lm_loss"].tobytes() == (1.0 + 0.1 * np.arange(24)).tobytes()
+
+
+def test_a_run_id_of_any_characters_is_only_unknown(database, runs):
+    odd = ['r"\\', "r,{NULL}", "r'--", "NULL", ""]
+    assert _write(database, *(_flush(run_id, 0) for run_id in odd), _flush(runs[0], 0))[:-1] == [None] * len(odd)
+    assert _read(database, runs[0])[0] == [0]
+
+
+def test_arrays_for_postgresql_hold_every_value_exactly(database):
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("arrays are PostgreSQL's")
+    values = {
+        "text[]": ['a"b\\c', "{,}", "NULL", None, "", " \u00e9\n"],
+        "float8[]": [0.1, 5e-324, 1.7976931348623157e308, float("inf"), float("-inf"), None],
+        "bytea[]": [b"", bytes(range(256)), None],
+        "bigint[]": [0, -1, 2**53],
+    }
+    with database.read() as session:
+        for kind, given in values.items():
+            assert session.scalar(text(f"select cast(:given as {kind})"), {"given": flushes._array(given)}) == given

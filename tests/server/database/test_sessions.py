@@ -48,3 +48,23 @@ def test_readers_go_on_while_a_writer_holds_the_lock(database, recorded):
         events.emit(session, job_id, "metric", {})
         with database.read() as reader:
             assert reader.query(Event).where(Event.job_id == job_id).count() == 1
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced_even_if_it_has_just_answered(database):
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has no server")
+    with database.read() as other, database.read() as session:
+        other.execute(text("select 1"))
+        ended = session.scalar(text("select pg_backend_pid()"))
+        assert session.connection().connection.dbapi_connection.is_fresh
+        session.rollback()  # returns the connection to the pool, from which the next statement takes one
+        assert other.scalar(text("select pg_terminate_backend(:pid, 10000)"), {"pid": ended})
+        assert session.scalar(text("select pg_backend_pid()")) != ended
+
+
+def test_events_of_one_call_are_numbered_in_their_order(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    with database.write() as session:
+        assert events.emit_all(session, job_id, [("metric", {"at": 1}), ("status", {"at": 2})]) == 3
+    with database.read() as session:
+        assert [(event.sequence, event.kind) for event in events.after(session, job_id, 1)] == [(2, "metric"), (3, "status")]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -35,7 +35,7 @@ def _a_run(database, recorded):
         return session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position)).first()
 
 
-@rules(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@rules(max_examples=25)
 @given(values=st.lists(ANY_FLOAT, min_size=1, max_size=50), epoch=st.integers(1, 10**6))
 def test_every_bit_comes_back(database, recorded, values, epoch):
     run = _a_run(database, recorded)

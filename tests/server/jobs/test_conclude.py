@@ -5,7 +5,7 @@ import pytest
 from parity import Criteria
 from server.database import events
 from server.database.tables import Job, Run
-from server.jobs.conclude import decide, write_outcome
+from server.jobs.conclude import decide, settled, write_outcome
 from server.jobs.submit import submit_job
 from training.spec import Arm, JobSpec
 from training.switches import Switches
@@ -95,3 +95,40 @@ def test_the_judge_reads_the_switches_in_the_recipe(database):
             "mxfp4.stochastic_rounding": "mxfp4+stochastic_rounding",
             "nvfp4": "nvfp4",
         }
+
+
+def _end_runs(database, job_id, arms, state="finished"):
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            if run.arm.name in arms:
+                run.state = state
+
+
+def _settled(database, job_id, known=()):
+    with database.read() as session:
+        return settled(session, job_id, known)
+
+
+def test_a_candidate_is_settled_once_its_runs_and_the_baselines_have_ended(database, recorded):
+    job_id = recorded({"mxfp8": 0.0, "nvfp4": 0.05})
+    arms = ("fp8_current", "mxfp8", "nvfp4")
+    _end_runs(database, job_id, arms, "running")
+    assert _settled(database, job_id) == []
+    _end_runs(database, job_id, ["mxfp8"])
+    assert _settled(database, job_id) == []
+    _end_runs(database, job_id, ["fp8_current"])
+    (early,) = _settled(database, job_id)
+    assert (early["candidate"]["name"], early["verdict"]) == ("mxfp8", "pass")
+    assert _settled(database, job_id, {"mxfp8"}) == []
+    _end_runs(database, job_id, ["nvfp4"])
+    assert _settled(database, job_id) == []
+    with database.read() as session:
+        at_the_end, _ = decide(session, job_id).verdicts
+    assert early == at_the_end[0]
+
+
+def test_a_candidate_without_a_finished_run_is_not_settled(database, recorded):
+    job_id = recorded({"mxfp8": 0.0, "nvfp4": 0.05})
+    _end_runs(database, job_id, ["nvfp4"], "running")
+    _end_runs(database, job_id, ["mxfp8"], "failed")
+    assert _settled(database, job_id) == []

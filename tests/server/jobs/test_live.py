@@ -140,8 +140,12 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
     assert set(_states(database, job_id).values()) == {("finished", "EARLY_STOP")}
     with database.read() as session:
         assert ready_to_conclude(session, job_id)
-        verdicts = [document["verdict"] for document, _ in decide(session, job_id).verdicts]
-    assert verdicts == ["inconclusive", "inconclusive"]
+        verdicts = [document for document, _ in decide(session, job_id).verdicts]
+    for document in verdicts:
+        assert (document["verdict"], document["codes"][0]) == ("inconclusive", "INCOMPLETE")
+        (step, *_) = document["advice"]["sentences"]
+        assert "Hopeless" in step
+        assert "early_stop: advise" in step
 
 
 def test_queued_replicates_of_a_stopped_arm_are_cancelled(database, live):

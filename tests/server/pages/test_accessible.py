@@ -66,6 +66,8 @@ def test_every_page(page: Page, look, job_id):
     faults: list[tuple[object, ...]] = []
     for path in (
         "/jobs",
+        f"/compare?job={job_id}",
+        "/trend?gate=small",
         f"/jobs/{job_id}",
         f"/jobs/{job_id}?from=300&to=900&x=time",
         f"/jobs/{job_id}/compare",

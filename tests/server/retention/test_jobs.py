@@ -6,7 +6,21 @@ import pytest
 from sqlalchemy import func, select, text
 
 from server.database import events, store
-from server.database.tables import Arm, Attempt, Base, Baseline, BaselineRun, IdempotencyKey, Job, Run, Webhook, WebhookDelivery
+from server.database.tables import (
+    Arm,
+    Attempt,
+    Base,
+    Baseline,
+    BaselineRun,
+    IdempotencyKey,
+    Job,
+    JobNote,
+    JobTag,
+    Run,
+    SignOff,
+    Webhook,
+    WebhookDelivery,
+)
 from server.jobs import ledger
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
@@ -25,6 +39,7 @@ def keeper_database(owner_database):
 # Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
+BELONGING |= {"job_notes", "job_tags", "sign_offs"}
 
 
 @pytest.fixture
@@ -49,6 +64,10 @@ def judged(database, recorded, age):
             session.add(Webhook(id=f"h{job_id}", url="https://a", events=[], secret="", created_at=0.0))
             session.flush()
             session.add(_delivery(job_id, "delivered"))
+            session.add(JobTag(job_id=job_id, tag="old"))
+            session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))
+            once = {"verdict_sha256": "", "policy_sha256": "", "who": "me", "reason": "old", "created_at": 0.0, "expires_at": 0.0}
+            session.add(SignOff(id=f"s{job_id}", job_id=job_id, candidate="nvfp4", **once))
         return job_id, runs
 
     return judge
@@ -128,10 +147,9 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     after = _rows(database)
-    assert {name: after[name] for name in ("jobs", "arms", "runs", "verdicts")} == {
-        name: before[name] for name in ("jobs", "arms", "runs", "verdicts")
-    }
-    assert after.keys() == {"jobs", "arms", "runs", "verdicts", "events"}
+    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "sign_offs"}
+    assert {name: after[name] for name in kept_with_it} == {name: before[name] for name in kept_with_it}
+    assert after.keys() == {*kept_with_it, "events"}
     assert [what for what, *_ in deleted(kept) if what == "job"] == []
     document = api.get(f"/api/v1/jobs/{second}").json()
     assert "PARITY_RETENTION_JOB_DAYS" in document["arms"][0]["runs"][0]["message"]

@@ -45,7 +45,7 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
         for name in ("owner", "stranger"):
             first, texts[f"{name}: submit"] = auth.create_token(session, name, ["submit"], None)
             principals[name] = first.id
-            for scope in ("view", "worker"):
+            for scope in ("view", "worker", "approve"):
                 _, texts[f"{name}: {scope}"] = auth.create_token(session, name, [scope], None, principal_id=first.id)
         _, texts["admin"] = auth.create_token(session, "admin", ["admin"], None)
     texts["other run's token"] = job(principals["owner"])[2]
@@ -77,10 +77,10 @@ def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused
     described = api.app.openapi()
     rules.check(described)
     with_route = copy.deepcopy(described)
-    with_route["paths"]["/api/v1/jobs/{job_id}/notes"] = {"post": {}}
+    with_route["paths"]["/api/v1/jobs/{job_id}/stars"] = {"post": {}}
     without_route = copy.deepcopy(described)
     del without_route["paths"]["/api/v1/policies"]
-    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/notes"), (without_route, "GET /api/v1/policies")):
+    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/policies")):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
             rules.check(changed)
 

@@ -75,7 +75,7 @@ def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
     assert log.held_bytes == 12.5 * 2**30
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(looks=st.sets(st.integers(0, 84)))
 def test_every_step_is_yielded_once_whenever_one_looks(tmp_path_factory, looks):
     written = Written(tmp_path_factory.mktemp("run"))

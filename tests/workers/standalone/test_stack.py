@@ -202,7 +202,7 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
     data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
     job_file = tmp_path / "demo.yaml"
     job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "criteria": {"margin": "20 %"}}))
-    assert not demo.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, job_file)
+    assert not demo.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, lambda _job, _known: (), job_file)
     assert "/no/such/corpus" in capsys.readouterr().err
 
 

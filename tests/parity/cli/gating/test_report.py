@@ -17,7 +17,7 @@ OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", jo
 
 def test_whole_sections_are_left_out(monkeypatch):
     sections = ["head", "<details>" + "a" * 40_000 + "</details>", "<details>" + "b" * 40_000 + "</details>", "tail"]
-    monkeypatch.setattr("parity.cli.gating.report.markdown_sections", lambda _: sections)
+    monkeypatch.setattr("parity.cli.gating.report.markdown_sections", lambda *_: sections)
     text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GatePolicy(), fits_a_comment)
     assert fits_a_comment(text)
     assert len(text) > 40_000
@@ -40,7 +40,7 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GatePolicy(), json=None, junit=None, comment=None)
-    assert output.read_text().count("\n") == 11
+    assert output.read_text().count("\n") == 12
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
 
 
@@ -62,6 +62,47 @@ def test_the_exit_code_under_a_policy(result, policy, code):
     left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
     assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
+
+
+def _verdict(code, gap=None, verdict="inconclusive"):
+    return {"verdict": verdict, "codes": [code], "gap": gap, "margin": gap and {"nats": 0.014}, "candidate": {"name": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})], 0),
+        ([_verdict("EMPTY")], 3),
+        ([_verdict("ARMS_IDENTICAL", {"lo": 0.0, "hi": 0.0})], 3),
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02}), _verdict("EMPTY")], 3),
+        ([], 3),
+    ],
+)
+def test_on_inconclusive_pass_accepts_a_measured_gap_only(verdicts, code):
+    outcome = Outcome(result="inconclusive", revision="r", verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GatePolicy(on_inconclusive="pass"))
+    assert (left_with, "does not apply" in note) == (code, code == 3)
+
+
+def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
+    straddles = _verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})
+    other = straddles | {"candidate": {"name": "d"}}
+    signed = {"c": {"candidate": "c"}}
+    passed = straddles | {"verdict": "pass", "candidate": {"name": "d"}}
+    failed = straddles | {"verdict": "fail", "candidate": {"name": "d"}}
+    for verdicts, result, is_accepted in (
+        ([straddles], "inconclusive", True),
+        ([straddles, passed], "inconclusive", True),
+        ([straddles, other], "inconclusive", False),
+        ([straddles, failed], "fail", False),
+        ([passed], "pass", False),
+        ([], "inconclusive", False),
+    ):
+        outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
+        assert outcome.is_accepted is is_accepted
+        assert (exit_code_under(outcome, GatePolicy())[0] == 0) is (is_accepted or result == "pass")
+    troubled = Outcome(result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x")
+    assert not troubled.is_accepted
 
 
 def _failed(lo, hi, code="GAP_EXCEEDS_MARGIN"):

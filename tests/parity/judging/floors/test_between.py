@@ -92,7 +92,7 @@ def slow_fit(table: Table) -> tuple[float, float]:
     return math.exp((statistics.mean(logs) + float(digamma(df / 2)) - math.log(df / 2)) / 2), df
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(tables)
 def test_it_is_the_slow_formula(table: Table) -> None:
     share, df = slow_fit(table)
@@ -101,7 +101,7 @@ def test_it_is_the_slow_formula(table: Table) -> None:
     assert (floor.share, floor.df) == pytest.approx((share, df), rel=1e-4)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(tables, st.floats(0.1, 10.0))
 def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(table: Table, scale: float) -> None:
     assume(slow_fit(table)[1] > 1.5)

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.floors.conflict import Spread, agreement
@@ -23,7 +23,6 @@ def test_p_is_the_tail_of_f() -> None:
     assert agreed.ratio == pytest.approx(math.sqrt(2.0))
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 20), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
 def test_noisier_runs_never_give_the_family_more_weight(df: int, one: float, other: float) -> None:
     low, high = sorted((one, other))
@@ -32,7 +31,6 @@ def test_noisier_runs_never_give_the_family_more_weight(df: int, one: float, oth
     assert noisy.contradicted or not quiet.contradicted
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 20), st.floats(0.01, 50.0))
 def test_the_weight_is_continuous(df: int, squares: float) -> None:
     near = agreement(Spread(squares=squares * (1 + 1e-9), df=df), FLOOR)

@@ -75,7 +75,7 @@ def slow_fit(pairs: list[tuple[float, int]]) -> tuple[float, float, float]:
     return math.exp((mean + bias) / 2), df, d0
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(families)
 def test_the_fit_is_its_formulas(pairs: list[tuple[float, int]]) -> None:
     fitted, (share, df, d0) = fit_family(groups_of(pairs)), slow_fit(pairs)
@@ -85,7 +85,7 @@ def test_the_fit_is_its_formulas(pairs: list[tuple[float, int]]) -> None:
     assert fitted.df <= min(MAX_DF, fitted.estimated_df * (1 + 1e-9))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(families, st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], order: random.Random) -> None:
     groups = groups_of(pairs)
@@ -94,7 +94,7 @@ def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], o
     assert fit_family(mixed) == fit_family(groups)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(families, st.floats(0.1, 10.0))
 def test_scaling_every_sd_scales_the_floor_alone(pairs: list[tuple[float, int]], factor: float) -> None:
     plain, scaled = fit_family(groups_of(pairs)), fit_family(groups_of(pairs, factor))
@@ -143,7 +143,6 @@ def test_too_little_evidence_is_refused(pairs: list[tuple[float, int]]) -> None:
         fit_family(groups_of(pairs))
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.floats(1e-9, 1e9))
 def test_the_inverse_of_trigamma(value: float) -> None:
     assert float(polygamma(1, inverse_trigamma(value))) == pytest.approx(value, rel=2e-4 if value > 1e6 else 1e-6)

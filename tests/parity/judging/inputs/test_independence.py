@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from parity import Curve, curve_from_arrays
-from parity.judging.inputs.independence import block_memory, dependence, independent_runs, resemblance, shared_start
+from parity.judging.inputs.counted_runs import independent_runs
+from parity.judging.inputs.independence import block_memory, dependence, resemblance, shared_start
 from tests.parity.attacks.copies import COPIES
 
 

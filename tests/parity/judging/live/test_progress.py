@@ -30,7 +30,7 @@ def test_slow_twin() -> None:
     assert state.blocks_done() == 56
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 500), max_size=8), first=st.sampled_from([0, 1]), planned=st.sampled_from([37, 640, 777]))
 def test_a_resumed_state_equals_an_uninterrupted_one_bit_for_bit(cuts: list[int], first: int, planned: int) -> None:
     rng = np.random.default_rng(1)

@@ -92,7 +92,7 @@ def test_every_kind_of_table_gives_the_same_curves(tmp_path: Path, monkeypatch: 
     assert shape(read_run_table(str(tmp_path / "runs.parquet"), RunTable(**LAYOUT))) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(order=st.permutations(range(len(rows()))))
 def test_the_order_of_the_rows_changes_nothing(order: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, table = tmp_path_factory.mktemp("shuffled"), rows()

@@ -1,0 +1,47 @@
+"""The runs of an arm that count: those that no test of `independence` relates to a run before them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, once_per_run, usable
+from parity.judging.inputs.independence import SCALE_RATIO, LeftOut, dependence, is_mixture, starts_late
+from parity.judging.inputs.screening import may_be_mixtures, may_be_related
+from parity.judging.noise import step_noise
+
+
+def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tuple[tuple[Curve, ...], tuple[LeftOut, ...]]:
+    """The runs of one arm that count, in their order, and those that don't; `others` are runs of the other arm, to see mixtures."""
+    if not runs:
+        return (), ()
+    related = may_be_related(runs, runs, before=True) | _may_differ_by_scale(runs) | np.array([_says_so_itself(run) for run in runs])
+    mixed = may_be_mixtures(runs, others)
+    kept: list[int] = []
+    left_out: list[LeftOut] = []
+    for number, run in enumerate(runs):
+        before = [runs[other] for other in kept]
+        doubt = next((doubt for other in kept if related[other, number] and (doubt := dependence(runs[other], run)) is not None), None)
+        if doubt is None and kept and mixed[number] and is_mixture(run, [other for other in (*before, *others) if other.seed == run.seed]):
+            doubt = "copy", "a mixture of other runs"
+        if doubt is None:
+            kept.append(number)
+        else:
+            left_out.append(LeftOut(label=run.label or f"run {number + 1}", relation=doubt[0], why=doubt[1]))
+    return tuple(runs[number] for number in kept), tuple(left_out)
+
+
+def _says_so_itself(run: Curve) -> bool:
+    return FORKED_FROM in run.context or (len(run.steps) > 0 and starts_late(run))
+
+
+def _may_differ_by_scale(runs: Sequence[Curve]) -> BoolArray:
+    """(R, R): whether the batch noise of two runs differs by nearly the factor that shows a running mean."""
+    noise = np.array([_batch_noise(run) for run in runs])
+    near = 1.0 - (1.0 - SCALE_RATIO) / 2.0
+    alike: BoolArray = (noise >= near * noise[:, None]) & (noise[:, None] >= near * noise)
+    return ~alike
+
+
+@once_per_run
+def _batch_noise(run: Curve) -> float:
+    return step_noise(run.loss[usable(run.loss)])

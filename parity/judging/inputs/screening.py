@@ -1,0 +1,209 @@
+"""Which pairs of runs may be related at all? 200 runs have 20,000 pairs, and the tests of `independence` take a millisecond a pair.
+
+Each rule of `independence` is asked here of 256 to 512 points of both runs, with a wider limit: shares 0.25 lower, scales and T twice as
+high, 1.5 times for mixtures. All points are asked for equal stretches and for means of blocks. A pair beyond every limit is not related; of
+any other the thorough test decides, so no run is left out on these grounds. Runs with NaN, of fewer than 64 points, or on other steps than
+the first run are not screened: all their pairs stay.
+
+Mixtures: rows z_i - z_1 of second differences, L the Cholesky factor of their Gram matrix; L_kk^2 is the sum of squares that rows before k
+leave of row k. Runs that turn out not to count only add rows, which make it smaller: then a thorough test is made that was not needed.
+
+Can fail: a log that is a copy except at the points that are asked. No rounding, thinning or smoothing does that.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, all_usable, once_per_run
+from parity.judging.inputs import independence as rules
+from parity.judging.noise import MAD_TO_SD, dot, mad_sd, median, step_noise
+from parity.judging.spikes import stretches
+
+POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
+SHARE_LESS, FACTOR, MIXED_FACTOR = 0.25, 2.0, 1.5
+MIXTURE_SAMPLE = 2_048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sample:
+    """What is asked of one run, or, with one dimension more, of several: losses in nats, P <= 256 points, 8 blocks of B <= 64 points.
+
+    quantum: step of rounding; noise: batch noise of the last points; size: the largest loss; spread, late, start (P,): points of all,
+    of the last fifth and of the first 2 %; changes (P,): second differences; blocks (8, B), means, sizes (8,): of blocks.
+    """
+
+    quantum: FloatArray
+    noise: FloatArray
+    spread: FloatArray
+    late: FloatArray
+    changes: FloatArray
+    means: FloatArray
+    sizes: FloatArray
+    blocks: FloatArray
+    start: FloatArray
+    size: FloatArray
+
+
+def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool = False) -> BoolArray:
+    """Where `independence` has to look: (F, S), False where none of its tests of two runs' losses would relate them.
+
+    With `before`, where both are the same runs, only pairs of a run with a later one are asked, and the others stay True.
+    What a run says of itself (a parent on record, a late start) and the scales of batch noise are not asked here.
+    """
+    related = np.ones((len(first), len(second)), dtype=bool)
+    grid = first[0].steps
+    screened = np.array([j for j, run in enumerate(second) if _is_screened(run, grid)], dtype=int)
+    if not len(screened):
+        return related
+    samples = _stacked([_sample(second[j]) for j in screened])
+    for i, run in enumerate(first):
+        if not _is_screened(run, grid):
+            continue
+        start = int(np.searchsorted(screened, i, side="right")) if before else 0
+        others = screened[start:]
+        if len(others):
+            alike = _are_alike(_sample(run), _from(samples, start))
+            some = _every_fifth(run)
+            related[i, others] = alike | [
+                _may_be_equal(some, _every_fifth(second[j])) and _are_equal_somewhere(run, second[j]) for j in others
+            ]
+    return related
+
+
+def pairs_to_test(first: Sequence[Curve], second: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
+    """The pairs (of first, of second) that may be related, in the order of `second`, then of `first`."""
+    related = may_be_related(first, second)
+    return [(first[i], second[j]) for j, i in np.argwhere(related.T)]
+
+
+def may_be_mixtures(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> BoolArray:
+    """Where `is_mixture` has to look: (R,), False where a run is no mixture of the runs before it and `others`, of its seed."""
+    mixed = np.ones(len(runs), dtype=bool)
+    for seed in {run.seed for run in runs}:
+        own = [number for number, run in enumerate(runs) if run.seed == seed]
+        first, *later = (runs[number] for number in own)
+        rows = [first, *(run for run in others if run.seed == seed), *later]
+        if later and all(_is_screened(run, first.steps) for run in rows):
+            mixed[own[1:]] = _are_spanned(rows)[-len(later) :]
+    return mixed
+
+
+def _are_spanned(runs: Sequence[Curve]) -> BoolArray:
+    """(R,): whether a run's second differences are nearly those of a mixture of the runs before it."""
+    late = runs[0].loss[len(runs[0].loss) // 2 :][-rules.LONG :]
+    count = min(len(late) - 2, max(MIXTURE_SAMPLE, 2 * rules.MIXTURE_POINTS * len(runs)))
+    at = _spread(len(runs[0].loss) - len(late), len(runs[0].loss) - 2, count)
+    if len(at) < rules.MIXTURE_POINTS * len(runs):
+        return np.ones(len(runs), dtype=bool)
+    changes = np.array([run.loss[at] - 2.0 * run.loss[at + 1] + run.loss[at + 2] for run in runs])
+    changes -= changes[0]
+    gram = np.einsum("it,jt->ij", changes[1:], changes[1:])  # one thread: BLAS would wait for busy cores
+    try:
+        unexplained = np.diag(np.linalg.cholesky(gram)) ** 2
+    except np.linalg.LinAlgError:  # some run is one exactly
+        return np.ones(len(runs), dtype=bool)
+    spanned: BoolArray = np.append(True, unexplained < (MIXED_FACTOR * rules.MIXED) ** 2 * np.diag(gram))
+    return spanned
+
+
+def _is_screened(run: Curve, grid: IntArray) -> bool:
+    return len(grid) >= MIN_POINTS and all_usable(run.loss) and np.array_equal(run.steps, grid)
+
+
+def _spread(start: int, end: int, count: int) -> IntArray:
+    """At most `count` distinct indices, evenly from `start` to before `end`."""
+    if end - start <= count:
+        return np.arange(start, end)
+    return start + np.arange(count) * (end - start) // count
+
+
+@once_per_run
+def _sample(run: Curve) -> _Sample:
+    loss, n = run.loss, len(run.loss)
+    at = _spread(max(0, n - rules.LONG), n - 2, POINTS)
+    first = int(rules.BLOCKS_FROM * n)
+    parts = np.array_split(np.arange(first, n), rules.BLOCKS)
+    length = min(BLOCK_POINTS, *(len(part) for part in parts))
+    return _Sample(
+        quantum=np.array(rules.rounding_step(run)),
+        noise=np.array(step_noise(loss[-rules.LONG :])),
+        spread=loss[_spread(0, n, POINTS)],
+        late=loss[_spread(n - max(rules.COPY_POINTS, round(rules.LAST_SHARE * n)), n, POINTS)],
+        changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
+        means=np.array([loss[part[0] : part[-1] + 1].mean() for part in parts]),
+        sizes=np.array([len(part) for part in parts], dtype=float),
+        blocks=np.array(
+            [loss[part[-rules.LONG // rules.BLOCKS :]][_spread(0, len(part[-rules.LONG // rules.BLOCKS :]), length)] for part in parts]
+        ),
+        start=loss[_spread(0, max(rules.FORK_POINTS, math.ceil(rules.FORK_SHARE * n)), POINTS)],
+        size=np.array(np.abs(loss).max()),
+    )
+
+
+def _stacked(samples: Sequence[_Sample]) -> _Sample:
+    return _Sample(**{field.name: np.array([getattr(sample, field.name) for sample in samples]) for field in dataclasses.fields(_Sample)})
+
+
+def _from(samples: _Sample, start: int) -> _Sample:
+    return _Sample(**{field.name: getattr(samples, field.name)[start:] for field in dataclasses.fields(_Sample)}) if start else samples
+
+
+def _are_alike(one: _Sample, others: _Sample) -> BoolArray:
+    """(S,): whether a rule of `independence` comes near to holding for one run and each of S others."""
+    likeness = [rules.likeness((float(one.quantum), float(quantum))) for quantum in others.quantum]
+    tolerance, share = np.array(likeness).T
+    related = _may_be_copies(others.spread - one.spread, tolerance, share) | _may_be_copies(others.late - one.late, tolerance, share)
+    scale = np.einsum("si,i->s", others.changes, one.changes) / (dot(one.changes, one.changes) or 1.0)
+    related |= _are_within(others.changes - scale[:, None] * one.changes, FACTOR * rules.DERIVED * mad_sd(one.changes))
+    quiet = _are_within(others.changes - one.changes, FACTOR * rules.LITTLE_NOISE * math.sqrt(6.0) * one.noise)
+    offsets = others.means - one.means
+    about = (others.blocks - one.blocks) - offsets[:, :, None]
+    for limit, asked in ((rules.NEGATIVE_MEMORY, ~related), (rules.NO_MEMORY, quiet & ~related)):
+        if asked.any():
+            memory = np.mean(one.sizes * offsets[asked] ** 2, axis=-1)
+            related[asked] = ~_are_within(about[asked].reshape(len(memory), -1), np.sqrt(memory / (FACTOR * limit)))
+    rounding = np.maximum(np.maximum(one.quantum, others.quantum), 2.0 * np.spacing(np.float32(one.size)))
+    related |= np.abs(others.start - one.start).max(axis=-1) <= rounding
+    return related
+
+
+def _may_be_copies(difference: FloatArray, tolerance: FloatArray, share: FloatArray) -> BoolArray:
+    """(S,): whether nearly the share of the differences (S, P) that makes a copy lies within the tolerance around their median.
+
+    Where a share s of all points does, at least 2 s - 1 of the neighbours among them do too, and lie within twice the tolerance.
+    """
+    alike: BoolArray = np.mean(np.abs(np.diff(difference)) <= 2.0 * tolerance[:, None], axis=-1) >= (2.0 * share - 1.0) / 2.0
+    for row in np.flatnonzero(alike):
+        centred = np.abs(difference[row] - median(difference[row]))
+        alike[row] = np.mean(centred <= tolerance[row]) >= share[row] - SHARE_LESS
+    return alike
+
+
+def _are_within(values: FloatArray, scale: FloatArray | float) -> BoolArray:
+    """(S,): whether the robust standard deviation around zero of (S, P) values is at most `scale`; to count is faster than a median."""
+    limit = np.asarray(scale)[..., None] / MAD_TO_SD
+    within: BoolArray = np.greater_equal(np.mean(np.abs(values) <= limit, axis=-1), 0.5)
+    return within
+
+
+def _may_be_equal(left: FloatArray, right: FloatArray) -> bool:
+    """Whether two runs may be equal at ten points in a row, of which every fifth point of both, given here, holds two."""
+    return int(np.count_nonzero(left == right)) >= 2
+
+
+def _are_equal_somewhere(left: Curve, right: Curve) -> bool:
+    """Whether two runs are equal at enough points in a row."""
+    equal = left.loss == right.loss
+    if np.count_nonzero(equal) < rules.EQUAL_POINTS:
+        return False
+    starts, ends = stretches(equal)
+    return bool((ends - starts).max() >= rules.EQUAL_POINTS)
+
+
+@once_per_run
+def _every_fifth(run: Curve) -> FloatArray:
+    return np.ascontiguousarray(run.loss[:: rules.EQUAL_POINTS // 2])

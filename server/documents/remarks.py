@@ -1,0 +1,86 @@
+"""What people added to a job, as the API and the pages show it: tags, notes and sign-offs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from parity.judging.sign_offs import Validity
+from server.database import clock
+from server.database.tables import Job
+from server.documents.principals import principal_names
+from server.remarks.sign_offs import validity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteDocument:
+    """A note on a job: plain text, its author and its time."""
+
+    id: str
+    who: str
+    text: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignOffEntry:
+    """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the verdict a pass.
+
+    `state` by the server's clock: only `valid` counts; `void` where the verdict or the policy is another one than what was accepted.
+    """
+
+    id: str
+    candidate: str
+    state: Validity
+    who: str
+    reason: str
+    created_at: str
+    expires_at: str
+    revoked_at: str | None
+    revoked_by: str | None
+    revoke_reason: str | None
+    verdict_sha256: str
+    policy_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """The tags, notes and sign-offs of a job, oldest first."""
+
+    job: str
+    tags: list[str]
+    notes: list[NoteDocument]
+    sign_offs: list[SignOffEntry]
+
+
+def remarks_of(session: Session, job: Job) -> Remarks:
+    """What people added to a job; the state of each sign-off is by the database's clock."""
+    people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)} | {note.who for note in job.notes}
+    names = principal_names(session, people) if people else {}
+    now = clock.now(session) if job.sign_offs else 0.0
+    return Remarks(
+        job=job.id,
+        tags=[each.tag for each in job.tags],
+        notes=[
+            NoteDocument(id=note.id, who=names.get(note.who, note.who), text=note.text, created_at=clock.time_text(note.created_at))
+            for note in job.notes
+        ],
+        sign_offs=[
+            SignOffEntry(
+                id=each.id,
+                candidate=each.candidate,
+                state=validity(each, job, now),
+                who=names.get(each.who, each.who),
+                reason=each.reason,
+                created_at=clock.time_text(each.created_at),
+                expires_at=clock.time_text(each.expires_at),
+                revoked_at=clock.time_text(each.revoked_at),
+                revoked_by=None if each.revoked_by is None else names.get(each.revoked_by, each.revoked_by),
+                revoke_reason=each.revoke_reason,
+                verdict_sha256=each.verdict_sha256,
+                policy_sha256=each.policy_sha256,
+            )
+            for each in job.sign_offs
+        ],
+    )

@@ -1,0 +1,98 @@
+"""A page of the list of jobs: filtered, sorted, and continued where the page before it ended, so that page 200 costs what page 1 does.
+
+Ids first: filters and orders read indexes, not the rows with their specifications. Jobs that lack what they are sorted by come last.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from server.database.tables import Job, is_id
+from server.documents.summaries import JobSummary, job_summaries
+from server.errors import InvalidError
+from server.overviews.wanted import Sort, Wanted
+from server.web.cursors import cursor_of, row_id_of
+
+# A list counts no further: a larger number says no more than "many", and its cost would grow with the record.
+MOST_COUNTED = 10_000
+_COLUMNS: Mapping[Sort, InstrumentedAttribute[Any]] = {"name": Job.name, "ended": Job.finished_at, "gap": Job.worst_gap}
+_DESCENDING = ("newest", "ended", "gap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    """Jobs in order; `next_cursor` is None on the last page, `total` the number of all that match, at most MOST_COUNTED + 1."""
+
+    jobs: list[JobSummary]
+    next_cursor: str | None
+    total: int | None
+
+
+def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, limit: int, *, counted: bool) -> JobList:
+    """One page. InvalidError for a cursor that is not of this order, or a date that is none."""
+    conditions = wanted.conditions()
+    column = _COLUMNS.get(sort)
+    statement = select(Job.id, (Job.id if column is None else column).label("value")).where(*conditions).limit(limit + 1)
+    if cursor:
+        statement = statement.where(_after(sort, cursor))
+    rows = session.execute(_ordered(statement, sort)).all()
+    shown = rows[:limit]
+    following = _cursor(sort, shown[-1].value, shown[-1].id) if len(rows) > limit else None
+    total = _count(session, conditions) if counted else None
+    return JobList(jobs=job_summaries(session, [row.id for row in shown]), next_cursor=following, total=total)
+
+
+def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:
+    some = select(Job.id).where(*conditions).limit(MOST_COUNTED + 1).subquery()
+    return session.scalar(select(func.count()).select_from(some)) or 0
+
+
+def _ordered(statement: Select[Any], sort: Sort) -> Select[Any]:
+    column = _COLUMNS.get(sort)
+    descending = sort in _DESCENDING
+    by_id = Job.id.desc() if descending else Job.id.asc()
+    if column is None:
+        return statement.order_by(by_id)
+    return statement.order_by(column.desc().nulls_last() if descending else column.asc(), by_id)
+
+
+def _cursor(sort: Sort, value: Any, job_id: str) -> str:
+    if sort not in _COLUMNS:
+        return cursor_of(job_id)
+    return base64.urlsafe_b64encode(json.dumps([sort, value, job_id]).encode()).decode()
+
+
+def _after(sort: Sort, cursor: str) -> ColumnElement[bool]:
+    """The jobs that follow a cursor in this order."""
+    column, descending = _COLUMNS.get(sort), sort in _DESCENDING
+    if column is None:
+        job_id = row_id_of(cursor, "j")
+        return Job.id < job_id if descending else Job.id > job_id
+    value, job_id = _parsed(sort, cursor)
+    later = Job.id < job_id if descending else Job.id > job_id
+    if value is None:
+        return and_(column.is_(None), later)
+    beyond = column < value if descending else column > value
+    return or_(beyond, and_(column == value, later), *([column.is_(None)] if descending else []))
+
+
+def _parsed(sort: Sort, cursor: str) -> tuple[Any, str]:
+    try:
+        made_for, value, job_id = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        made_for, value, job_id = None, None, None
+    right = isinstance(value, str) if sort == "name" else value is None or (isinstance(value, float) and math.isfinite(value))
+    if made_for != sort or not right or not isinstance(job_id, str) or not is_id("j", job_id):
+        raise InvalidError(
+            f"cursor is {cursor!r:.80}, expected the next_cursor of an earlier page with sort {sort}; leave it out for the first"
+        )
+    return value, job_id

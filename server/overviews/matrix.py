@@ -1,0 +1,93 @@
+"""Several jobs side by side: a row per job, a column per recipe (or name) of a candidate, and what keeps rows from being compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, selectinload
+
+from server.database.tables import Arm, Job, is_id
+from server.documents.summaries import JobSummary, job_summaries
+from server.documents.verdicts import VerdictSummary, verdict_summary
+from server.errors import InvalidError, NotFoundError
+from server.overviews.comparable import differences, facts
+
+MOST_JOBS = 30
+Columns = Literal["recipe", "name"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixCell:
+    """The verdicts of a job in one column: more than one where several of its candidates have this recipe; none where it has none."""
+
+    column: str
+    verdicts: list[VerdictSummary]
+    waiting: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRow:
+    """A job of the matrix. `differs` names what differs from the first job, so that gaps cannot be compared with its; empty: nothing."""
+
+    job: JobSummary
+    differs: list[str]
+    cells: list[MatrixCell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Jobs by recipes or names of candidates; `comparable` is true where no row differs from the first."""
+
+    by: Columns
+    columns: list[str]
+    rows: list[MatrixRow]
+    comparable: bool
+
+
+def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
+    """The matrix of these jobs, in this order. InvalidError for no or too many jobs, NotFoundError for an unknown one."""
+    wanted = list(dict.fromkeys(ids))
+    if not 1 <= len(wanted) <= MOST_JOBS:
+        raise InvalidError(f"{len(wanted)} jobs are selected; expected 1 to {MOST_JOBS}")
+    known = [each for each in wanted if is_id("j", each)]
+    options = (selectinload(Job.arms), selectinload(Job.verdicts))
+    jobs = {job.id: job for job in session.scalars(select(Job).options(*options).where(Job.id.in_(known)))}
+    missing = [each for each in wanted if each not in jobs]
+    if missing:
+        raise NotFoundError(f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs")
+    candidates = {job.id: [arm for arm in job.arms if arm.role == "candidate"] for job in jobs.values()}
+    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in candidates[each]))
+    summaries = job_summaries(session, wanted)
+    judged = {each: facts(jobs[each], _judge(jobs[each])) for each in wanted}
+    rows = [
+        MatrixRow(
+            job=summary,
+            differs=differences(judged[wanted[0]], judged[summary.id]),
+            cells=[_cell(jobs[summary.id], candidates[summary.id], column, by) for column in columns],
+        )
+        for summary in summaries
+    ]
+    return Matrix(by=by, columns=columns, rows=rows, comparable=not any(row.differs for row in rows))
+
+
+def _column(arm: Arm, by: Columns) -> str:
+    return arm.stated_recipe if by == "recipe" else arm.name
+
+
+def _cell(job: Job, candidates: Sequence[Arm], column: str, by: Columns) -> MatrixCell:
+    verdicts = {row.candidate: row for row in job.verdicts}
+    own = [arm.name for arm in candidates if _column(arm, by) == column]
+    return MatrixCell(
+        column=column,
+        verdicts=[verdict_summary(verdicts[name]) for name in own if name in verdicts],
+        waiting=[name for name in own if name not in verdicts],
+    )
+
+
+def _judge(job: Job) -> str | None:
+    """The version of the judge that gave the job's verdicts; None before."""
+    return json.loads(job.verdicts[0].document)["engine_version"] if job.verdicts else None

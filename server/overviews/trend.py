@@ -1,0 +1,226 @@
+"""How the gap of one candidate moved over the commits or days of a gate (jobs of one name) or of a promoted baseline.
+
+A failed job, and a verdict without a gap, are points without a gap: they are shown, and never bridged without saying so. Which commit moved
+the gap is decided by `parity.judging.moves`, against run noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, selectinload
+
+from parity.canonical_json import canonical_json
+from parity.judging.moves import Group, Point, moves, point_of
+from parity.wording import count, interval_words, level_percent, signed
+from server.database.clock import time_text
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Job, JobStatus, Verdict
+from server.errors import InvalidError, NotFoundError
+from server.overviews.comparable import arithmetic_of, differences, facts
+from server.overviews.wanted import VerdictWord, Wanted
+
+By = Literal["commit", "day"]
+MOST_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats; None where there is none.
+
+    `why_missing` is the reason why there is no gap; `differs` what differs from the newest job, so that its gap is not compared.
+    """
+
+    job: str
+    group: str
+    revision: str | None
+    submitted_at: str
+    status: JobStatus
+    verdict: VerdictWord | None
+    gap_nats: float | None
+    ci_low: float | None
+    ci_high: float | None
+    margin_nats: float | None
+    gap_rel: float | None
+    why_missing: str | None
+    differs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendMove:
+    """The difference between a commit (or day) and the measured one before it, nats, with its interval at `confidence`.
+
+    `what`: `worse` or `better` where run noise does not explain it, else `none`, or `not compared`. `skipped` have no gap.
+    """
+
+    before: str
+    after: str
+    what: Literal["worse", "better", "none", "not compared"]
+    difference: float | None
+    lo: float | None
+    hi: float | None
+    confidence: float
+    skipped: list[str]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """The history of a candidate's gap, oldest first, the answer in a sentence, and every pair of neighbours that was compared."""
+
+    gate: str | None
+    baseline: str | None
+    candidate: str
+    candidates: list[str]
+    by: By
+    answer: str
+    points: list[TrendPoint]
+    moves: list[TrendMove]
+    older: bool
+
+
+def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by: By, limit: int) -> Trend:
+    """The trend of a candidate (default: the first of the newest job) over the newest `limit` ended jobs that match.
+
+    InvalidError unless a gate or a baseline is named, NotFoundError where no job matches.
+    """
+    if bool(gate) == bool(wanted.baseline):
+        raise InvalidError("a trend is that of one gate or of one baseline; name the jobs (gate) or the promoted baseline (baseline)")
+    named = [Job.name == gate] if gate else []
+    newest = select(Job).where(*wanted.conditions(), *named, Job.status.in_(JOB_ENDED)).order_by(Job.id.desc()).limit(limit + 1)
+    options = (selectinload(Job.arms), selectinload(Job.verdicts), selectinload(Job.runs))
+    jobs = session.scalars(newest.options(*options)).all()
+    if not jobs:
+        raise NotFoundError(
+            f"no job of {f'gate {gate!r}' if gate else f'baseline {wanted.baseline!r}'} has ended; `parity status` lists the jobs"
+        )
+    candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms if arm.role == "candidate"))
+    chosen = candidate or candidates[0]
+    if chosen not in candidates:
+        raise NotFoundError(f"no job of this trend has a candidate {chosen!r:.80}; expected one of {', '.join(candidates)}")
+    entries = [
+        _Entry.of(job, arm, by) for job in reversed(jobs[:limit]) for arm in job.arms if arm.role == "candidate" and arm.name == chosen
+    ]
+    found = _moves(entries, by)
+    return Trend(
+        gate=gate or None,
+        baseline=wanted.baseline or None,
+        candidate=chosen,
+        candidates=candidates,
+        by=by,
+        answer=_answer(found, by),
+        points=[_point(entry, entries[-1]) for entry in entries],
+        moves=found,
+        older=len(jobs) > limit,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps."""
+
+    job: Job
+    verdict: Verdict | None
+    document: Mapping[str, Any] | None
+    group: str
+    facts: Mapping[str, Any]
+    measured: Point | None
+
+    @classmethod
+    def of(cls, job: Job, arm: Arm, by: By) -> _Entry:
+        verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
+        document = json.loads(verdict.document) if verdict else None
+        compared = {**facts(job, document and document["engine_version"]), "recipe": arithmetic_of(arm)}
+        compared.pop("margin")  # it is drawn; the gap does not depend on it
+        question = hashlib.sha256(canonical_json(compared).encode()).hexdigest()
+        baseline = ",".join(sorted(run.reused_from or run.id for run in job.arms[0].runs if run.state == "finished"))
+        return cls(
+            job=job,
+            verdict=verdict,
+            document=document,
+            group=_group(job, by),
+            facts=compared,
+            measured=point_of(document, baseline, question) if document else None,
+        )
+
+
+def _group(job: Job, by: By) -> str:
+    """The commit or the day of a job; without a revision a job is a group of its own."""
+    return time_text(job.created_at)[:10] if by == "day" else job.revision or job.id
+
+
+def _point(entry: _Entry, newest: _Entry) -> TrendPoint:
+    job, verdict = entry.job, entry.verdict
+    missing = None
+    if verdict is None:
+        missing = job.message or f"the job {job.status} without a verdict"
+    elif entry.measured is None:
+        missing = f"no gap was measured: {verdict.code}"
+    return TrendPoint(
+        job=job.id,
+        group=entry.group,
+        revision=job.revision,
+        submitted_at=time_text(job.created_at),
+        status=job.status,
+        verdict=verdict.outcome if verdict else None,
+        gap_nats=verdict.gap if verdict else None,
+        ci_low=verdict.ci_low if verdict else None,
+        ci_high=verdict.ci_high if verdict else None,
+        margin_nats=verdict.margin if verdict else None,
+        gap_rel=verdict.gap_rel if verdict else None,
+        why_missing=missing,
+        differs=differences(newest.facts, entry.facts) if verdict else [],
+    )
+
+
+def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
+    groups: dict[str, list[Point]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
+    found = moves([Group(name=name, points=points) for name, points in groups.items()])
+    return [TrendMove(**{**dataclasses.asdict(each), "skipped": [*each.skipped]}, sentence=_sentence(each, by)) for each in found]
+
+
+def _sentence(move: Any, by: By) -> str:
+    pair = f"{short(move.before)} to {short(move.after)}"
+    if move.what == "not compared":
+        return f"{pair}: not compared, because the jobs answer different questions."
+    numbers = f"{signed(move.difference, 4)} nats ({level_percent(move.confidence)} CI {interval_words(move.lo, move.hi, 4)})"
+    if move.what == "none":
+        return f"{pair}: {numbers}, no more than run noise explains."
+    between = f"; {count(len(move.skipped), by)} between them without a gap" if move.skipped else ""
+    return f"{short(move.after)} is {move.what} than {short(move.before)} by {numbers}{between}."
+
+
+def _answer(found: Sequence[TrendMove], by: By) -> str:
+    """The commits that moved the gap, or that none did."""
+    compared = [move for move in found if move.what != "not compared"]
+    if not compared:
+        return f"Nothing to compare yet: fewer than two neighbouring {by}s with a gap answer the same question."
+    moved = [move for move in compared if move.what != "none"]
+    if not moved:
+        return (
+            f"No {by} is to blame: none of the {count(len(compared), 'difference')} between neighbouring {by}s exceeds run noise "
+            f"({level_percent(compared[0].confidence)} intervals)."
+        )
+    words = []
+    for move in moved:
+        interval = interval_words(move.lo or 0.0, move.hi or 0.0, 4)
+        numbers = f"{signed(move.difference or 0.0, 4)} nats, {level_percent(move.confidence)} CI {interval}"
+        place = f"between {short(move.before)} and {short(move.after)}" if move.skipped else f"at {short(move.after)}"
+        last = f"; {count(len(move.skipped), by)} between them without a gap" if move.skipped else f"; last before it: {short(move.before)}"
+        words.append(f"The gap got {move.what} {place} ({numbers}{last}).")
+    return " ".join(words)
+
+
+def short(group: str) -> str:
+    """A commit as people write it: 12 characters, with a mark where the sources had changes of their own."""
+    head, plus, _ = group.partition("+")
+    digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
+    return f"{head[:12]}{'+' if plus else ''}" if digest else group[:24]

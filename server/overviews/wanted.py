@@ -1,0 +1,128 @@
+"""Which jobs a list shows: one set of filters for the page, the API and the trend, each of them a part of the URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal, get_args
+
+from fastapi import Query
+from sqlalchemy import ColumnElement, exists, select
+
+from server.database.tables import Arm, Baseline, Job, JobStatus, JobTag, Verdict
+from server.errors import InvalidError
+
+VerdictWord = Literal["pass", "fail", "inconclusive"]
+Sort = Literal["newest", "oldest", "name", "ended", "gap"]
+OUTCOMES: tuple[VerdictWord, ...] = get_args(VerdictWord)
+STATUSES: tuple[JobStatus, ...] = get_args(JobStatus)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Filters of a list of jobs; each that is set must hold. Empty text and an empty tuple filter nothing.
+
+    `name` and `model` are parts of the name in any case, `revision` is how it begins; `recipe` is that of a candidate, `verdict` that on a
+    candidate; a job has all of the `tags`; `since` and `until` are the days of its submission (UTC), both included; `baseline` is the
+    name of a promoted one.
+    """
+
+    status: JobStatus | None = None
+    verdict: VerdictWord | None = None
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    recipe: str = ""
+    model: str = ""
+    revision: str = ""
+    branch: str = ""
+    baseline: str = ""
+    since: str = ""
+    until: str = ""
+    config_hash: str = ""
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """The filters as conditions on `Job`. InvalidError for a date that is none."""
+        found: list[ColumnElement[bool]] = []
+        if self.status:
+            found.append(Job.status == self.status)
+        if self.verdict:
+            found.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
+        if self.recipe:
+            found.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
+        found += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
+        if self.name:
+            found.append(Job.name.icontains(self.name, autoescape=True))
+        if self.model:
+            found.append(Job.model.icontains(self.model, autoescape=True))
+        if self.revision:
+            found.append(Job.revision.startswith(self.revision, autoescape=True))
+        if self.branch:
+            found.append(Job.branch == self.branch)
+        if self.baseline:
+            found.append(Job.baseline_id.in_(select(Baseline.id).where(Baseline.name == self.baseline)))
+        if self.config_hash:
+            found.append(Job.config_hash == self.config_hash)
+        # Ids sort by the time of submission, and have an index.
+        if self.since:
+            found.append(Job.id >= _first_id(_day("since", self.since)))
+        if self.until:
+            found.append(Job.id < _first_id(_day("until", self.until) + timedelta(days=1)))
+        return found
+
+    def query(self) -> list[tuple[str, str]]:
+        """The filters that are set as parameters of a URL."""
+        pairs: list[tuple[str, str]] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "tags":
+                pairs += [("tag", tag) for tag in value]
+            elif value:
+                pairs.append((field.name, value))
+        return pairs
+
+
+def wanted(
+    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None,
+    verdict: Annotated[VerdictWord | None, Query(description="only jobs with this verdict on a candidate")] = None,
+    name: Annotated[str, Query(max_length=_TEXT, description="only jobs whose name contains this text")] = "",
+    tag: Annotated[list[str] | None, Query(max_length=20, description="only jobs with this tag; repeat it for several")] = None,
+    recipe: Annotated[str, Query(max_length=_TEXT, description="only jobs with a candidate of this recipe")] = "",
+    model: Annotated[str, Query(max_length=_TEXT, description="only jobs whose model's name contains this text")] = "",
+    revision: Annotated[str, Query(max_length=_TEXT, description="only jobs whose revision begins with this text")] = "",
+    branch: Annotated[str, Query(max_length=_TEXT, description="only jobs of this branch")] = "",
+    baseline: Annotated[str, Query(max_length=_TEXT, description="only jobs that name a version of this promoted baseline")] = "",
+    since: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC, 2026-11-23) or later")] = "",
+    until: Annotated[str, Query(max_length=10, description="only jobs submitted on this day (UTC) or earlier")] = "",
+    config_hash: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="only jobs with the same specification, policy, judge and revision")
+    ] = None,
+) -> Wanted:
+    """The filters in the parameters of a request."""
+    return Wanted(
+        status=status,
+        verdict=verdict,
+        name=name.strip(),
+        tags=tuple(dict.fromkeys(each.strip() for each in tag or () if each.strip())),
+        recipe=recipe.strip(),
+        model=model.strip(),
+        revision=revision.strip(),
+        branch=branch.strip(),
+        baseline=baseline.strip(),
+        since=since.strip(),
+        until=until.strip(),
+        config_hash=config_hash or "",
+    )
+
+
+def _day(name: str, text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise InvalidError(f"{name} is {text!r}; expected a day such as 2026-11-23") from None
+
+
+def _first_id(at: datetime) -> str:
+    """An id below those of all jobs that were submitted at a time or later."""
+    return f"j{max(0, int(at.timestamp() * 1000)):012x}"

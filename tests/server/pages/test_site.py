@@ -1,0 +1,100 @@
+"""/docs: the documentation as `make docs` builds it, offline and under the server's policy; without it, how to build it."""
+
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import expect
+
+from server.settings import CHECKOUT
+
+LOOKS = ["narrow"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly: a broken link, anchor or reference fails."""
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.fixture
+def api_settings(api_settings, site):
+    return api_settings.model_copy(update={"docs_dir": site})
+
+
+class TestNotBuilt:
+    @pytest.fixture
+    def site(self, tmp_path):
+        return tmp_path
+
+    def test_docs_say_how_to_build_them(self, api):
+        answer = api.get("/docs/")
+        assert answer.status_code == 200
+        assert "make docs" in answer.text
+        assert api.get("/docs/tour/").status_code == 404
+
+    def test_they_appear_without_a_restart(self, api, site):
+        (site / "index.html").write_text("built")
+        assert api.get("/docs/").text == "built"
+
+
+def test_every_kind_of_page_is_there(api):
+    for page in ("", "tour/", "cli/", "rest/", "python-api/", "decisions/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
+        assert api.get(f"/docs/{page}").status_code == 200, page
+    missing = api.get("/docs/nothing/")
+    assert missing.status_code == 404
+    assert "/docs/assets/" in missing.text
+
+
+def test_pages_have_no_inline_script_and_a_policy_that_forbids_it(api, site):
+    assert "script-src" not in api.get("/docs/").headers["Content-Security-Policy"]
+    assert "unsafe-inline" not in api.get("/docs/").headers["Content-Security-Policy"]
+    for page in site.rglob("*.html"):
+        assert "<script>" not in page.read_text(encoding="utf-8"), page
+
+
+def test_generated_pages_have_every_command_operation_and_name(site):
+    import parity
+
+    text = {name: (site / name / "index.html").read_text(encoding="utf-8") for name in ("cli", "rest", "python-api")}
+    assert 'id="parity-baseline-promote"' in text["cli"]
+    assert "/api/v1/jobs/{job_id}:cancel" in text["rest"]
+    assert all(f'id="{parity._HOMES[name]}.{name}"' in text["python-api"] for name in parity.__all__)
+
+
+def test_every_page_and_refusal_links_to_it(api):
+    for page in ("jobs", "workers", "policies", "login", "nothing"):
+        assert 'href="/docs/"' in api.get(f"/{page}", headers={"Accept": "text/html"}).text, page
+    assert api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/troubleshooting/#refused-requests>; rel="help"'
+    assert 'id="refused-requests"' in api.get("/docs/troubleshooting/").text
+
+
+def test_its_search_finds_a_term(page, look):
+    page.goto("/docs/")
+    page.locator("label[for=__search]").first.click()
+    page.locator("[data-md-component=search-query]").fill("run floor")
+    expect(page.locator(".md-search-result__link").first).to_contain_text("floor", ignore_case=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+
+
+@pytest.mark.parametrize("path", ["/docs/operations/", "/docs/api"])
+def test_axe_finds_nothing_serious(page, path):
+    page.goto(path)
+    page.locator("table, .opblock-tag").first.wait_for()
+    page.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
+    violations = page.evaluate("() => axe.run({resultTypes: ['violations']}).then((results) => results.violations)")
+    assert [one["id"] for one in violations if one["impact"] in ("serious", "critical")] == []
+
+
+def test_the_api_can_be_tried(page):
+    page.goto("/docs/api")
+    page.locator("#operations-tag-jobs").click()
+    page.locator("#operations-jobs-index_api_v1_jobs_get .opblock-summary-control").click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.locator(".live-responses-table .response-col_status").last).to_contain_text("200")
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]

@@ -1,0 +1,79 @@
+"""Every line of docs/jobs.md and docs/sign-off.md, against one server with a record."""
+
+import re
+import shlex
+import time
+
+import jsonschema
+import pytest
+import yaml
+
+from parity.cli import main as cli
+from server import tokens
+from server.database.tables import Baseline, Job
+from server.documents.parity_yaml import job_file_schema
+from server.settings import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+
+
+def _blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
+    """A function that runs a line of a page, JOB being the newest job; its exit code and what it printed."""
+    for name in ("GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARITY_URL", served)
+    monkeypatch.setenv("PARITY_DATABASE_URL", database.url)
+    register()
+    jobs = []
+    for number in range(2):
+        job, request = judged({"nvfp4": 0.013}, rerun=number)
+        with database.write() as session:
+            row = session.get_one(Job, job)
+            row.branch = "main"
+            jobs.append(job)
+            if number == 0:  # the newer one is that of the gate
+                row.name, row.config_hash, row.revision = "nightly", None, "r0"
+                session.add(Baseline(id="b1", name="llama3-fp8", version=1, recipe="bf16", engine="emulated", created_at=0.0))
+                session.flush()
+                row.baseline_id = "b1"
+        time.sleep(0.002)
+    (tmp_path / "parity.yaml").write_text(yaml.safe_dump(request | {"tags": ["nightly"]}))
+
+    def line(text):
+        words = [{"JOB": jobs[-1]}.get(word, word) for word in shlex.split(text, comments=True)]
+        if words[0] == "python":
+            return tokens.main(words[3:]), "".join(capsys.readouterr())
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words[1:])
+        return ended.value.code, "".join(capsys.readouterr())
+
+    return line
+
+
+@pytest.mark.parametrize("page", ["jobs.md", "sign-off.md"])
+def test_every_line_of_the_page_runs(run, page):
+    outputs = {}
+    for block in _blocks(page, "sh"):
+        for line in block.splitlines():
+            code, outputs[line.partition("#")[0].strip()] = run(line)
+            assert code == 0, (line, outputs)
+    if page == "sign-off.md":
+        assert outputs["parity gate parity.yaml"].startswith(
+            "ACCEPTED, NOT A PASS: this machine signed off the inconclusive verdict on nvfp4"
+        )
+    else:
+        assert "Nothing to compare yet" in outputs["parity trend nightly --branch main"]
+
+
+def test_the_job_file_of_the_page_is_one():
+    (block,) = _blocks("jobs.md", "yaml")
+    jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1 %"}}
+    jsonschema.validate(jobs | yaml.safe_load(block), job_file_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(jobs | {"tags": ["two words"]}, job_file_schema())
