@@ -50,7 +50,7 @@ def test_the_table_has_the_gap_and_what_was_named(tmp_path, monkeypatch):
     ]
     lines.append({"kind": "answer", "whole": [0.01, 0.001], **why._answer(guilt), "forks": 9, "fork_steps": 540, "pair_steps": 1200})
     record = tmp_path / "why.jsonl"
-    record.write_text("".join(json.dumps({"case": case.name, **line}) + "\n" for line in lines))
+    record.write_text("".join(json.dumps({"case": case.name, "settings": why._SETTINGS, **line}) + "\n" for line in lines))
     monkeypatch.setattr(why, "RECORD", record)
     *_, row = why.table()
     assert row.startswith(f"| {case.name} | +0.0300 (+0.0300 to +0.0300) | +0.0100 | 0.down.dgrad | 0.down.dgrad | 9 | 0.45 |")
