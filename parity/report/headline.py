@@ -33,6 +33,33 @@ def answer(document: VerdictDocument) -> str:
     return f"{str(document['verdict']).upper()}: {pair}: {', '.join(parts)}; {decided}."
 
 
+def decided_by(document: VerdictDocument) -> str:
+    """What decided, in words: what the first reason's code means."""
+    entry = BY_CODE.get(document["codes"][0])
+    return entry.means if entry else _reason(document)
+
+
+def next_step(document: VerdictDocument) -> str:
+    """The next step in a few words for a table; "" where none is needed. The advice has the whole of it."""
+    advice = document["advice"]
+    runs = [
+        count(added, f"{name} run")
+        for added, name in (
+            (advice["add_baseline_runs"], baseline_name(document)),
+            (advice["add_candidate_runs"], candidate_name(document)),
+        )
+        if added
+    ]
+    shared = document.get("multiplicity")
+    if runs:
+        more = " and ".join(runs)
+        return f"add {more}" if shared is None or shared["look"] < shared["looks"] else f"a new question with {more} more"
+    sentences = advice["sentences"]
+    if not sentences:
+        return "" if document["verdict"] == "pass" else "see the reasons"
+    return sentences[0].split(". ")[0].rstrip(".")
+
+
 def _pass(document: VerdictDocument) -> str:
     gap, margin, decimals = judged_gap(document), judged_margin(document), _decimals(document)
     return (

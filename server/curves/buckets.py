@@ -131,6 +131,21 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
     )
 
 
+def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7) -> list[float | None]:
+    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the mean of huge values).
+
+    A chart cannot show more digits, and the response is half as long.
+    """
+    finite = np.isfinite(values)
+    known = finite if known is None else known & finite
+    kept = np.where(known, values, 0.0)
+    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
+    scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
+    scaled = kept * scale
+    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
+    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]
+
+
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
     values = numbers.tolist()
     return values if counts.all() else [value if count else None for value, count in zip(values, counts.tolist(), strict=True)]

@@ -17,7 +17,7 @@ from server.curves.buckets import Number, cut, number, reduce_ranges
 from server.database import store
 from training.statistics import PROJECTIONS
 
-GRAD_NORM = "grad_norm"
+GRAD_NORM, SNR = "grad_norm", "snr_db"
 _KIND, _NORM_KIND = "layers", "layer_grad_norm"
 
 
@@ -37,7 +37,11 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTable:
-    """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value. `low` and `high` are the finite extremes."""
+    """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value.
+
+    `low` and `high` are the finite extremes, `usual_low` and `usual_high` the ends of the middle 96 % of the finite values: a scale between
+    them shows differences that one extreme bucket would flatten.
+    """
 
     layers: list[str]
     first_step: list[int]
@@ -45,6 +49,8 @@ class LayerTable:
     values: list[list[Number]]
     low: float | None
     high: float | None
+    usual_low: float | None
+    usual_high: float | None
     steps_in_range: int
 
 
@@ -75,6 +81,7 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
     starts, ends = edges[:-1], edges[1:]
     grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
     finite = grid[np.isfinite(grid)]
+    usual = np.quantile(finite, [0.02, 0.98]).tolist() if len(finite) else (None, None)
     return LayerTable(
         layers=layers,
         first_step=steps[starts].tolist() if len(steps) else [],
@@ -82,6 +89,8 @@ def layer_table(session: Session, run_id: str, statistic: str, operand: str, fir
         values=[[number(float(f"{value:.5g}")) for value in row] for row in grid.tolist()],
         low=float(finite.min()) if len(finite) else None,
         high=float(finite.max()) if len(finite) else None,
+        usual_low=usual[0],
+        usual_high=usual[1],
         steps_in_range=len(steps),
     )
 

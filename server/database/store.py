@@ -224,6 +224,16 @@ def names(session: Session, run_id: str, kind: str) -> list[str]:
     return sorted({name for names in recorded for name in _names(names)} - {"step"})
 
 
+def names_by_kind(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The columns that any of these runs has recorded, in alphabetical order, by kind."""
+    reused = session.scalars(select(Run.reused_from).where(Run.id.in_(run_ids), Run.reused_from.is_not(None)))
+    own = (Chunk.run_id.in_({*run_ids, *reused}),)
+    recorded: dict[str, set[str]] = {}
+    for kind, text in session.execute(select(Chunk.kind, cast(Chunk.columns, Text)).where(*own).distinct()):
+        recorded.setdefault(kind, set()).update(_names(text))
+    return {kind: sorted(each - {"step"}) for kind, each in recorded.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
     """What a curve held at one moment: its newest attempt, and ranges of steps (first, last) that are small enough to read one by one."""

@@ -35,7 +35,10 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
-    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end."""
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end.
+
+    `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the forecast, nats.
+    """
 
     state: State
     sentence: str
@@ -43,6 +46,10 @@ class LiveState:
     passes: float
     fails: float
     inconclusive: float
+    gap: float
+    low: float
+    high: float
+    margin: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +202,16 @@ def live_state(arm: Arm) -> LiveState | None:
     if look is None:
         return None
     return LiveState(
-        state=look.state, sentence=sentence(look), step=look.step, passes=look.passes, fails=look.fails, inconclusive=look.inconclusive
+        state=look.state,
+        sentence=sentence(look),
+        step=look.step,
+        passes=look.passes,
+        fails=look.fails,
+        inconclusive=look.inconclusive,
+        gap=look.gap,
+        low=look.low,
+        high=look.high,
+        margin=look.margin,
     )
 
 

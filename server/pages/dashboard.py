@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
+from server.database import store
 from server.database.clock import time_text
 from server.database.lookup import find_job
+from server.database.states import JOB_ENDED
 from server.documents.job import job_document
 from server.documents.workers import worker_documents
-from server.pages import baselines, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
+from server.pages import baselines, candidates, differences, floors, job_lists, policies, queue, refusals, remarks, site, tokens
 from server.pages.rendering import HERE, LoginNeededError, templates, visitor
 from server.settings import Settings
 from server.web import auth
@@ -68,13 +70,25 @@ def policies_page(request: Request) -> Response:
 
 
 @router.get("/jobs/{job_id}")
-def show(job_id: str, request: Request, context: InContext) -> Response:
-    """One job: the verdict, its reasons and advice, then the evidence."""
+def show(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: Annotated[str, Query(max_length=100)] = "",
+    order: Annotated[str, Query(max_length=20)] = "",
+) -> Response:
+    """One job: its candidates with what decided, then the evidence; `candidate` is the one whose details are shown."""
     with context.database.read() as session:
-        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
+        job = find_job(session, job_id)
+        document = job_document(session, job, context.settings.lease_seconds)
+        recorded = store.names_by_kind(session, [run.id for run in job.runs])
     pairs = list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs))
     values = {
         "job": document,
+        "table": candidates.candidate_table(document, candidate, cast(candidates.Order, order) if order in candidates.ORDERS else ""),
+        "there": {kind: set(names) for kind, names in recorded.items()},
+        "ended": document.status in JOB_ENDED,
+        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
         "pairs": pairs,
         "ground": differences.compare(document.arms, document.criteria.get("may_differ", ())),
         **remarks.values(request, context, document),

@@ -17,6 +17,13 @@ class Difference:
     values: list[str]
     declared: bool
 
+    def arms_by_value(self, arms: Sequence[ArmDocument]) -> dict[str, list[str]]:
+        """The names of the arms that have each value, for a table with few columns."""
+        grouped: dict[str, list[str]] = {}
+        for arm, value in zip(arms, self.values, strict=True):
+            grouped.setdefault(value, []).append(arm.name)
+        return grouped
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:

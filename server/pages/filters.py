@@ -43,6 +43,19 @@ def percent(value: float | str | None, places: int = 1) -> str:
     return f"{100 * number:.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
 
 
+def signed_percent(value: float | str | None, places: int = 2) -> str:
+    """A share as percent with its sign: 0.0035 -> +0.35 %."""
+    number = _number(value)
+    if number is None:
+        return _MISSING
+    return f"{100 * number:+.{places}f}\u00a0%".replace("-", MINUS) if math.isfinite(number) else _nonfinite(number)
+
+
+def chance(probability: float) -> str:
+    """A probability in whole percent, never 0 or 100 %."""
+    return "<\u00a01\u00a0%" if probability < 0.01 else ">\u00a099\u00a0%" if probability > 0.99 else f"{100 * probability:.0f}\u00a0%"
+
+
 def count(value: float | str | None) -> str:
     """A whole number with thousands: 1,500."""
     number = _number(value)
@@ -172,6 +185,7 @@ def _nonfinite(number: float) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "between": between,
+    "chance": chance,
     "count": count,
     "duration": duration,
     "gap_in_margins": gap_in_margins,
@@ -180,6 +194,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "nats": nats,
     "percent": percent,
     "share": wording.percent,
+    "signed_percent": signed_percent,
     "rate": rate,
     "ratio": ratio,
     "size": size,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from server.curves import formats
 from server.curves.buckets import Series, kind_of, series
-from server.curves.layer_table import GRAD_NORM, Columns, LayerTable, layer_table, recorded
+from server.curves.layer_table import GRAD_NORM, SNR, Columns, LayerTable, layer_table, recorded
 from server.database import store
 from server.database.lookup import find_run
 from server.database.store import Columns as Table
@@ -146,8 +146,10 @@ def layers(
     run_id: str,
     context: InContext,
     response: Response,
-    statistic: Annotated[str | None, Query(max_length=100, description="default: the first recorded one; grad_norm has no operand")] = None,
-    operand: Annotated[str | None, Query(max_length=100, description="default: the first recorded one")] = None,
+    statistic: Annotated[
+        str | None, Query(max_length=100, description="default: snr_db if recorded, else the first; grad_norm has no operand")
+    ] = None,
+    operand: Annotated[str | None, Query(max_length=100, description="default: the first with a finite value")] = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
@@ -163,12 +165,25 @@ def layers(
         response.headers.update(tagged(tag))
         if not there.layers:
             return LayersDocument(run=run_id, statistic=None, operand=None, recorded=there, table=None)
-        of = _one_of("operand", operand, there.operands) if there.operands else None
-        chosen = _one_of("statistic", statistic, [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])])
-        of = None if chosen == GRAD_NORM else of
         last = math.inf if last_step is None else last_step
-        table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
+        # Without a choice: the first operand whose signal to noise is finite, because one that is not quantized has nothing to show.
+        operands: list[str | None] = [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
+        for candidate in operands:
+            of = _one_of("operand", candidate, there.operands) if there.operands else None
+            names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
+            usual = SNR if statistic is None and SNR in names else statistic
+            chosen = _one_of("statistic", usual, names)
+            of = None if chosen == GRAD_NORM else of
+            table = layer_table(session, run_id, chosen, of or "", first_step, last, buckets)
+            if table.low is not None:
+                break
     return LayersDocument(run=run_id, statistic=chosen, operand=of, recorded=there, table=table)
+
+
+def _usual_first(there: Columns, statistic: str | None) -> list[str]:
+    """The operands that have the statistic (default: signal to noise); all of them if none has."""
+    with_it = [operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]]
+    return with_it or there.operands
 
 
 def _one_of(name: str, value: str | None, choices: list[str]) -> str:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 from sqlalchemy.orm import Session
 
-from parity import criteria_from_mapping
-from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
-from server.curves import loading
-from server.curves.buckets import NONFINITE_LISTED, Number, number
+from parity.judging.live.gap_chart import step_edges
+from parity.report.gap_bins import on_edges
+from server.curves.buckets import NONFINITE_LISTED, Number, number, rounded
 from server.database.lookup import find_job
-from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job
-from server.documents.verdicts import verdict_documents
 from server.errors import NotFoundError
+from server.routes.candidate_gaps import CandidateGap, Range, candidate_gaps, common_range
 from server.web.context import Context, InContext
 from server.web.etags import entity_tag, not_modified, tagged
 from server.web.query import UNCHANGED, FirstStep, IfNoneMatch, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
-_OUTGROWN = 1.01  # growth in steps after which the basis of a training pair's gap is computed again
+_OUTGROWN = 1.01  # growth in steps after which the gaps of a training job are computed again
+_MARKS = 100  # steps with a mark that are listed per candidate, where a chart has many candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,10 @@ class GapDocument:
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean, including
-    run-to-run noise. `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
-    of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts all of both arms. `spikes_…` are the
-    first 200 steps at which the arm has a spike, according to the verdict; none before there is a verdict.
+    run-to-run noise, with the confidence of the interval that decides. `window` is the range of steps that the verdict reads.
+    `nonfinite_…` are the first 1,000 steps of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts
+    all of both arms. `spikes_…` are the first 200 steps at which the arm has a spike, according to the verdict; none before there is a
+    verdict.
     """
 
     candidate: str
@@ -56,6 +57,44 @@ class GapDocument:
     window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
     planned_steps: int
     common_steps: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateGapDocument:
+    """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
+
+    candidate: str
+    mean: list[float | None]
+    half_width: list[float | None]
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
+    common_steps: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapsDocument:
+    """The gaps of all candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
+
+    `confidence` is that of the interval that decides, which looks and candidates share. `nonfinite_…` and `spikes_…` list the first
+    100 steps of each candidate. Values have six digits.
+    """
+
+    baseline: str
+    planned_steps: int
+    first_step: list[int]
+    last_step: list[int]
+    candidates: list[CandidateGapDocument]
+
+
+_ADAPTER = TypeAdapter(GapsDocument)
 
 
 @router.get("/jobs/{job_id}/gap", response_model=GapDocument, responses=UNCHANGED)
@@ -78,8 +117,9 @@ def gap(
             return Response(status_code=304, headers=tagged(tag))
         baseline, chosen = pair_of(job, candidate)
         planned = job.spec["schedule"]["steps"]
-        spikes = _spikes(job, chosen.name)
-        binned = _binned(context, session, job, chosen, bins, first_step, last_step, log=spacing == "log")
+        wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        [own] = candidate_gaps(context.cache, session, job, [chosen], wanted)
+        binned = own.binned
     response.headers.update(tagged(tag))
     return GapDocument(
         candidate=chosen.name,
@@ -92,13 +132,87 @@ def gap(
         nonfinite_baseline=binned.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
         nonfinite_candidate=binned.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
         nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
-        spikes_baseline=spikes[0],
-        spikes_candidate=spikes[1],
+        spikes_baseline=own.spikes[0],
+        spikes_candidate=own.spikes[1],
         margin_nats=binned.margin_nats,
         level_nats=binned.level,
         window=[*binned.window],
         planned_steps=planned,
         common_steps=int(np.sum(binned.n)),
+        confidence=own.confidence,
+    )
+
+
+@router.get("/jobs/{job_id}/gaps", response_model=GapsDocument, responses=UNCHANGED)
+def gaps(
+    job_id: str,
+    context: InContext,
+    bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = 150,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    spacing: Spacing = "linear",
+    if_none_match: IfNoneMatch = "",
+) -> Response:
+    """The gaps of all candidates for one chart. For display only; the verdict reads every step of its window."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        tag = entity_tag(job, "gaps", bins, first_step, last_step, spacing)
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        # Reading 90 runs of a million steps takes seconds: an answer is kept for good after the job's end, before it until 1 % is new.
+        done, states = sum(run.steps_done for run in job.runs), tuple((run.id, run.epoch, run.state) for run in job.runs)
+        key = tag or ("gaps", job.id, bins, first_step, last_step, spacing, states)
+        cached = context.cache.get(key, _Answer)
+        if cached is None or (tag is None and done > _OUTGROWN * cached.steps_done):
+            wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+            cached = _Answer(content=_ADAPTER.dump_json(_all_gaps(context, session, job, wanted)), steps_done=done)
+            context.cache.put(key, cached)
+    return Response(cached.content, media_type="application/json", headers=tagged(tag))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A response, and the steps that the job's runs had done when it was made."""
+
+    content: bytes
+    steps_done: int
+
+
+def _all_gaps(context: Context, session: Session, job: Job, wanted: Range) -> GapsDocument:
+    common = common_range(session, job, wanted)
+    first = step_edges(*common, wanted.bins, log=wanted.log) if common else np.empty(0, np.int64)
+    last = np.append(first[1:] - 1, common[1]) if common else first
+    wanted = dataclasses.replace(wanted, edges=first)
+    made = candidate_gaps(context.cache, session, job, job.arms[1:], wanted) if common else []
+    held = np.zeros(len(first), bool)
+    for gap in made:
+        held |= on_edges(gap.binned, first)[2] > 0
+    return GapsDocument(
+        baseline=job.arms[0].name,
+        planned_steps=job.spec["schedule"]["steps"],
+        first_step=first[held].tolist(),
+        last_step=last[held].tolist(),
+        candidates=[_on_bins(gap, first, held) for gap in made],
+    )
+
+
+def _on_bins(gap: CandidateGap, first: NDArray[np.int64], held: NDArray[np.bool_]) -> CandidateGapDocument:
+    binned = gap.binned
+    mean, half_width, n = on_edges(binned, first)
+    return CandidateGapDocument(
+        candidate=gap.candidate,
+        mean=rounded(mean[held], digits=6),
+        half_width=rounded(half_width[held], digits=4),
+        nonfinite_baseline=binned.nonfinite_baseline[:_MARKS].tolist(),
+        nonfinite_candidate=binned.nonfinite_candidate[:_MARKS].tolist(),
+        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
+        spikes_baseline=gap.spikes[0][:_MARKS],
+        spikes_candidate=gap.spikes[1][:_MARKS],
+        margin_nats=binned.margin_nats,
+        level_nats=binned.level,
+        window=[*binned.window],
+        common_steps=int(np.sum(n)),
+        confidence=gap.confidence,
     )
 
 
@@ -110,46 +224,3 @@ def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     if chosen is None:
         raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
     return baseline, chosen
-
-
-def _spikes(job: Job, candidate: str) -> tuple[list[int], list[int]]:
-    """Steps of the spikes of the baseline and of the candidate in the verdict document."""
-    for document in verdict_documents(job):
-        if document["candidate"]["name"] == candidate and document["run_spikes"]:
-            baseline, other = document["run_spikes"]["steps"]
-            return baseline, other
-    return [], []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cached:
-    """The basis of a pair's bins, and the steps that its runs had done when it was computed."""
-
-    basis: GapBasis
-    steps_done: int
-
-
-def _binned(
-    context: Context, session: Session, job: Job, candidate: Arm, bins: int, first: int, last: int | None, *, log: bool
-) -> BinnedGap:
-    """The gap in bins. Its basis is cached, so that a request for a range reads only that range.
-
-    Cached permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
-    """
-    criteria, planned = criteria_from_mapping(job.criteria), job.spec["schedule"]["steps"]
-    arms = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
-    begun = [(run.id, run.epoch) for arm in arms for run in arm]
-    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
-    cached, done = context.cache.get(key, _Cached), sum(run.steps_done for arm in arms for run in arm)
-    is_part = first > 0 or last is not None
-    if cached and (job.status in JOB_ENDED or (is_part and done <= _OUTGROWN * cached.steps_done)):
-        basis, end = cached.basis, math.inf if last is None else last
-        base, cand = (
-            loading.loss_curves(session, [runs[i] for i in used], first, end) for runs, used in zip(arms, basis.counted, strict=True)
-        )
-    else:
-        whole = loading.loss_curves(session, arms[0]), loading.loss_curves(session, arms[1])
-        basis = gap_basis(*whole, criteria, planned)
-        context.cache.put(key, _Cached(basis=basis, steps_done=done))
-        base, cand = ([curves[i] for i in used] for curves, used in zip(whole, basis.counted, strict=True))
-    return binned_gap(base, cand, criteria, bins=bins, first_step=first, last_step=last, basis=basis, log=log)

@@ -42,7 +42,8 @@ class OverlayDocument:
 
     Arms without such a run, or without the column, are left out.
 
-    Up to 20,000 steps are returned without reduction (`aggregation` none), else buckets with min, mean and max. Values have seven digits.
+    Up to 20,000 steps, or 60,000 of all arms together, are returned without reduction (`aggregation` none), else buckets with min, mean
+    and max. Values have seven digits.
     """
 
     name: str
@@ -56,7 +57,28 @@ class OverlayDocument:
     arms: list[ArmLine]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsDocument:
+    """The columns that any run of a job has recorded, in alphabetical order, of training steps and of validations."""
+
+    train: list[str]
+    validation: list[str]
+
+
 _ADAPTER = TypeAdapter(OverlayDocument)
+
+
+@router.get("/jobs/{job_id}/columns", response_model=ColumnsDocument, responses=UNCHANGED)
+def columns(job_id: str, context: InContext, response: Response, if_none_match: IfNoneMatch = "") -> Response | ColumnsDocument:
+    """What can be charted: the names for `overlay`."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        tag = entity_tag(job, "columns")
+        if not_modified(tag, if_none_match):
+            return Response(status_code=304, headers=tagged(tag))
+        recorded = store.names_by_kind(session, [run.id for run in job.runs])
+    response.headers.update(tagged(tag))
+    return ColumnsDocument(train=recorded.get("train", []), validation=recorded.get("validation", []))
 
 
 @router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
@@ -64,6 +86,7 @@ def overlaid(
     job_id: str,
     context: InContext,
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
+    arms: Annotated[str, Query(max_length=5000, description="arms, comma-separated; default: all")] = "",
     kind: Annotated[Kind, Query(description="which records")] = "train",
     seed: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
     replicate: Annotated[int | None, Query(description="default: that of the baseline's first run")] = None,
@@ -77,12 +100,14 @@ def overlaid(
     """The curves of a job's arms for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "overlay", name, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
+        tag = entity_tag(job, "overlay", name, arms, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         first = (job.arms[0].runs or job.arms[0].forks)[0]
         wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
-        runs = [run for arm in job.arms for run in arm.runs if (run.seed, run.replicate) == wanted]
+        chosen = {name for name in arms.split(",") if name}
+        shown = [arm for arm in job.arms if not chosen or arm.name in chosen]
+        runs = [run for arm in shown for run in arm.runs if (run.seed, run.replicate) == wanted]
         runs = [run for run in runs if name in store.names(session, run.id, kind)]
         last = math.inf if last_step is None else last_step
         recorded = [_recorded(context, session, run, name, kind, first_step, last, seconds=seconds) for run in runs]

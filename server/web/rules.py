@@ -74,6 +74,8 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/jobs/{job_id}/verdict.{kind}": _READ,
     "GET /api/v1/jobs/{job_id}/evidence.zip": _READ,
     "GET /api/v1/jobs/{job_id}/gap": _READ,
+    "GET /api/v1/jobs/{job_id}/gaps": _READ,
+    "GET /api/v1/jobs/{job_id}/columns": _READ,
     "GET /api/v1/jobs/{job_id}/live": _READ,
     "GET /api/v1/jobs/{job_id}/overlay": _READ,
     # What people add to a job.

@@ -29,7 +29,7 @@ Priors = tuple[Prior, Prior]
 class BinnedGap:
     """The gap in bins for a live chart: arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
 
-    `lo` and `hi` are the interval of the bin's mean at the policy's confidence: step noise of the bin plus the between-run term with
+    `lo` and `hi` are the interval of the bin's mean at the level that decides: step noise of the bin plus the between-run term with
     as many runs as the bin has. Where the window has no points yet, `level` and `margin_nats` come from the last fifth of what is
     there and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
     """
@@ -64,10 +64,22 @@ class GapBasis:
     counted: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def gap_basis(baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, planned_steps: int | None = None) -> GapBasis:
-    """Level, run floors, margin and window of a pair, finished or not."""
-    base_runs, cand_runs = independent_runs(baseline)[0], independent_runs(candidate)[0]
-    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps)
+def gap_basis(
+    baseline: Sequence[Curve],
+    candidate: Sequence[Curve],
+    criteria: Criteria,
+    planned_steps: int | None = None,
+    priors: Priors | None = None,
+    *,
+    independent: Sequence[Curve] | None = None,
+) -> GapBasis:
+    """Level, run floors, margin and window of a pair, finished or not.
+
+    `independent` are the baseline's runs that count, for a caller that compares many candidates with the same baseline.
+    """
+    base_runs = independent_runs(baseline)[0] if independent is None else independent
+    cand_runs = independent_runs(candidate)[0]
+    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps, priors)
 
 
 def _basis(
@@ -108,13 +120,17 @@ def binned_gap(
     basis: GapBasis | None = None,
     priors: Priors | None = None,
     log: bool = False,
+    confidence: float | None = None,
+    edges: IntArray | None = None,
 ) -> BinnedGap:
     """Mean gap with its band in up to `bins` ranges of steps; unfinished runs, NaN and disjoint steps are no error.
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. Ranges are equally long, or (`log`) equally long in the step's logarithm.
     With a `basis` from the whole curves, the runs given are those that count, and need only have the steps of the range. `priors` are the
-    run floors to start from where the verdict borrowed them; by default they are assumed.
+    run floors to start from where the verdict borrowed them; by default they are assumed. `confidence` is the interval's level where looks
+    or candidates share the policy's (`parity.judging.multiplicity`). `edges` are first steps of ranges (bins,), ascending, which take the
+    place of `bins` and `log`, so that several candidates can have the same.
     """
     if bins < 1:
         raise ValueError(f"bins is {bins}; expected 1 or more")
@@ -126,7 +142,10 @@ def binned_gap(
         0 if first_step is None else int(np.searchsorted(steps, first_step)),
         len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right")),
     )
-    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, criteria.confidence, bins, log=log)
+    if edges is None and inside.start < inside.stop and inside.start < len(steps):
+        edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), bins, log=log)
+    level = criteria.confidence if confidence is None else confidence
+    columns = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
         first_step=columns.first_step,
         last_step=columns.last_step,
@@ -229,16 +248,15 @@ def _bins(
     runs_2T: IntArray,
     floors: tuple[RunFloor, RunFloor] | None,
     confidence: float,
-    bins: int,
-    *,
-    log: bool,
+    edges: IntArray | None,
 ) -> _Bins:
     """Columns of BinnedGap that have one entry a bin."""
-    if len(steps) == 0 or floors is None:
+    if len(steps) == 0 or floors is None or edges is None:
         none, no_steps = np.empty(0), np.empty(0, np.int64)
         return _Bins(first_step=no_steps, last_step=no_steps, mean=none, half_width=none, n=no_steps)
-    edges = np.searchsorted(steps, step_edges(int(steps[0]), int(steps[-1]), bins, log=log))
-    starts = np.unique(edges[edges < len(steps)])
+    places = np.searchsorted(steps, edges)
+    starts = np.unique(places[places < len(steps)])
+    starts = starts if not len(starts) or starts[0] == 0 else np.append(0, starts)  # steps before the first edge
     ends = np.append(starts[1:], len(steps))
     n = (ends - starts).astype(np.int64)
     mean = np.add.reduceat(gap, starts) / n

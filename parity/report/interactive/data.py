@@ -8,8 +8,8 @@ import numpy as np
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.live.gap_chart import BinnedGap, step_edges
-from parity.report.gap_bins import verdict_gap
+from parity.judging.live.gap_chart import step_edges
+from parity.report.gap_bins import interval_level, on_edges, verdict_gap
 
 BINS = {"whole": 150, "part": 1500}  # of the gap: for the whole run, and for a part that is zoomed into
 RAW_STEPS, BUCKETS = 5000, 2500  # up to so many steps each is drawn, else so many buckets
@@ -18,18 +18,38 @@ _LISTED = 1000
 SPACINGS = {"linear": False, "log": True}
 
 
-def gap_data(case: Case, document: VerdictDocument) -> dict[str, Any]:
-    """The gap of a candidate in bins, linear and logarithmic in the step, for the whole run and finer for a part of it."""
-    runs = case.candidates[document["candidate"]["name"]]
-    binned = {
-        f"{name} {extent}": verdict_gap(document, case.baseline, runs, case.criteria, case.planned_steps, bins=bins, log=log)
-        for name, log in SPACINGS.items()
-        for extent, bins in BINS.items()
+def gaps_data(case: Case, documents: Sequence[VerdictDocument]) -> dict[str, Any]:
+    """The gaps of all candidates on the same bins, linear and logarithmic in the step, for the whole run and finer for a part of it."""
+    ends = _common_ends(case)
+    bins = {}
+    for name, log in SPACINGS.items():
+        for extent, count in BINS.items():
+            edges = step_edges(*ends, count, log=log) if ends else np.zeros(0, np.int64)
+            bins[f"{name} {extent}"] = _on_bins(case, documents, edges, ends[1] if ends else 0)
+    return {
+        "baseline": documents[0]["baseline"]["name"],
+        "planned_steps": last_step(case),
+        "bins": bins,
+        "candidates": [_facts(case, document) for document in documents],
     }
-    gap = binned["linear whole"]
+
+
+def _common_ends(case: Case) -> tuple[int, int] | None:
+    """First and last step that the baseline and any candidate have; None where there is none."""
+    sides = [case.baseline, [run for runs in case.candidates.values() for run in runs]]
+    logged = [[(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)] for runs in sides]
+    if not all(logged):
+        return None
+    first, last = max(min(first for first, _ in side) for side in logged), min(max(last for _, last in side) for side in logged)
+    return (first, last) if first <= last else None
+
+
+def _facts(case: Case, document: VerdictDocument) -> dict[str, Any]:
+    """What a candidate's gap has that bins do not change."""
+    gap = verdict_gap(document, case.baseline, case.candidates[document["candidate"]["name"]], case.criteria, case.planned_steps, bins=1)
     spikes = document["run_spikes"]["steps"] if document["run_spikes"] else [[], []]
     return {
-        "bins": {name: _bins(each) for name, each in binned.items()},
+        "candidate": document["candidate"]["name"],
         "nonfinite_baseline": gap.nonfinite_baseline[:_LISTED].tolist(),
         "nonfinite_candidate": gap.nonfinite_candidate[:_LISTED].tolist(),
         "nonfinite_count": len(gap.nonfinite_baseline) + len(gap.nonfinite_candidate),
@@ -38,7 +58,28 @@ def gap_data(case: Case, document: VerdictDocument) -> dict[str, Any]:
         "margin_nats": gap.margin_nats,
         "level_nats": gap.level,
         "window": list(gap.window),
-        "planned_steps": last_step(case),
+        "confidence": interval_level(document) or case.criteria.confidence,
+    }
+
+
+def _on_bins(case: Case, documents: Sequence[VerdictDocument], edges: IntArray, last: int) -> dict[str, Any]:
+    """The bins that any candidate has: their ends, and mean, half width (nats) and common steps of each candidate."""
+    made = [
+        on_edges(
+            verdict_gap(
+                document, case.baseline, case.candidates[document["candidate"]["name"]], case.criteria, case.planned_steps, edges=edges
+            ),
+            edges,
+        )
+        for document in documents
+    ]
+    held = np.any([n > 0 for _, _, n in made], axis=0)
+    return {
+        "first_step": edges[held].tolist(),
+        "last_step": np.append(edges[1:] - 1, last)[: len(edges)][held].tolist(),
+        "candidates": [
+            {"mean": _numbers(mean[held]), "half_width": _numbers(half_width[held]), "n": n[held].tolist()} for mean, half_width, n in made
+        ],
     }
 
 
@@ -97,17 +138,6 @@ def _line(run: Curve, first: IntArray, *, is_raw: bool) -> dict[str, Any]:
 
 def _kind(value: float) -> str:
     return "nan" if np.isnan(value) else "+inf" if value > 0 else "-inf"
-
-
-def _bins(gap: BinnedGap) -> dict[str, Any]:
-    return {
-        "first_step": gap.first_step.tolist(),
-        "last_step": gap.last_step.tolist(),
-        "n": gap.n.tolist(),
-        "mean": _numbers(gap.mean),
-        "low": _numbers(gap.lo),
-        "high": _numbers(gap.hi),
-    }
 
 
 def _numbers(values: FloatArray) -> list[float | None]:

@@ -12,20 +12,23 @@ from html import escape
 from parity.canonical_json import canonical_json
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.report.facts import SUMMARY, reasons_and_advice, summary_row
+from parity.report.facts import reasons_and_advice, summary_row
+from parity.report.forest import axis_of, estimate_of, head_svg, row_svg
 from parity.report.gap_bins import verdict_gap
 from parity.report.gap_svg import NARROW, STYLE, WIDE, gap_svg
-from parity.report.html import answer_html, reasons_html, table_html
-from parity.report.interactive.data import gap_data, last_step, loss_data
+from parity.report.headline import MARKS
+from parity.report.html import answer_html, reasons_html
+from parity.report.interactive.data import gaps_data, last_step, loss_data
 from parity.report.interactive.modules import ENTRY, import_map, library_folder, library_script, style
 from parity.version import VERSION
 
 _KEYS = "Arrow keys move the cursor, plus and minus zoom, Shift with an arrow key pans, 0 resets."
+_STYLED = 8  # candidates that have a colour and line of their own (view.js)
+_HEADS = (("Gap, nats", True), ("Interval", True), ("% of L", True), ("Margin", True))
 _OWN_STYLE = """
 main { padding-bottom: 48px; }
 .parity-gap.narrow { display: none; }
 @media (max-width: 600px) { .parity-gap.narrow { display: block; } .parity-gap.wide { display: none; } }
-.summary { overflow-x: auto; }
 pre { overflow-x: auto; font-size: 13px; }
 li { overflow-wrap: anywhere; }
 """
@@ -40,16 +43,16 @@ def comparison_page(case: Case, documents: Sequence[VerdictDocument]) -> str:
     names = [document["candidate"]["name"] for document in documents]
     title = f"{', '.join(names)} against {case.baseline_name}"
     parts = [f"<h1>{escape(title)}</h1>", *(_verdict(document) for document in documents)]
-    parts.append(f'<div class="summary">{table_html([SUMMARY, *map(summary_row, documents)])}</div>')
+    parts.append(_table(documents))
     scripts = ""
     if folder is None:
         parts += [_drawing(case, document) for document in documents]
         parts.append('<p class="note">These charts are drawings, because this installation of parity lacks the chart library.</p>')
     else:
-        data = {"gaps": {name: gap_data(case, document) for name, document in zip(names, documents, strict=True)}, "loss": loss_data(case)}
+        data = {"gaps": gaps_data(case, documents), "loss": loss_data(case)}
         entry = f'import "{ENTRY}";'
         digests = " ".join(_digest(text) for text in (library_script(folder), import_map(), entry))
-        parts += [_controls(case), *(_gap_figure(name, number) for number, name in enumerate(names, 1)), _curves(case)]
+        parts += [_controls(case), _gap_figure(names), _curves(case)]
         parts.append(f"<noscript>{''.join(_drawing(case, document) for document in documents)}</noscript>")
         scripts = (
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{library_script(folder)}</script>\n'
@@ -68,7 +71,7 @@ def comparison_page(case: Case, documents: Sequence[VerdictDocument]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{allowed}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}: parity</title><style>{style(folder)}{STYLE}{_OWN_STYLE}</style></head>\n"
-        f'<body><main id="main" data-steps="{last_step(case)}">\n{body}\n</main>\n{scripts}</body></html>\n'
+        f'<body><main id="main" {_arms(case)}>\n{body}\n</main>\n{scripts}</body></html>\n'
     )
 
 
@@ -100,6 +103,8 @@ def _controls(case: Case) -> str:
     return f"""<form id="range" class="controls" aria-label="What the charts show">
 <select name="x" hidden aria-hidden="true"><option value="step">step</option></select>
 <label><input name="logx" type="checkbox"> log x</label>
+<label>y axis <select name="y"><option value="tail">fits the second half</option>
+<option value="whole">fits the whole run</option></select></label>
 <label>from step <input name="from" type="number" min="0" inputmode="numeric"></label>
 <label>to <input name="to" type="number" min="0" inputmode="numeric"></label>
 <button>Show</button> <button type="button" data-do="window">The verdict's window</button>
@@ -113,32 +118,65 @@ def _controls(case: Case) -> str:
 <span><span class="key window"></span> steps that the verdict reads</span></p>"""
 
 
-def _gap_figure(name: str, number: int) -> str:
-    shown = escape(name)
-    return f"""<figure class="chart" data-candidate="{shown}" data-name="comparison" data-colour="{number}">
-<figcaption><strong>{shown}</strong> <span class="readout"></span></figcaption>
-<div class="plot" tabindex="0" role="group" aria-label="Gap of {shown}. {_KEYS}"></div><p class="note" role="status"></p>
+def _table(documents: Sequence[VerdictDocument]) -> str:
+    """A row per candidate, with its gap on an axis that all share; on a narrow screen a row is a card."""
+    estimates = [estimate_of(document) for document in documents]
+    axis = axis_of([each for each in estimates if each])
+    heads = "".join(f"<th{' class=number' if number else ''}>{word}</th>" for word, number in _HEADS)
+    figure = f'<th class="axis">Gap, nats{head_svg(axis)}</th>' if axis else ""
+    rows = []
+    for document, estimate in zip(documents, estimates, strict=True):
+        name, gap, interval, share, margin, verdict = map(escape, summary_row(document))
+        word = f'<span class="chip {verdict}">{MARKS[document["verdict"]]} {verdict.upper()}</span>'
+        drawn = f'<td class="axis" data-label="Gap">{row_svg(estimate, axis) if estimate else ""}</td>' if axis else ""
+        numbers = "".join(
+            f'<td class="number" data-label="{label}">{value}</td>'
+            for (label, _), value in zip(_HEADS, (gap, interval, share, margin), strict=True)
+        )
+        rows.append(f'<tr><th scope="row">{name}</th><td data-label="Verdict">{word}</td>{drawn}{numbers}</tr>')
+    head = f"<tr><th>Candidate</th><th>Verdict</th>{figure}{heads}</tr>"
+    return f'<table class="candidates"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _arms(case: Case) -> str:
+    """What the charts need to know of the arms, as attributes."""
+    names = list(case.candidates)
+    arms, lit = json.dumps([case.baseline_name or "baseline", *names]), json.dumps(names[:_STYLED])
+    return f'data-steps="{last_step(case)}" data-arms="{escape(arms)}" data-lit="{escape(lit)}"'
+
+
+def _legend(names: Sequence[str], label: str) -> str:
+    """A button for each arm, which shows and hides it; nothing for one."""
+    buttons = "".join(
+        f'<button type="button" data-arm="{escape(name)}" aria-pressed="true"><span class="swatch"></span> {escape(name)}</button>'
+        for name in names
+    )
+    return f'<div class="arms" role="group" aria-label="{label}"><span class="toggles">{buttons}</span></div>' if len(names) > 1 else ""
+
+
+def _gap_figure(names: Sequence[str]) -> str:
+    return f"""<figure class="chart" data-gaps data-name="comparison">
+{_legend(names, "Candidates in the gap chart")}
+<figcaption><span class="readout"></span></figcaption>
+<div class="plot" tabindex="0" role="group" aria-label="Gaps of the candidates. {_KEYS}"><div class="tip" hidden></div></div>
+<p class="note" role="status"></p>
 <details><summary>Numbers and downloads</summary>
 <p class="links"><button type="button" data-do="png">PNG</button> <button type="button" data-do="csv">CSV</button></p>
-<div class="scroll" tabindex="0" role="region" aria-label="Gap of {shown}"><table class="numbers"></table></div></details></figure>"""
+<div class="scroll" tabindex="0" role="region" aria-label="Gaps of the candidates"><table class="numbers"></table></div>
+</details></figure>"""
 
 
 def _curves(case: Case) -> str:
     names = [case.baseline_name or "baseline", *case.candidates]
-    toggles = "".join(
-        f'<button type="button" data-arm="{escape(name)}" aria-pressed="true"><span class="swatch arm-{min(4, at)}"></span> {escape(name)}'
-        "</button>"
-        for at, name in enumerate(names)
-    )
     several = "; the first run of each arm" if any(len(runs) > 1 for _, _, runs in case.arms()) else ""
     return f"""<h2>Curves</h2><form id="curve-controls" class="controls" aria-label="How the curves are drawn">
 <label><input name="log" type="checkbox"> log y</label>
 <label>smoothing, half-life in steps <input name="half" type="number" min="0" step="1" value="0" inputmode="numeric"></label>
-<span class="toggles" role="group" aria-label="Arms">{toggles}</span></form>
-<figure class="chart" data-column="loss" data-kind="train" data-title="Loss, nats" data-name="comparison" data-empty="No loss."
- data-arms="{escape(json.dumps(names))}">
+{_legend(names, "Arms")}</form>
+<figure class="chart" data-column="loss" data-kind="train" data-title="Loss, nats" data-name="comparison">
 <figcaption><strong>Loss, nats</strong> <span class="quiet">{escape(names[0])} solid, the others dashed{several}</span></figcaption>
 <div class="plot" tabindex="0" role="group" aria-label="Loss. {_KEYS}"><div class="tip" hidden></div></div>
 <p class="note" role="status"></p>
-<details><summary>Numbers</summary><p class="links"><button type="button" data-do="png">PNG</button> <span class="downloads"></span></p>
+<details><summary>Numbers</summary><p class="links"><button type="button" data-do="png">PNG</button>
+<button type="button" data-do="csv">CSV</button> <span class="downloads"></span></p>
 <div class="scroll" tabindex="0" role="region" aria-label="Loss of each arm"><table class="numbers"></table></div></details></figure>"""

@@ -17,9 +17,10 @@ export class Chart {
     this.height = height;
     this.name = name;
     this.holder = figure.querySelector(".plot");
-    this.note = figure.querySelector(".note");
+    this.note = figure.querySelector(".note[role=status]");
     this.details = figure.querySelector("details");
     this.turn = 0;
+    this.reserve(true);
     this.details.addEventListener("toggle", () => this.fillTable());
     new ResizeObserver(() => this.plot?.setSize({ width: this.holder.clientWidth, height })).observe(this.holder);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(true, true));
@@ -54,9 +55,13 @@ export class Chart {
     if (this.plot && this.shape === shape) {
       this.plot.setData(data);
     } else {
+      const left = this.plot?.cursor.left ?? -10;
       this.clear();
+      this.reserve(true);
       this.shape = shape;
       this.plot = new Plot({ width: this.holder.clientWidth, height: this.height, legend: { show: false }, ...options() }, data, this.holder);
+      // A mouse that rests on the chart goes on reading.
+      if (left >= 0) queueMicrotask(() => this.plot?.setCursor({ left, top: 10 }));
     }
     if (this.details.open) this.fillTable();
     // The first drawing, for benchmarks/charts.py.
@@ -64,8 +69,14 @@ export class Chart {
     return true;
   }
 
+  /** Keep the room of the plot before it is drawn, so that nothing below moves when it is. */
+  reserve(isDrawn) {
+    this.holder.style.minHeight = isDrawn ? `${this.height}px` : "";
+  }
+
   /** Nothing to draw. */
   clear() {
+    this.reserve(false);
     this.plot?.destroy();
     this.plot = null;
   }
@@ -167,6 +178,14 @@ export class Chart {
     this.follows = step !== null;
     const left = step === null ? -10 : this.plot.valToPos(this.xOf(step), "x");
     this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
+  }
+
+  /** Put the tip beside the cursor, on the side with more room. */
+  placeTip(plot) {
+    const room = plot.over.clientWidth;
+    const { left } = plot.cursor;
+    const at = plot.over.offsetLeft + (left > room / 2 ? left - this.tip.offsetWidth - 12 : left + 12);
+    this.tip.style.left = `${Math.max(0, at)}px`;
   }
 
   /** Where a step stands on the x axis; a log axis begins at 1. */

@@ -1,5 +1,7 @@
 // Parts of the charts: the chart library, colours, axes, number formats, tables and downloads.
 
+import { view } from "./view.js";
+
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const signed = (value, places = 4) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(places);
 export const whole = (value) => value.toLocaleString("en");
@@ -14,8 +16,32 @@ export function uPlot() {
 }
 export const NO_LIBRARY = "The chart library is not installed: run `make node_modules/.installed` on the server. The numbers are below.";
 
-/** The property of the colour of the arm at a position: 0 is the baseline. */
-export const lineOf = (position) => `--chart-line-${position === 0 ? 0 : ((position - 1) % 4) + 1}`;
+/** A confidence with two digits of what is left of it: 95 %, 97.5 %, 99.58 %. */
+export function levelWords(confidence) {
+  const left = 100 * (1 - confidence);
+  return `${Number((100 - left).toFixed(left > 0 ? Math.max(0, 1 - Math.floor(Math.log10(left))) : 0))} %`;
+}
+
+/** Where the values that the y axis fits begin, of ascending steps: by default at the second half of what is there. */
+export function fitsFrom(steps) {
+  if (view.zoomed || view.y === "whole" || !steps.length) return 0;
+  const middle = (steps[0] + steps.at(-1)) / 2;
+  return steps.findIndex((step) => step >= middle);
+}
+
+/** The ends of finite values without a share of them at each end; infinite and in the wrong order without any. */
+export function spread(values, share) {
+  const sorted = Float64Array.from(values.filter((value) => finite(value) !== null)).sort();
+  if (!sorted.length) return [Infinity, -Infinity];
+  const cut = Math.floor(share * (sorted.length - 1));
+  return [sorted[cut], sorted[sorted.length - 1 - cut]];
+}
+
+/** A range with some room, also where its ends are equal. */
+export function padded(low, high, share) {
+  const room = high > low ? share * (high - low) : Math.max(1e-6, 0.05 * Math.abs(low));
+  return [low - room, high + room];
+}
 
 /** A colour property with some alpha. */
 export function faint(name, share) {

@@ -1,4 +1,5 @@
 // The controls above the charts: they change the view and show it.
+import { baseline, many, paintSwatch } from "./arms.js";
 import { whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
@@ -7,6 +8,8 @@ import { view } from "./view.js";
  * updates the description only, not the fields, in which a reader may be typing.
  */
 export function bindControls(window_) {
+  const buttons = [...document.querySelectorAll("button[data-arm]")];
+  const others = document.querySelector("[name=others]");
   const range = document.getElementById("range");
   const curves = document.getElementById("curve-controls");
   const reset = () => view.set({ from: null, to: null });
@@ -19,6 +22,8 @@ export function bindControls(window_) {
   });
   range.elements.x.addEventListener("change", () => view.set({ x: range.elements.x.value }));
   range.elements.logx.addEventListener("change", () => view.set({ logx: range.elements.logx.checked }));
+  range.elements.y.addEventListener("change", () => view.set({ y: range.elements.y.value }));
+  others?.addEventListener("change", () => view.set({ others: others.checked }));
   range.querySelector("[data-do=reset]").addEventListener("click", reset);
   range.querySelector("[data-do=window]").addEventListener("click", () => {
     const steps = window_();
@@ -28,13 +33,7 @@ export function bindControls(window_) {
   curves.elements.log.addEventListener("change", () => view.set({ log: curves.elements.log.checked }));
   curves.elements.half.addEventListener("change", () => view.set({ half: Math.max(0, Math.round(Number(curves.elements.half.value) || 0)) }));
   curves.elements.pair?.addEventListener("change", () => view.set({ pair: curves.elements.pair.value }));
-  for (const button of curves.querySelectorAll("[data-arm]")) {
-    button.addEventListener("click", () => {
-      const hide = new Set(view.hide);
-      if (!hide.delete(button.dataset.arm)) hide.add(button.dataset.arm);
-      view.set({ hide });
-    });
-  }
+  for (const button of buttons) button.addEventListener("click", () => view.toggle(button.dataset.arm));
   const describe = () => {
     const note = document.getElementById("exploratory");
     const steps = window_();
@@ -45,13 +44,20 @@ export function bindControls(window_) {
   const show = () => {
     range.elements.x.value = view.x;
     range.elements.logx.checked = view.logx;
+    range.elements.y.value = view.y;
+    if (others) others.checked = view.others;
     range.elements.from.value = view.from ?? "";
     range.elements.to.value = view.to ?? "";
     range.querySelector("[data-do=reset]").disabled = !view.zoomed;
     curves.elements.log.checked = view.log;
     curves.elements.half.value = view.half;
     if (curves.elements.pair && view.pair) curves.elements.pair.value = view.pair;
-    for (const button of curves.querySelectorAll("[data-arm]")) button.setAttribute("aria-pressed", String(!view.hide.has(button.dataset.arm)));
+    for (const button of buttons) {
+      button.setAttribute("aria-pressed", String(view.lit.has(button.dataset.arm)));
+      // The curves of many candidates have those that are highlighted, and so does their legend.
+      button.hidden = many && curves.contains(button) && !view.lit.has(button.dataset.arm) && button.dataset.arm !== baseline;
+      paintSwatch(button.querySelector(".swatch"), button.dataset.arm, { besideBaseline: curves.contains(button) });
+    }
     describe();
   };
   view.onChange(show);

@@ -1,17 +1,21 @@
-// The gap of one candidate against the baseline: bins with their interval, margin, window, and the last value labelled.
+// The gaps of all candidates against the baseline in one chart: bins with intervals, margin, window, and the last values labelled.
+import { candidates, many, styleOf, swatch } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, bound, css, faint, finite, level, lineOf, signed, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, bound, css, element, faint, finite, fitsFrom, level, levelWords, padded, signed, spread, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
-const HEIGHT = 280;
+const HEIGHT = 320;
 const PIXELS_A_BIN = 8;
+const MOST_BANDS = 3;
+const LABEL_PIXELS = 15;
+const WIDE = 600;
 
 export class GapChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
-    super(figure, HEIGHT, `${figure.dataset.name}-gap-${figure.dataset.candidate}`);
+    super(figure, HEIGHT, `${figure.dataset.name}-gap`);
     this.readout = figure.querySelector(".readout");
-    this.address = `/api/v1/jobs/${jobId}/gap?candidate=${encodeURIComponent(figure.dataset.candidate)}`;
-    this.line = lineOf(Number(figure.dataset.colour));
+    this.tip = figure.querySelector(".tip");
+    this.address = `/api/v1/jobs/${jobId}/gaps`;
     this.tokensAStep = tokensAStep;
   }
 
@@ -20,76 +24,130 @@ export class GapChart extends Chart {
     return ["from", "to", "logx"].some((name) => changes.includes(name));
   }
 
-  /** Load the current gap and draw it; `status` is the job's. */
+  /** The steps that the verdict reads. */
+  get window() {
+    return this.gaps?.candidates.find((one) => one.window)?.window ?? null;
+  }
+
+  /** Load the current gaps and draw them; `status` is the job's. */
   async load(status) {
     this.status = status;
-    const bins = Math.max(50, Math.min(400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
+    const bins = Math.max(50, Math.min(many ? 150 : 400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
-    const gap = await this.fetchLatest(`${this.address}&bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
-    if (!gap) return;
-    this.gap = gap;
+    const gaps = await this.fetchLatest(`${this.address}?bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
+    if (!gaps) return;
+    this.gaps = gaps;
     await this.draw();
   }
 
   async draw() {
-    const gap = this.gap;
-    if (!gap) return;
-    if (!gap.first_step.length) {
+    const { gaps } = this;
+    if (!gaps) return;
+    this.choose();
+    if (!gaps.first_step.length) {
       this.note.textContent = view.zoomed
         ? "No gap: the arms have no common step in this range."
         : ["queued", "running"].includes(this.status)
           ? "No gap yet. It begins with the first common step of a baseline run and a candidate run."
           : "No gap: the job ended before a baseline run and a candidate run had a common step.";
-      this.plot?.setData([[], [], [], []]);
+      this.plot?.setData(this.plot.series.map(() => []));
       if (this.plot) this.describe("Gap chart without a value");
+      else this.reserve(false);
       this.fillTable();
       return;
     }
-    const x = gap.first_step.map((first, i) => this.xOf((first + gap.last_step[i]) / 2));
-    const data = [x, gap.mean.map(finite), gap.low.map(finite), gap.high.map(finite)];
-    if (!(await this.show(data, null, () => this.options()))) return;
-    const last = data[1].findLastIndex((value) => value !== null);
-    this.describe(last < 0 ? "Gap chart without a finite value" : `Gap chart; last bin ${signed(data[1][last])} nats at step ${whole(gap.last_step[last])}`);
-    this.note.textContent = `Showing ${whole(x.length)} bins of ${whole(gap.common_steps)} common steps.${this.clippedNote()}${view.x === "time" ? " The x axis shows steps, because the gap compares equal steps." : ""}`;
+    const x = gaps.first_step.map((first, i) => this.xOf((first + gaps.last_step[i]) / 2));
+    const data = [x, ...this.lines.flatMap((one) => (one.band ? [one.mean, one.low, one.high] : [one.mean]))];
+    const shape = this.lines.map((one) => [one.candidate, one.band, one.lit, one.colour, one.line, one.wide]);
+    if (!(await this.show(data, shape, () => this.options()))) return;
+    this.describe(`Gap chart; ${this.lit.map((one) => `${candidates.length > 1 ? `${one.candidate}: ` : ""}${this.lastWords(one)}`).join("; ") || "no candidate is chosen"}`);
+    this.note.textContent = this.summary();
+  }
+
+  /** The lines in the order of drawing: those in grey first, the selected candidate last. A missing value is passed over. */
+  choose() {
+    const known = (values) => values.map((value) => value ?? undefined);
+    const focus = this.gaps.candidates.find((one) => one.candidate === view.candidate && view.lit.has(one.candidate));
+    const lit = this.gaps.candidates.filter((one) => view.lit.has(one.candidate));
+    // Without a choice it is the one that ends worst, which comes first.
+    this.focus = focus ?? [...view.lit].map((name) => lit.find((one) => one.candidate === name)).find(Boolean);
+    this.lines = this.gaps.candidates.flatMap((one) => {
+      const isLit = view.lit.has(one.candidate);
+      if (!isLit && !(many && view.others)) return [];
+      const band = isLit && (lit.length <= MOST_BANDS || one === this.focus);
+      const style = isLit ? styleOf(one.candidate) : { colour: "--chart-margin", line: "solid", dash: undefined };
+      const end = (sign) => one.mean.map((mean, i) => (mean === null || one.half_width[i] === null ? undefined : mean + sign * one.half_width[i]));
+      return [{ ...one, ...style, lit: isLit, band, wide: one === focus && lit.length > 1, mean: known(one.mean), low: end(-1), high: end(1) }];
+    });
+    const rank = (one) => (one.wide ? 2 : one.lit ? 1 : 0);
+    this.lines.sort((a, b) => rank(a) - rank(b));
+    let column = 1;
+    for (const one of this.lines) {
+      one.column = column;
+      column += one.band ? 3 : 1;
+    }
+    this.lit = this.lines.filter((one) => one.lit);
+    this.first = this.gaps.candidates.find((one) => one.level_nats) ?? this.gaps.candidates[0];
+  }
+
+  summary() {
+    const counts = [...new Set(this.gaps.candidates.map((one) => one.common_steps))].sort((a, b) => a - b);
+    const steps = counts.length > 1 ? `${whole(counts[0])} to ${whole(counts.at(-1))}` : whole(counts[0]);
+    const banded = this.lit.filter((one) => one.band);
+    const names = candidates.length > 1 && banded.length ? ` of ${banded.map((one) => one.candidate).join(", ")}` : "";
+    return [
+      `Showing ${whole(this.gaps.first_step.length)} bins of ${steps} common steps.`,
+      banded.length ? `Band: ${levelWords(banded[0].confidence)} interval${names}.` : "",
+      this.lit.length ? this.clippedNote() : "No candidate is chosen in the legend.",
+      view.x === "time" ? "The x axis shows steps, because the gap compares equal steps." : "",
+    ].filter(Boolean).join(" ");
   }
 
   clippedNote() {
     const [low, high] = this.range();
-    const out = this.gap.mean.filter((value) => value < low || value > high).length;
-    const bad = this.gap.nonfinite_count;
-    const [own, base] = [this.gap.spikes_candidate, this.gap.spikes_baseline].map((steps) => steps.length);
-    const spikes = own + base ? ` Spikes in the whole run (triangles): ${whole(own)} of the candidate (top), ${whole(base)} of the baseline (bottom).` : "";
-    const outside = out ? ` ${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale (triangles at the edge).` : "";
-    return spikes + outside + (bad ? ` ${bad === 1 ? "1 step is" : `${whole(bad)} steps are`} NaN or infinite, first ${whole(Math.min(...this.gap.nonfinite_candidate, ...this.gap.nonfinite_baseline))}: hollow triangles.` : "");
+    const out = this.lit.flatMap((one) => one.mean).filter((value) => value < low || value > high).length;
+    const total = (name) => this.lit.reduce((sum, one) => sum + one[name].length, 0);
+    const [own, base] = [total("spikes_candidate"), this.lit[0].spikes_baseline.length];
+    const bad = this.lit.filter((one) => one.nonfinite_count);
+    const words = (one) => `${one.nonfinite_count === 1 ? "1 step is" : `${whole(one.nonfinite_count)} steps are`} NaN or infinite, first ${whole(Math.min(...one.nonfinite_candidate, ...one.nonfinite_baseline))}`;
+    return [
+      own + base ? `Spikes in the whole run (triangles): ${whole(own)} of the ${candidates.length > 1 ? "candidates" : "candidate"} (top), ${whole(base)} of the baseline (bottom).` : "",
+      out ? `${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale (triangles at the edge).` : "",
+      bad.length ? `${bad.map((one) => (candidates.length > 1 ? `${one.candidate}: ${words(one)}` : words(one))).join("; ")}: hollow triangles.` : "",
+    ].filter(Boolean).join(" ");
   }
 
-  /** Room for the margin on both sides and for the data; the wild first tenth of training must not flatten the rest. */
+  /** Room for the margin on both sides and for the data that is fitted. */
   range() {
-    const { gap } = this;
-    const begin = gap.planned_steps / 10;
-    const late = gap.first_step.findIndex((step) => step >= begin);
-    const from = late < 0 ? 0 : late;
-    const reach = (bounds, sign) => {
-      const distances = bounds.slice(from).filter((v) => typeof v === "number").map((v) => sign * v);
-      distances.sort((a, b) => a - b);
-      const typical = distances.length ? distances[Math.floor(0.98 * (distances.length - 1))] : 0;
-      return 1.15 * Math.max(typical, 1.2 * (gap.margin_nats ?? 0), 1e-6);
-    };
-    return [-reach(gap.low, -1), reach(gap.high, 1)];
+    const from = fitsFrom(this.gaps.first_step);
+    const margin = Math.max(0, ...this.gaps.candidates.map((one) => one.margin_nats ?? 0));
+    const shown = this.lit.length ? this.lit : this.lines;
+    const ends = shown.map((one) => spread((one.band ? [...one.low.slice(from), ...one.high.slice(from)] : one.mean.slice(from)), view.y === "whole" ? 0 : 0.01));
+    const [low, high] = [Math.min(-1.2 * margin, ...ends.map(([least]) => least)), Math.max(1.2 * margin, ...ends.map(([, most]) => most))];
+    return padded(low, high, 0.04);
   }
 
   options() {
     const axis = axisColours();
     const moves = this.moving((low, high) => [low, high].map((at) => Math.max(0, Math.round(at))));
-    const percent = (value) => (100 * value) / (this.gap.level_nats ?? NaN);
+    const percent = (value) => (100 * value) / (this.first?.level_nats ?? NaN);
     const axes = [
       stepAxis(axis, view, this.tokensAStep),
       { ...axis, scale: "y", label: "gap, nats", size: 64, labelSize: 20, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 3) : "0")) },
     ];
-    if (this.holder.clientWidth >= 500 && this.gap.level_nats) {
+    if (this.holder.clientWidth >= 500 && this.first?.level_nats) {
       axes.push({ ...axis, scale: "percent", side: 1, label: "% of the loss", size: 56, labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 1) : "0")) });
     }
     const edge = { scale: "y", stroke: "transparent", points: { show: false } };
+    const series = [{}];
+    const bands = [];
+    for (const one of this.lines) {
+      const width = one.wide ? 3 : one.lit ? 2 : 1;
+      series.push({ scale: "y", stroke: () => (one.lit ? css(one.colour) : faint(one.colour, 45)), width, dash: one.dash, points: { show: false } });
+      if (!one.band) continue;
+      series.push(edge, edge);
+      bands.push({ series: [one.column + 2, one.column + 1], fill: () => faint(one.colour, this.lit.length > 1 ? 16 : 22) });
+    }
     return {
       cursor: moves.cursor,
       scales: {
@@ -98,8 +156,8 @@ export class GapChart extends Chart {
         percent: { from: "y", range: (_, low, high) => [percent(low), percent(high)] },
       },
       axes,
-      series: [{}, { scale: "y", stroke: () => css(this.line), width: 2, points: { show: false } }, edge, edge],
-      bands: [{ series: [3, 2], fill: () => faint(this.line, 22) }],
+      series,
+      bands,
       hooks: {
         setSelect: [moves.setSelect],
         drawClear: [(plot) => this.drawGround(plot)],
@@ -111,80 +169,128 @@ export class GapChart extends Chart {
 
   /** Below the data: the window that the verdict reads. */
   drawGround(plot) {
-    if (!this.gap.window) return;
+    if (!this.window) return;
     const { ctx, bbox } = plot;
-    const [left, right] = this.gap.window.map((step) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(this.xOf(step), "x", true))));
+    const [left, right] = this.window.map((step) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(this.xOf(step), "x", true))));
     ctx.save();
     ctx.fillStyle = css("--chart-window");
     ctx.fillRect(left, bbox.top, right - left, bbox.height);
     ctx.restore();
   }
 
-  /** Above the data: zero, margin, triangles for what is off the scale, and the last value. */
+  /** Above the data: zero, margin, triangles for what is off the scale, and the last values. */
   drawMarks(plot) {
-    const { ctx, bbox } = plot;
-    const { gap } = this;
+    const { ctx } = plot;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
     level(plot, 0, "--quiet");
-    if (gap.margin_nats) for (const side of [1, -1]) level(plot, side * gap.margin_nats, "--chart-margin", [8, 4, 2, 4]);
-    ctx.fillStyle = css(this.line);
+    const margins = new Set(this.gaps.candidates.filter((one) => one.margin_nats).map((one) => Number(one.margin_nats.toPrecision(3))));
+    for (const margin of margins.size > 3 ? [Math.max(...margins)] : margins) for (const side of [1, -1]) level(plot, side * margin, "--chart-margin", [8, 4, 2, 4]);
     const [low, high] = this.range();
-    gap.mean.forEach((value, i) => {
-      if (value < low || value > high) triangle(plot, plot.data[0][i], { down: value < low });
-    });
-    for (const step of gap.spikes_candidate) triangle(plot, this.xOf(step));
-    ctx.fillStyle = css(lineOf(0));
-    for (const step of gap.spikes_baseline) triangle(plot, this.xOf(step), { down: true });
-    ctx.fillStyle = css(this.line);
-    ctx.strokeStyle = css("--fail");
-    for (const step of [...gap.nonfinite_candidate, ...gap.nonfinite_baseline]) triangle(plot, this.xOf(step), { hollow: true });
-    const last = plot.data[1].findLastIndex((value) => value !== null);
-    if (last >= 0) {
-      ctx.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
-      const x = plot.valToPos(plot.data[0][last], "x", true);
-      const y = plot.valToPos(Math.max(low, Math.min(high, plot.data[1][last])), "y", true);
-      const text = signed(plot.data[1][last]);
-      const fits = x + ctx.measureText(text).width + 8 * devicePixelRatio < bbox.left + bbox.width;
-      ctx.textAlign = fits ? "left" : "right";
-      ctx.textBaseline = "bottom";
-      const place = [text, x + (fits ? 6 : -6) * devicePixelRatio, y - 4 * devicePixelRatio];
-      // A halo in the page's colour keeps the number readable above the band.
-      ctx.lineWidth = 4 * devicePixelRatio;
-      ctx.lineJoin = "round";
-      ctx.strokeStyle = css("--paper");
-      ctx.strokeText(...place);
-      ctx.fillText(...place);
+    for (const one of this.lit) {
+      ctx.fillStyle = css(one.colour);
+      one.mean.forEach((value, i) => {
+        if (value < low || value > high) triangle(plot, plot.data[0][i], { down: value < low });
+      });
+      for (const step of one.spikes_candidate) triangle(plot, this.xOf(step));
+      ctx.strokeStyle = css("--fail");
+      for (const step of [...one.nonfinite_candidate, ...one.nonfinite_baseline]) triangle(plot, this.xOf(step), { hollow: true });
     }
+    ctx.fillStyle = css("--chart-line-0");
+    for (const step of this.lit[0]?.spikes_baseline ?? []) triangle(plot, this.xOf(step), { down: true });
+    this.drawLabels(plot, low, high);
     ctx.restore();
   }
 
+  /** The last value of each highlighted line, with its name if there are several; one below the other where they are close. */
+  drawLabels(plot, low, high) {
+    const { ctx, bbox } = plot;
+    const labelled = this.lit.length > 1 && this.holder.clientWidth < WIDE ? this.lit.filter((one) => one.candidate === this.focus?.candidate) : this.lit;
+    const gap = LABEL_PIXELS * devicePixelRatio;
+    ctx.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textBaseline = "bottom";
+    ctx.lineWidth = 4 * devicePixelRatio;
+    ctx.lineJoin = "round";
+    const labels = labelled.flatMap((one) => {
+      const last = one.mean.findLastIndex((value) => value !== undefined);
+      if (last < 0) return [];
+      const value = one.mean[last];
+      const text = candidates.length > 1 ? `${one.candidate.length > 18 ? `${one.candidate.slice(0, 17)}…` : one.candidate} ${signed(value)}` : signed(value);
+      const x = plot.valToPos(plot.data[0][last], "x", true);
+      const y = plot.valToPos(Math.max(low, Math.min(high, value)), "y", true) - 4 * devicePixelRatio;
+      return [{ text, x, y, colour: one.colour }];
+    });
+    labels.sort((a, b) => a.y - b.y);
+    labels.forEach((label, i) => { if (i) label.y = Math.max(label.y, labels[i - 1].y + gap); });
+    const over = labels.length ? Math.max(0, labels.at(-1).y - (bbox.top + bbox.height)) : 0;
+    for (const { text, x, y, colour } of labels) {
+      const fits = x + ctx.measureText(text).width + 8 * devicePixelRatio < bbox.left + bbox.width;
+      ctx.textAlign = fits ? "left" : "right";
+      const place = [text, x + (fits ? 6 : -6) * devicePixelRatio, Math.max(bbox.top + gap, y - over)];
+      // A halo in the page's colour keeps the label readable above lines and bands.
+      ctx.strokeStyle = css("--paper");
+      ctx.strokeText(...place);
+      ctx.fillStyle = css(colour);
+      ctx.fillText(...place);
+    }
+  }
+
   showReadout(plot) {
-    const { gap } = this;
+    const { first_step: first, last_step: last } = this.gaps;
     const i = plot.cursor.left >= 0 ? plot.cursor.idx : null;
-    const isOutside = i == null || gap.first_step[i] === undefined;
+    const isOutside = i == null || first[i] === undefined;
     this.lead(isOutside ? null : plot.data[0][i]);
+    this.tip.hidden = isOutside || this.lit.length < 2;
     if (isOutside) {
       this.readout.textContent = "";
       return;
     }
-    const steps = `steps ${whole(gap.first_step[i])} to ${whole(gap.last_step[i])}`;
-    const value = gap.mean[i];
-    this.readout.textContent =
-      typeof value === "number"
-        ? `${steps}: ${signed(value)} nats${gap.level_nats ? ` (${signed((100 * value) / gap.level_nats, 2)} %)` : ""}, ${bound(gap.low[i])} to ${bound(gap.high[i])}`
-        : `${steps}: ${value}`;
+    const focus = this.lit.find((one) => one.candidate === this.focus?.candidate);
+    this.readout.textContent = `steps ${whole(first[i])} to ${whole(last[i])}${focus ? `: ${candidates.length > 1 ? `${focus.candidate} ` : ""}${this.words(focus, i)}` : ""}`;
+    if (this.tip.hidden) return;
+    const sorted = this.lit.filter((one) => finite(one.mean[i]) !== null).sort((a, b) => b.mean[i] - a.mean[i]);
+    this.tip.replaceChildren(element("strong", `steps ${whole(first[i])} to ${whole(last[i])}`), ...sorted.map((one) => {
+      const item = element("div", ` ${one.candidate} ${signed(one.mean[i])}`);
+      item.prepend(swatch(one.candidate));
+      return item;
+    }));
+    this.placeTip(plot);
+  }
+
+  words(one, i) {
+    const value = finite(one.mean[i]);
+    if (value === null) return "no common step here";
+    return `${signed(value)} nats${one.level_nats ? ` (${signed((100 * value) / one.level_nats, 2)} %)` : ""}, ${bound(one.low[i])} to ${bound(one.high[i])}`;
+  }
+
+  lastWords(one) {
+    const last = one.mean.findLastIndex((value) => value !== undefined);
+    return last < 0 ? "without a finite value" : `last bin ${signed(one.mean[last])} nats at step ${whole(this.gaps.last_step[last])}`;
   }
 
   columns() {
-    const { gap } = this;
-    return gap && { first_step: gap.first_step, last_step: gap.last_step, gap_nats: gap.mean, low: gap.low, high: gap.high };
+    const { gaps } = this;
+    if (!gaps?.first_step.length) return null;
+    const columns = { first_step: gaps.first_step, last_step: gaps.last_step };
+    for (const one of gaps.candidates) {
+      const name = gaps.candidates.length > 1 ? `${one.candidate} ` : "";
+      columns[`${name}gap_nats`] = one.mean;
+      columns[`${name}low`] = one.mean.map((mean, i) => (mean === null ? null : mean - one.half_width[i]));
+      columns[`${name}high`] = one.mean.map((mean, i) => (mean === null ? null : mean + one.half_width[i]));
+    }
+    return columns;
   }
 
   numbers() {
-    const { gap } = this;
-    if (!gap) return null;
-    const rows = gap.first_step.map((first, i) => [`${whole(first)} to ${whole(gap.last_step[i])}`, bound(gap.mean[i]), `${bound(gap.low[i])} to ${bound(gap.high[i])}`]);
-    return [["Steps", "Gap, nats", "Interval"], rows];
+    const { gaps } = this;
+    if (!gaps) return null;
+    const steps = (i) => `${whole(gaps.first_step[i])} to ${whole(gaps.last_step[i])}`;
+    const number = (value) => (finite(value) === null ? "–" : signed(value));
+    if (candidates.length === 1 && this.lines.length === 1) {
+      const [one] = this.lines;
+      return [["Steps", "Gap, nats", "Interval"], gaps.first_step.map((_, i) => [steps(i), number(one.mean[i]), `${number(one.low[i])} to ${number(one.high[i])}`])];
+    }
+    return [["Steps", ...this.lit.map((one) => `${one.candidate}, nats`)], gaps.first_step.map((_, i) => [steps(i), ...this.lit.map((one) => number(one.mean[i]))])];
   }
 }
+

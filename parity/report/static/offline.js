@@ -14,18 +14,26 @@ function inRange(columns, from, to) {
 
 const between = (steps, from, to) => steps.filter((step) => step >= from && step <= to);
 
-function gap(candidate, spacing, from, to) {
-  const { bins, ...facts } = data.gaps[candidate];
+function gaps(spacing, from, to) {
+  const { bins, candidates, ...facts } = data.gaps;
   const whole = from <= 0 && to === Infinity;
-  const shown = inRange(bins[`${spacing} ${whole ? "whole" : "part"}`], from, to);
-  const [baseline, own] = [facts.nonfinite_baseline, facts.nonfinite_candidate].map((steps) => between(steps, from, to));
+  const { first_step, last_step, candidates: columns } = bins[`${spacing} ${whole ? "whole" : "part"}`];
   return {
     ...facts,
-    ...shown,
-    nonfinite_baseline: baseline,
-    nonfinite_candidate: own,
-    nonfinite_count: whole ? facts.nonfinite_count : baseline.length + own.length,
-    common_steps: shown.n.reduce((sum, n) => sum + n, 0),
+    ...inRange({ first_step, last_step }, from, to),
+    candidates: candidates.map((one, at) => {
+      const [baseline, own] = [one.nonfinite_baseline, one.nonfinite_candidate].map((steps) => between(steps, from, to));
+      const { mean, half_width, n } = inRange({ first_step, last_step, ...columns[at] }, from, to);
+      return {
+        ...one,
+        mean,
+        half_width,
+        nonfinite_baseline: baseline,
+        nonfinite_candidate: own,
+        nonfinite_count: whole ? one.nonfinite_count : baseline.length + own.length,
+        common_steps: n.reduce((sum, steps) => sum + steps, 0),
+      };
+    }),
   };
 }
 
@@ -51,7 +59,7 @@ globalThis.fetch = async (address) => {
   const { pathname, searchParams: query } = new URL(address, "http://page");
   const [from, to] = [Number(query.get("from") ?? 0), Number(query.get("to") ?? Infinity)];
   const spacing = query.get("spacing") ?? "linear";
-  const answer = pathname.endsWith("/gap") ? gap(query.get("candidate"), spacing, from, to) : overlay(spacing, from, to);
+  const answer = pathname.endsWith("/gaps") ? gaps(spacing, from, to) : overlay(spacing, from, to);
   return { ok: true, json: async () => answer };
 };
 
@@ -61,10 +69,10 @@ class PageSeriesChart extends SeriesChart {
 }
 
 const charts = [
-  ...[...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, "page", 1)),
+  ...[...document.querySelectorAll("figure[data-gaps]")].map((figure) => new GapChart(figure, "page", 1)),
   ...[...document.querySelectorAll("figure[data-column]")].map((figure) => new PageSeriesChart(figure, "page", 1)),
 ];
-const describeView = bindControls(() => charts.find((chart) => chart.gap)?.gap.window ?? null);
+const describeView = bindControls(() => charts[0].window);
 view.onChange(async (changes) => {
   await Promise.all(charts.map((chart) => (chart.constructor.needsData(changes) ? chart.load("concluded") : chart.draw())));
 });

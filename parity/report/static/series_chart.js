@@ -1,12 +1,17 @@
 // One recorded column of all arms in one chart: mean and range of each bucket, on the same bucket edges.
+import { baseline, candidates, many, styleOf, swatch } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, css, elapsed, element, faint, finite, lineOf, logAxis, logRange, signed, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, elapsed, element, faint, finite, fitsFrom, logAxis, logRange, padded, signed, spread, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { smoothed } from "./smoothing.js";
 import { view } from "./view.js";
 
 const HEIGHT = 260;
 const ROWS_IN_TABLE = 200;
 const MOST_POINTS = 2000;
 const FEW_POINTS = 100; // up to this many are also drawn as points
+const FEW_ARMS = 3;
+const VALUES = 4000; // of all arms in one response, about
+const BESIDE = { besideBaseline: true };
 const FORMATS = [["csv", "CSV"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
@@ -18,12 +23,22 @@ export class SeriesChart extends Chart {
     this.kind = kind;
     this.jobId = jobId;
     this.tokensAStep = tokensAStep;
-    this.positions = new Map(JSON.parse(figure.dataset.arms).map((name, position) => [name, position]));
+    this.arms = [];
+  }
+
+  /** The arms that are drawn; of many candidates only those that are highlighted are asked for. */
+  get wanted() {
+    return [baseline, ...candidates].filter((name) => !many || view.lit.has(name));
   }
 
   /** What of the view needs other numbers from the server. */
   static needsData(changes) {
-    return ["from", "to", "x", "logx", "pair"].some((name) => changes.includes(name));
+    return ["from", "to", "x", "logx", "pair", ...(many ? ["lit"] : [])].some((name) => changes.includes(name));
+  }
+
+  /** Whether raw values are drawn: always where nothing is smoothed, else behind few lines, because behind many they hide each other. */
+  get showsRaw() {
+    return this.half === 0 || this.arms.filter((one) => view.lit.has(one.arm)).length <= FEW_ARMS;
   }
 
   /** Columns that are evaluated every n-th step are not smoothed. */
@@ -32,9 +47,10 @@ export class SeriesChart extends Chart {
   }
 
   address() {
-    const query = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.min(MOST_POINTS, Math.max(200, 2 * this.holder.clientWidth)) });
+    const points = Math.min(MOST_POINTS, VALUES / this.wanted.length, 2 * this.holder.clientWidth);
+    const query = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.round(Math.max(200, points)) });
     const [seed, replicate] = view.pair?.split(".") ?? [];
-    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null };
+    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null, arms: many ? this.wanted.join(",") : null };
     for (const [name, value] of Object.entries(more)) if (value != null) query.set(name, value);
     return `/api/v1/jobs/${this.jobId}/overlay?${query}`;
   }
@@ -51,14 +67,17 @@ export class SeriesChart extends Chart {
     if (!this.overlay) return;
     if (!this.overlay.arms.length) {
       this.clear();
+      this.arms = [];
+      this.links();
       this.fillTable();
-      this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has data in this range." : this.figure.dataset.empty;
+      this.note.textContent = view.zoomed || view.pair ? "No run of this seed and replicate has data in this range." : "No run that is chosen has recorded this.";
       return;
     }
     this.arrange();
     this.note.textContent = this.summary();
     this.links();
-    const shape = [view.log, this.half > 0, [...view.hide], this.arms.map((one) => one.arm), this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
+    const styles = this.arms.map((one) => [one.arm, one.style.colour, one.style.line]);
+    const shape = [this.column, view.log, this.half > 0, this.arms.map((one) => view.lit.has(one.arm)), styles, this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
     if (!(await this.show(this.data, shape, () => this.options()))) return;
     this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
   }
@@ -70,7 +89,7 @@ export class SeriesChart extends Chart {
     const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
     // A range in which no loss is finite has steps to show, and no times.
     this.byTime = view.x === "time" && this.overlay.arms.every((one) => one.line.seconds) && this.overlay.arms.some(isTimed);
-    this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), position: this.positions.get(one.arm) }));
+    this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), style: styleOf(one.arm, BESIDE) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
@@ -94,11 +113,13 @@ export class SeriesChart extends Chart {
     const { steps_in_range: steps, first_step: first } = this.overlay;
     const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps.`
       : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each)${this.overlay.is_all ? "." : "; zoom in to see every step."}`;
-    const missing = [...this.positions.keys()].filter((name) => !this.arms.some((one) => one.arm === name));
+    const missing = this.wanted.filter((name) => !this.arms.some((one) => one.arm === name));
     const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [
       shown,
-      this.half > 0 ? `Smoothed (half-life ${whole(this.half)} steps); raw values in the background.` : "",
+      many ? `Showing ${this.arms.length} of ${1 + candidates.length} arms: choose others in the legend.` : "",
+      this.half > 0 ? `Smoothed (half-life ${whole(this.half)} steps on both sides)${this.showsRaw ? "; raw values in the background" : ""}.` : "",
+      this.outside() ? "The y axis fits the second half of the steps." : "",
       bad.length ? `Not finite (hollow triangles): ${bad.join("; ")}.` : "",
       missing.length ? `Not recorded for this seed and replicate: ${missing.join(", ")}.` : "",
       view.x === "time" && !this.byTime ? "The x axis shows steps, because the time is not recorded for every run." : "",
@@ -113,23 +134,60 @@ export class SeriesChart extends Chart {
     const series = [{}];
     const bands = [];
     for (const one of this.arms) {
-      const show = !view.hide.has(one.arm);
-      const line = lineOf(one.position);
-      const dash = one.position === 0 ? undefined : [7, 4];
-      const quiet = { scale: "y", stroke: "transparent", points: { show: false }, show: show && !this.isRaw };
+      const show = view.lit.has(one.arm);
+      const showRaw = show && this.showsRaw;
+      const { colour: line, dash } = one.style;
+      const quiet = { scale: "y", stroke: "transparent", points: { show: false }, show: showRaw && !this.isRaw };
       series.push(quiet, quiet);
-      series.push({ scale: "y", show, stroke: () => (this.half > 0 ? faint(line, 30) : css(line)), width: this.half > 0 ? 1 : 1.5, dash: this.half > 0 ? undefined : dash, points: { show: isFew, size: 5 } });
+      series.push({ scale: "y", show: showRaw, stroke: () => (this.half > 0 ? faint(line, this.arms.length > 2 ? 18 : 30) : css(line)), width: this.half > 0 ? 1 : 1.5, dash: this.half > 0 ? undefined : dash, points: { show: isFew, size: 5 } });
       series.push({ scale: "y", show: show && this.half > 0, stroke: () => css(line), width: 2, dash, points: { show: false } });
-      if (!this.isRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
+      if (!this.isRaw && showRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
     }
     return {
       cursor: moves.cursor,
-      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: view.log ? logRange : undefined } },
+      scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: (plot) => this.range(plot) } },
       axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20, ...(view.log ? logAxis : {}) }],
       series,
       bands,
       hooks: { setSelect: [moves.setSelect], draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.showTip(plot)] },
     };
+  }
+
+  /** The values of the arms that are shown from a row on: of buckets their ends, else the values; or the smoothed ones. */
+  drawn(from, columns = this.isRaw ? [2] : [0, 1]) {
+    const values = this.arms.filter((one) => view.lit.has(one.arm)).flatMap((one) => columns.flatMap((column) => this.data[one.column + column].slice(from)));
+    return view.log ? values.filter((value) => value > 0) : values;
+  }
+
+  /**
+   * The ends of the y axis: what is in view, or the second half of the whole, without the wildest half percent. Behind a smoothed line, nine
+   * tenths of the raw values have room, because it is the line that is read.
+   */
+  range(plot) {
+    const from = this.fits();
+    const share = view.y === "whole" ? 0 : this.half > 0 ? 0.05 : 0.005;
+    let [low, high] = this.showsRaw ? spread(this.drawn(from), share) : [Infinity, -Infinity];
+    if (low > high && this.showsRaw) [low, high] = spread(this.drawn(0), share);
+    if (this.half > 0) {
+      const [least, most] = spread(this.drawn(from, [3]), 0);
+      [low, high] = [Math.min(low, least), Math.max(high, most)];
+    }
+    if (low > high) return view.log ? logRange(plot, null, null) : [0, 1];
+    return view.log ? logRange(plot, low, high) : padded(low, high, this.showsRaw ? 0.05 : 0.2);
+  }
+
+  /** The first row that the y axis fits. */
+  fits() {
+    if (this.byTime) return fitsFrom(this.rows.map((row) => row.x));
+    return fitsFrom(this.rows.map((row) => row.step));
+  }
+
+  /** Whether values of the first half lie outside the y axis. */
+  outside() {
+    const from = this.fits();
+    if (!from) return false;
+    const [low, high] = this.range(null);
+    return this.drawn(0).some((value) => value < low || value > high);
   }
 
   /** Which steps lie between two x values. */
@@ -143,8 +201,8 @@ export class SeriesChart extends Chart {
     plot.ctx.save();
     plot.ctx.lineWidth = 1.5 * devicePixelRatio;
     for (const one of this.arms) {
-      if (view.hide.has(one.arm)) continue;
-      plot.ctx.strokeStyle = css(lineOf(one.position));
+      if (!view.lit.has(one.arm)) continue;
+      plot.ctx.strokeStyle = css(one.style.colour);
       for (const { step } of one.line.nonfinite) triangle(plot, this.xOf(step), { hollow: true });
     }
     plot.ctx.restore();
@@ -170,8 +228,8 @@ export class SeriesChart extends Chart {
     this.lead(row ? row.step : null);
     this.tip.hidden = !row;
     if (!row) return;
-    const shown = this.arms.filter((one) => !view.hide.has(one.arm)).map((one) => ({ one, at: this.byTime ? nearest(this.data[one.column + 2], idx) : idx }));
-    const base = shown.find(({ one }) => one.position === 0);
+    const shown = this.arms.filter((one) => view.lit.has(one.arm)).map((one) => ({ one, at: this.byTime ? nearest(this.data[one.column + 2], idx) : idx }));
+    const base = shown.find(({ one }) => one.arm === baseline);
     const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
     this.tip.replaceChildren(element("strong", this.place(row, shown[0])));
     for (const entry of shown) {
@@ -180,14 +238,10 @@ export class SeriesChart extends Chart {
       const isMissing = entry.at >= 0 && this.data[entry.one.column + 2][entry.at] === undefined;
       const text = isMissing ? "no data here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
       const item = element("div", ` ${entry.one.arm} ${text}`);
-      const key = document.createElement("span");
-      key.className = `swatch arm-${Math.min(4, entry.one.position)}`;
-      item.prepend(key);
+      item.prepend(swatch(entry.one.arm, BESIDE));
       this.tip.append(item);
     }
-    const room = plot.over.clientWidth;
-    const at = plot.over.offsetLeft + (left > room / 2 ? left - this.tip.offsetWidth - 12 : left + 12);
-    this.tip.style.left = `${Math.max(0, at)}px`;
+    this.placeTip(plot);
   }
 
   place(row, entry) {
@@ -212,6 +266,17 @@ export class SeriesChart extends Chart {
       link.href = `/api/v1/runs/${run}/steps?names=${this.column}&kind=${this.kind}&format=${format}${range}`;
       return link;
     })));
+  }
+
+  /** The drawn numbers: mean, and the ends of a bucket. */
+  columns() {
+    if (!this.arms.length) return null;
+    const columns = { first_step: this.overlay.first_step, last_step: this.overlay.last_step };
+    for (const { arm, line } of this.arms) {
+      columns[arm] = line.mean;
+      if (line.minimum) Object.assign(columns, { [`${arm} minimum`]: line.minimum, [`${arm} maximum`]: line.maximum });
+    }
+    return columns;
   }
 
   numbers() {
@@ -241,19 +306,6 @@ function own(line, first, last) {
   });
   const kept = (values) => values && values.map((value, i) => (isMissing[i] ? undefined : value));
   return { ...line, mean: kept(mean), minimum: kept(minimum), maximum: kept(maximum) };
-}
-
-/** An exponential mean without the pull of its start; `half` is the distance in steps over which a value loses half its weight. */
-export function smoothed(x, values, half) {
-  let [sum, weight, before] = [0, 0, null];
-  return values.map((value, i) => {
-    if (value == null) return value;
-    const kept = before === null ? 0 : 0.5 ** ((x[i] - before) / half);
-    before = x[i];
-    sum = kept * sum + value;
-    weight = kept * weight + 1;
-    return sum / weight;
-  });
 }
 
 /** The index nearest to `at` where a column has a value of its own; -1 where it has none. */

@@ -1,5 +1,7 @@
 // The reader's view. All of it is in the URL, so that a copied link shows the same.
 
+export const STYLED = 8; // candidates that have a colour and line of their own at a time
+
 const WHOLE = /^\d{1,15}$/;
 const LEAST_STEPS = 2;
 const LEAST_SHARE = 0.02; // between two fingers that meet
@@ -15,12 +17,20 @@ class View {
     this.x = ["tokens", "time"].includes(query.get("x")) ? query.get("x") : "step";
     this.log = query.get("log") === "1";
     this.logx = query.get("logx") === "1";
-    this.planned = Number(document.querySelector("[data-steps]").dataset.steps);
+    const { steps, arms, lit } = document.querySelector("[data-steps]").dataset;
+    this.planned = Number(steps);
+    this.arms = JSON.parse(arms); // the baseline first
+    this.y = query.get("y") === "whole" ? "whole" : "tail";
+    this.candidate = query.get("candidate");
+    this.column = query.get("column");
+    this.others = query.get("others") !== "0";
     // A hundredth of the run: enough to tell lines apart, with the raw values in the background.
     this.usualHalf = Math.round(this.planned / 100);
     this.half = number("half") ?? this.usualHalf;
     this.pair = /^-?\d+\.\d+$/.test(query.get("pair") ?? "") ? query.get("pair") : null;
-    this.hide = new Set((query.get("hide") ?? "").split(",").filter(Boolean));
+    this.usualLit = new Set([this.arms[0], ...JSON.parse(lit)]);
+    const listed = (name) => (query.get(name) ?? "").split(",").filter((arm) => this.arms.includes(arm));
+    this.lit = new Set(query.has("show") ? listed("show") : [...this.usualLit].filter((arm) => !listed("hide").includes(arm)));
     this.heat = { run: query.get("heat-run"), operand: query.get("heat-operand"), statistic: query.get("heat-statistic") };
     this.listeners = [];
     this.writtenAt = -Infinity;
@@ -43,6 +53,22 @@ class View {
     if (performance.now() - this.writtenAt > ADDRESS_MS) this.write();
     else this.writing = setTimeout(() => this.write(), ADDRESS_MS);
     for (const listener of this.listeners) listener(Object.keys(changes));
+  }
+
+  /** Highlight an arm, or no longer; of many candidates at most eight, so that the first one gives way. */
+  toggle(arm) {
+    const lit = new Set(this.lit);
+    if (!lit.delete(arm)) lit.add(arm);
+    const candidates = [...lit].filter((name) => name !== this.arms[0]);
+    if (this.arms.length - 1 > STYLED && candidates.length > STYLED) lit.delete(candidates[0]);
+    this.set({ lit });
+  }
+
+  /** What the address says of the arms: of few those that are hidden, of many those that are shown; nothing if it is the usual. */
+  litWords() {
+    const isUsual = this.lit.size === this.usualLit.size && [...this.lit].every((arm) => this.usualLit.has(arm));
+    if (isUsual) return {};
+    return this.arms.length - 1 > STYLED ? { show: [...this.lit].join(",") } : { hide: this.arms.filter((arm) => !this.lit.has(arm)).join(",") };
   }
 
   /** Show `factor` times as many steps, so that what lies at a share of the width stays there. */
@@ -88,7 +114,8 @@ class View {
     if (location.protocol === "file:") return; // a page in a file has no address to copy
     const values = {
       from: this.from, to: this.to, x: this.x === "step" ? null : this.x, log: this.log ? 1 : null, logx: this.logx ? 1 : null,
-      half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: [...this.hide].join(",") || null,
+      half: this.half === this.usualHalf ? null : this.half, pair: this.pair, hide: null, show: null, ...this.litWords(),
+      y: this.y === "whole" ? "whole" : null, candidate: this.candidate, column: this.column, others: this.others ? null : 0,
       "heat-run": this.heat.run, "heat-operand": this.heat.operand, "heat-statistic": this.heat.statistic,
     };
     const address = new URL(location.href);

@@ -1,5 +1,5 @@
 // One statistic of every layer against the step: rows are layers in model order, colours are viridis, with a labelled scale.
-import { css, save, savePng, whole } from "./chart_parts.js";
+import { css, save, savePng, ticks, whole } from "./chart_parts.js";
 import { view } from "./view.js";
 
 // Viridis (CC0, matplotlib) at nine equal distances: even to the eye, and readable with any colour vision.
@@ -26,7 +26,6 @@ const OPERANDS = {
   grad_wgrad: "grad, for wgrad",
   kernel_grad: "gradient of the kernel",
 };
-const USUAL = "underflow_share";
 const PERIOD_MS = 15_000;
 const LABELS = "12px system-ui, sans-serif";
 
@@ -73,9 +72,8 @@ export class HeatMap {
     const { operand, statistic } = view.heat;
     const of = this.form.elements.run.value;
     let content = await this.fetchTable(of, { statistic, operand });
-    // A baseline in fp8 may lack what the candidate has: take what there is.
+    // A baseline in fp8 may lack what the candidate has: take what the server opens with, the signal to noise of an operand that is quantized.
     if (content === null) content = await this.fetchTable(of, {});
-    if (!statistic && content.recorded.statistics.includes(USUAL)) content = (await this.fetchTable(of, { statistic: USUAL, operand })) ?? content;
     if (turn !== this.turn) return;
     [this.chosen, this.drawnAt, this.content] = [chosen, performance.now(), content];
     this.offer();
@@ -116,15 +114,20 @@ export class HeatMap {
       this.note.textContent = "No finite value: this operand stays in bf16 in this arm, or quantization lost nothing.";
       return;
     }
+    // One extreme bucket must not flatten all others.
+    const isClipped = table.usual_low < table.usual_high && (table.low < table.usual_low || table.high > table.usual_high);
+    this.ends = isClipped ? [table.usual_low, table.usual_high] : [table.low, table.high];
     this.note.textContent =
       `Showing ${whole(table.first_step.length)} buckets of ${whole(table.steps_in_range)} ${statistic === "grad_norm" ? "steps" : "watched steps"}, ${table.layers.length} layers, first layer on top. ` +
-      "Grey: no finite value (an operand that is not quantized).";
+      "Grey: no finite value (an operand that is not quantized)." +
+      (isClipped ? ` The scale has the middle 96 % of the values; all of them lie between ${short(table.low)} and ${short(table.high)}${unit ? ` ${unit}` : ""}.` : "");
     this.paint(table);
     this.paintScale(table, `${meaning}${unit ? `, ${unit}` : ""}`);
     this.canvas.setAttribute("aria-label", `${meaning} of ${table.layers.length} layers, from ${short(table.low)} to ${short(table.high)} ${unit}; the table below has the numbers`);
   }
 
-  paint({ layers, first_step: first, last_step: last, values, low, high }) {
+  paint({ layers, first_step: first, last_step: last, values }) {
+    const [low, high] = this.ends;
     const ratio = devicePixelRatio;
     const width = this.canvas.parentElement.clientWidth;
     const rowHeight = Math.max(4, Math.min(18, Math.floor(480 / layers.length)));
@@ -150,18 +153,23 @@ export class HeatMap {
     const every = Math.ceil(13 / rowHeight);
     layers.forEach((layer, y) => { if (y % every === 0) ctx.fillText(layer, this.left - 6, (y + 0.5) * rowHeight); });
     ctx.textBaseline = "top";
-    const labels = Math.max(2, Math.floor(this.inner / 110));
-    for (let i = 0; i <= labels; i++) {
-      const bucket = Math.min(first.length - 1, Math.round((i / labels) * first.length));
-      ctx.textAlign = i === 0 ? "left" : i === labels ? "right" : "center";
-      ctx.fillText(whole(i === labels ? last[bucket] : first[bucket]), this.left + (i / labels) * this.inner, layers.length * rowHeight + 6);
+    ctx.textAlign = "center";
+    const bottom = layers.length * rowHeight;
+    for (const step of ticks(first[0], last.at(-1), this.inner / 110)) {
+      const bucket = last.findIndex((end) => end >= step);
+      const within = (step - first[bucket]) / Math.max(1, last[bucket] - first[bucket]);
+      const x = this.left + (bucket + Math.max(0, Math.min(1, within))) * cell;
+      ctx.fillRect(x, bottom, 1, 4);
+      const half = ctx.measureText(whole(step)).width / 2;
+      ctx.fillText(whole(step), Math.max(this.left + half, Math.min(this.left + this.inner - half, x)), bottom + 7);
     }
     ctx.textAlign = "center";
     ctx.font = "bold 12px system-ui, sans-serif";
-    ctx.fillText("step", this.left + this.inner / 2, layers.length * rowHeight + 22);
+    ctx.fillText("step", this.left + this.inner / 2, bottom + 23);
   }
 
-  paintScale({ low, high }, label) {
+  paintScale(_table, label) {
+    const [low, high] = this.ends;
     const width = Math.min(360, this.scale.parentElement.clientWidth);
     size(this.scale, width, 52);
     const ctx = this.scale.getContext("2d");
@@ -175,10 +183,16 @@ export class HeatMap {
     ctx.font = "12px system-ui, sans-serif";
     ctx.textBaseline = "top";
     ctx.fillText(label, 0, 1);
-    [[0, low, "left"], [width / 2, (low + high) / 2, "center"], [width, high, "right"]].forEach(([x, value, align]) => {
-      ctx.textAlign = align;
-      ctx.fillText(short(value), x, 34);
-    });
+    const places = high > low ? ticks(low, high, width / 80) : [low];
+    const decimals = places.length > 1 ? Math.max(0, Math.min(12, -Math.floor(Math.log10(places[1] - places[0]) + 1e-9))) : null;
+    ctx.textAlign = "center";
+    for (const value of places) {
+      const x = high > low ? ((value - low) / (high - low)) * width : width / 2;
+      const text = decimals === null ? short(value) : value.toFixed(decimals).replace("-", "−");
+      const half = ctx.measureText(text).width / 2;
+      ctx.fillRect(Math.min(width - 1, x), 30, 1, 4);
+      ctx.fillText(text, Math.max(half, Math.min(width - half, x)), 36);
+    }
   }
 
   showValue(event) {

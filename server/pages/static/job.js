@@ -1,5 +1,6 @@
 // The job page, live: one EventSource; what its events name is fetched again, at most once a second.
 import { uPlot } from "./chart_parts.js";
+import { ColumnChart } from "./column_chart.js";
 import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
 import { HeatMap } from "./heat_map.js";
@@ -21,14 +22,16 @@ const RETRY_MS = 5000;
 // Charts that the reader is about to reach are ready when he does.
 const NEAR = "600px";
 
-const gaps = [...document.querySelectorAll("figure[data-candidate]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
+const gaps = [...document.querySelectorAll("figure[data-gaps]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
 const forecasts = [...document.querySelectorAll("figure[data-forecast]")].map((figure) => new LiveChart(figure, jobId, tokensAStep));
-const series = [...document.querySelectorAll("figure[data-column]")].map((figure) => new SeriesChart(figure, jobId, tokensAStep));
+const series = [...document.querySelectorAll("figure[data-column]")].map(
+  (figure) => new (figure.matches("[data-menu]") ? ColumnChart : SeriesChart)(figure, jobId, tokensAStep),
+);
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
 const log = new LogView(document.querySelector(".log-view"));
 const charts = new Map([...gaps, ...forecasts, ...series, ...heat].map((chart) => [chart.figure, chart]));
 const mounted = new Set();
-const describeView = bindControls(() => gaps.find((chart) => chart.gap)?.gap.window ?? null);
+const describeView = bindControls(() => gaps[0].window);
 
 // The server sends something at least every 15 s; a stream that is silent for longer is dead, even if the browser shows it as open.
 const SILENT_MS = 40_000;
@@ -51,6 +54,8 @@ async function update() {
     await attempt(async () => {
       const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
+      const forecast = fresh.querySelector("[data-forecast]").dataset.forecast;
+      for (const { figure } of forecasts) figure.dataset.forecast = forecast;
       await Promise.all([load(mounted), log.load()]);
     });
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
@@ -73,6 +78,33 @@ async function load(chosen) {
   await Promise.all([...chosen].map((chart) => chart.load(article.dataset.status)));
   describeView();
 }
+
+/** A candidate that is chosen in the table, or another order of it: the address changes, and the page's parts follow. */
+article.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-select], .orders a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  const query = new URL(link.href).searchParams;
+  const address = new URL(location.href);
+  for (const name of ["candidate", "order"]) {
+    if (query.has(name)) address.searchParams.set(name, query.get(name));
+    else if (name === "order") address.searchParams.delete(name);
+  }
+  history.replaceState(null, "", address);
+  const { select } = link.dataset;
+  if (select) {
+    view.candidate = select;
+    if (!view.lit.has(select)) view.toggle(select);
+    view.set({ candidate: select });
+    view.write(); // at once, because the page is fetched from its address
+  }
+  attempt(async () => {
+    const fresh = await refresh();
+    for (const { figure } of forecasts) figure.dataset.forecast = fresh.querySelector("[data-forecast]").dataset.forecast;
+    await load(forecasts.filter((chart) => mounted.has(chart)));
+    if (select) document.getElementById("candidate").scrollIntoView({ block: "nearest" });
+  });
+});
 
 function say(text, lost = false) {
   connection.textContent = text;
@@ -181,4 +213,5 @@ if (!ENDED.has(article.dataset.status)) {
   addEventListener("online", () => source && !document.hidden && follow());
   document.addEventListener("visibilitychange", giveWay);
 }
-await update();
+// The page is as new as its last event, after which the stream begins.
+await attempt(() => Promise.all([load(mounted), log.load()]));

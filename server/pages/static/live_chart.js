@@ -1,6 +1,7 @@
 // The gap so far and the forecast of the final gap, as a fan to the planned end.
+import { styleOf } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, css, faint, finite, level, lineOf, signed, stepAxis, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, faint, finite, level, signed, stepAxis, whole, xScale } from "./chart_parts.js";
 import { view } from "./view.js";
 
 const HEIGHT = 240;
@@ -11,11 +12,10 @@ const share = (probability) => (probability < 0.01 ? "< 1 %" : probability > 0.9
 
 export class LiveChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
-    super(figure, HEIGHT, `${figure.dataset.name}-forecast-${figure.dataset.forecast}`);
+    super(figure, HEIGHT, "");
     this.readout = figure.querySelector(".readout");
     this.says = figure.querySelector(".says");
-    this.address = `/api/v1/jobs/${jobId}/live?candidate=${encodeURIComponent(figure.dataset.forecast)}`;
-    this.line = lineOf(Number(figure.dataset.colour));
+    this.jobId = jobId;
     this.tokensAStep = tokensAStep;
     this.loadedAt = -Infinity;
   }
@@ -27,9 +27,13 @@ export class LiveChart extends Chart {
 
   /** Load the forecast, but not at every step of a training run; `status` is the job's. */
   async load(status) {
-    if (status === this.status && performance.now() - this.loadedAt < PERIOD_MS) return;
-    [this.status, this.loadedAt] = [status, performance.now()];
-    const live = await this.fetchLatest(this.address);
+    const candidate = this.figure.dataset.forecast;
+    if (!candidate) return;
+    if (candidate === this.candidate && status === this.status && performance.now() - this.loadedAt < PERIOD_MS) return;
+    [this.candidate, this.status, this.loadedAt] = [candidate, status, performance.now()];
+    this.name = `${this.figure.dataset.name}-forecast-${candidate}`;
+    this.line = styleOf(candidate).colour;
+    const live = await this.fetchLatest(`/api/v1/jobs/${this.jobId}/live?candidate=${encodeURIComponent(candidate)}`);
     if (!live) return;
     this.live = live;
     await this.draw();
@@ -50,7 +54,7 @@ export class LiveChart extends Chart {
     const columns = rows[0].map((_, column) => rows.map((row) => row[column]));
     this.steps = columns[0];
     const data = [this.steps.map((step) => this.xOf(step)), ...columns.slice(1)];
-    if (!(await this.show(data, null, () => this.options()))) return;
+    if (!(await this.show(data, this.line, () => this.options()))) return;
     this.describe(`Gap and forecast of the final gap against the steps. ${live.sentence}`);
     this.note.textContent =
       `Showing the mean gap in ${whole(live.step.length)} parts of the plan, after ${whole(live.past_step.length)} forecasts.` +

@@ -19,6 +19,11 @@ export async function refresh() {
     keepOpen(part, newer);
     if (newer.innerHTML !== part.innerHTML) replace(part, newer.innerHTML);
   }
+  // What did not exist before appears, and what no longer has a meaning goes.
+  for (const part of document.querySelectorAll("[data-there]")) {
+    const newer = fresh.querySelector(`[data-there="${part.dataset.there}"]`);
+    if (newer) part.hidden = newer.hidden;
+  }
   return fresh;
 }
 

@@ -38,6 +38,29 @@ def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, wat
     assert answer["recorded"]["statistics"] == ["amax", "snr_db"]
 
 
+def test_a_table_opens_on_the_signal_to_noise_of_an_operand_that_is_quantized(api, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=100)
+    at = np.arange(0, 100)
+    snr = 18.0 + at / 100
+    snr[50] = 90.0
+    columns = {
+        "0.up/grad/snr_db": np.full(100, math.nan),
+        "0.up/kernel/amax": np.ones(100),
+        "0.up/x/amax": np.ones(100),
+        "0.up/x/snr_db": snr,
+    }
+    with database.write() as session:
+        run = session.get_one(Job, job_id).arms[1].runs[0].id
+        store.append(session, run, "layers", 1, at, columns)
+    answer = api.get(f"/api/v1/runs/{run}/layers").json()
+    assert (answer["statistic"], answer["operand"]) == ("snr_db", "x")
+    table = answer["table"]
+    assert (table["low"], table["high"]) == (18.0, 90.0)
+    assert 18.0 < table["usual_low"] < 18.1
+    assert 18.9 < table["usual_high"] < 19.0
+    assert api.get(f"/api/v1/runs/{run}/layers", params={"statistic": "amax"}).json()["operand"] == "kernel"
+
+
 def test_steps_without_any_number_are_left_out(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=100)
     at = np.arange(0, 100, 10)

@@ -60,3 +60,8 @@ def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
     assert (width[0], len(width) <= 300) == (1, True)
     assert width[-1] > 1000
     assert width.sum() == 50_000
+
+
+def test_many_runs_share_the_steps_that_are_sent_raw():
+    runs = [Recorded(steps=np.arange(3000), values=np.ones(3000))] * 31
+    assert (overlay(runs[:20], 100).aggregation, overlay(runs, 100).aggregation) == ("none", "minmaxmean")

@@ -6,8 +6,15 @@ import re
 import shutil
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from parity import criteria_from_mapping
+from server.database import store
+from server.jobs.conclude import conclude
+from server.jobs.submit import submit_job
+from training.spec import Arm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
@@ -30,6 +37,24 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield started
         started.close()
+
+
+@pytest.fixture
+def many_judged(owner_database, make_job) -> str:
+    """A concluded job with twelve candidates of one run each, c00 to c11, each 0.004 nats worse than the one before."""
+    spec = make_job(400, candidates=tuple(Arm(recipe="nvfp4", name=f"c{i:02d}") for i in range(12)))
+    generator, at = np.random.default_rng(7), np.arange(400)
+    batch = generator.normal(0, 0.05, len(at))
+    with owner_database.write() as session:
+        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        for run in job.runs:
+            loss = 1.4 + np.exp(-at / 40) + batch + 0.004 * run.arm.position + generator.normal(0, 0.005, len(at))
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "grad_norm": 0.7 + 0.1 * np.sin(at)})
+            run.state, run.epoch, run.steps_done = "finished", 1, len(at)
+            run.manifest = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
+        job_id = job.id
+    conclude(owner_database, job_id)
+    return job_id
 
 
 def _is_problem(message: ConsoleMessage, provoked: str) -> bool:

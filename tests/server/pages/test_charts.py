@@ -54,9 +54,9 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     assert abs(first - 300) < 5
     assert abs(last - 600) < 5
     expect(page.locator(f"{LOSS} .note")).to_contain_text(f"of {last - first + 1} steps")
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text(f"of {last - first + 1} common steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(f"of {last - first + 1} common steps")
     expect(page.locator("#exploratory")).to_contain_text("the verdict, which reads steps 1,200 to 1,499")
-    for kind in ("/overlay?", "/gap?"):
+    for kind in ("/overlay?", "/gaps?"):
         assert any(kind in url and f"from={first}&to={last}" in url for url in requests)
     page.locator(f"{LOSS} .u-over").dblclick()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 1,500 steps")
@@ -75,8 +75,10 @@ def test_the_address_says_what_is_shown(page: Page, recorded):
     expect(page.get_by_label("x axis")).to_have_value("time")
     expect(page.get_by_label("log y")).to_be_checked()
     expect(page.locator("select[name=pair]")).to_have_value("0.1")
-    expect(page.get_by_role("button", name="mxfp8")).to_have_attribute("aria-pressed", "false")
-    page.get_by_role("button", name="mxfp8").click()
+    for legend in ("Arms", "Candidates in the gap chart"):
+        button = page.get_by_role("group", name=legend).get_by_role("button", name="mxfp8")
+        expect(button).to_have_attribute("aria-pressed", "false")
+    button.click()
     page.get_by_role("button", name="The verdict's window").click()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 120 of 120 steps")
     assert _query(page) == {"from": ["480"], "to": ["599"], "x": ["time"], "log": ["1"], "half": ["30"], "pair": ["0.1"]}
@@ -93,7 +95,7 @@ def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, r
     expect(tip).to_contain_text("(+0.0")
     step = tip.locator("strong").text_content()
     expect(page.locator("figure[data-column=grad_norm] .tip strong")).to_have_text(step)
-    expect(page.locator("figure[data-candidate] .readout")).to_contain_text("steps")
+    expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps")
 
 
 def _wait(page: Page, true: Callable[[], bool]):
@@ -137,7 +139,7 @@ def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
     moved = _window(page)
     assert moved[1] - moved[0] == pytest.approx(last - first, abs=2)
     assert moved[0] - first == pytest.approx(0.2 * (last - first), abs=5)
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text(f"of {moved[1] - moved[0] + 1} common steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(f"of {moved[1] - moved[0] + 1} common steps")
     page.locator(f"{LOSS} .plot").focus()
     page.keyboard.press("+")
     expect(note).to_contain_text(f"of {round((moved[1] - moved[0]) / 2) + 1} steps")
@@ -162,15 +164,15 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     page.on("request", lambda sent: requests.append(sent.url))
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
     page.get_by_label("log x").check()
-    expect(page.locator("figure[data-candidate] .note")).not_to_contain_text("Showing 146 bins")
+    expect(page.locator("figure[data-gaps] .note")).not_to_contain_text("Showing 146 bins")
     _wait(page, lambda: _query(page) == {"logx": ["1"]})
-    assert all(any(kind in url and "spacing=log" in url for url in requests) for kind in ("/gap?", "/overlay?"))
+    assert all(any(kind in url and "spacing=log" in url for url in requests) for kind in ("/gaps?", "/overlay?"))
     page.get_by_label("x axis").select_option("tokens")
     with page.expect_response(lambda answer: "seconds=true" in answer.url):
         page.get_by_label("x axis").select_option("time")
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("x axis shows steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("x axis shows steps")
     page.wait_for_timeout(500)  # every chart is drawn anew, and a plot that is replaced under a drag selects something else
-    _drag(page, "figure[data-candidate]", 0.5, 0.9)
+    _drag(page, "figure[data-gaps]", 0.5, 0.9)
     expect(page.locator("#exploratory")).to_contain_text("Exploratory")
     first, last = _window(page)
     assert first == pytest.approx(600**0.5, rel=0.05)
@@ -179,7 +181,7 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
 
 def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
-    figure = "figure[data-candidate]"
+    figure = "figure[data-gaps]"
     expect(page.locator(f"{figure} .note")).to_contain_text("of 600 common steps")
     plot = page.locator(f"{figure} .u-over")
     plot.scroll_into_view_if_needed()
@@ -198,8 +200,9 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
 
 
 def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, recorded):
-    chart = "figure[data-forecast=nvfp4]"
+    chart = "figure[data-forecast]"
     page.goto(f"/jobs/{judged({'nvfp4': 0.05})[0]}")
+    page.get_by_text("Forecasts while it trained").click()
     expect(page.locator(f"{chart} .says")).to_contain_text("the verdict decides")
     page.locator(f"{chart} summary").click()
     expect(page.locator(f"{chart} tbody tr").last).to_contain_text("1,499")
@@ -217,7 +220,7 @@ def test_the_forecast_is_said_drawn_and_had(page: Page, database, judged, record
     _point(plot, 0.9 * box["width"], readout, "final gap, step 1,499: forecast")
     _point(plot, 0.2 * box["width"], readout, ": gap ")
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
-    expect(page.locator(f"{chart} .says")).to_contain_text("No forecast yet")
+    expect(page.locator(chart)).to_be_hidden()
 
 
 def test_nan_and_long_runs_are_said(page: Page, database, recorded):
@@ -249,8 +252,8 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
     assert pa.ipc.open_stream(arrow.value.path().read_bytes()).read_all()["step"].to_pylist() == list(range(100, 110))
     expect(page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet")).to_have_count(0)
     with page.expect_download() as gap:
-        page.locator("figure[data-candidate] summary").click()
-        page.locator("figure[data-candidate]").get_by_role("button", name="CSV").click()
+        page.locator("figure[data-gaps] summary").click()
+        page.locator("figure[data-gaps]").get_by_role("button", name="CSV").click()
     assert gap.value.path().read_text().startswith("first_step,last_step,gap_nats,low,high\n100,100,")
     with page.expect_download() as png:
         page.locator(LOSS).get_by_role("button", name="PNG").click()
@@ -263,7 +266,7 @@ def test_charts_wait_until_the_reader_is_near(page: Page, recorded):
     requests: list[str] = []
     page.on("request", lambda sent: requests.append(sent.url))
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05, 'mxfp8': 0.0}, steps=300)}")
-    expect(page.locator("figure[data-candidate=nvfp4] .note")).to_contain_text("of 300 common steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("of 300 common steps")
     assert not any("grad_norm" in url for url in requests)
     page.locator("figure[data-column=grad_norm]").scroll_into_view_if_needed()
     expect(page.locator("figure[data-column=grad_norm] .note")).to_contain_text("of 300 steps")
@@ -273,7 +276,7 @@ def test_validation_losses_have_a_chart_where_they_are_taken(page: Page, databas
     job_id = recorded({"nvfp4": 0.05}, steps=300)
     chart = page.locator("figure[data-kind=validation]")
     page.goto(f"/jobs/{job_id}")
-    expect(chart).to_have_count(0)
+    expect(chart).to_be_hidden()
     with database.write() as session:
         job = session.get_one(Job, job_id)
         job.spec = job.spec | {"schedule": job.spec["schedule"] | {"validation_every": 50}}
@@ -309,7 +312,7 @@ def test_a_range_of_nan_alone_has_its_triangles_by_time_too(page: Page, database
     page.goto(f"/jobs/{job_id}?x=time&from=450&to=550")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 101, first 450")
     expect(page.locator(f"{LOSS} canvas")).to_have_attribute("aria-label", re.compile("nvfp4 without a finite value"))
-    page.locator("figure[data-candidate] .plot").focus()
+    page.locator("figure[data-gaps] .plot").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(200)  # for the page's own errors, which no test may leave
 
@@ -373,12 +376,62 @@ def test_arrow_keys_go_past_steps_of_several_arms_at_one_time(page: Page, record
 
 def test_where_nothing_is_shown_no_number_stays(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}")
-    rows = page.locator("figure[data-candidate] tbody tr")
-    page.locator("figure[data-candidate] summary").click()
+    rows = page.locator("figure[data-gaps] tbody tr")
+    page.locator("figure[data-gaps] summary").click()
     expect(rows).not_to_have_count(0)
     page.get_by_label("from step").fill("1000")
     page.get_by_label("to", exact=True).fill("2000")
     page.get_by_role("button", name="Show").click()
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap: ")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("No gap: ")
     expect(rows).to_have_count(0)
-    expect(page.locator("figure[data-candidate] canvas")).to_have_attribute("aria-label", "Gap chart without a value")
+    expect(page.locator("figure[data-gaps] canvas")).to_have_attribute("aria-label", "Gap chart without a value")
+
+
+def test_any_recorded_column_can_be_charted(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}")
+    chart = page.locator("figure[data-menu]")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator("option")).to_have_text([re.compile("choose one"), "grad_norm", "lm_loss", "loss", "step_seconds", "tokens"])
+    chart.locator("select").select_option("train.tokens")
+    expect(chart.locator(".note")).to_contain_text("Showing 300 of 300 steps")
+    assert _query(page)["column"] == ["train.tokens"]
+    chart.locator("summary").click()
+    with page.expect_download() as csv:
+        chart.get_by_role("button", name="CSV").click()
+    assert csv.value.suggested_filename == "small-tokens.csv"
+    assert csv.value.path().read_text().splitlines()[:3] == ["first_step,last_step,fp8_current,nvfp4", "0,0,0,0", "1,1,64,64"]
+
+
+def test_an_empty_chart_has_no_numbers_and_no_error(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?pair=9.9")
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("No run of this seed and replicate")
+    page.locator(f"{LOSS} summary").click()
+    for name in ("PNG", "CSV"):
+        page.locator(LOSS).get_by_role("button", name=name).click()
+    expect(page.locator(f"{LOSS} tbody tr")).to_have_count(0)
+
+
+def test_the_y_axis_fits_the_second_half_or_the_whole(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}?half=0")
+    note = page.locator(f"{LOSS} .note")
+    expect(note).to_contain_text("The y axis fits the second half")
+    page.locator("select[name=y]").select_option("whole")
+    expect(note).not_to_contain_text("second half")
+    assert _query(page) == {"half": ["0"], "y": ["whole"]}
+
+
+def test_smoothing_leaves_a_straight_line_and_what_is_missing(page: Page, recorded):
+    page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
+    made = page.evaluate(
+        """() => import("/static/smoothing.js").then(({ smoothed }) => {
+        const x = [0, 1, 2, 5, 9, 10, 30, 31, 200];
+        const line = x.map((at) => 3 - 0.5 * at);
+        line[4] = null;
+        const noisy = [...Array(2000).keys()].map((at) => Math.exp(-at / 200) + (at % 2 ? 0.1 : -0.1));
+        return [smoothed(x, line, 4), smoothed(noisy.map((_, at) => at), noisy, 10), smoothed([7], [2], 10)];
+      })"""
+    )
+    x = [0, 1, 2, 5, 9, 10, 30, 31, 200]
+    assert made[0] == [pytest.approx(3 - 0.5 * at, abs=1e-6) if at != 9 else None for at in x]
+    assert made[1] == pytest.approx(np.exp(-np.arange(2000) / 200), abs=0.03)
+    assert made[2] == [2]

@@ -13,23 +13,13 @@ def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch
     with database.write() as session:
         baselines.promote(session, "fp8", job, None, "a release", "local", 90)
     monkeypatch.setattr(images, "draw_figure", lambda path, *_: Path(path).write_bytes(b"drawn"))
-    names = (
-        "jobs",
-        f"jobs/{job}",
-        f"jobs/{job}/compare",
-        f"compare?job={job}",
-        "trend?gate=small",
-        "baselines",
-        "baselines/fp8/1",
-        "workers",
-        "policies",
-        "tokens",
-        "jobs/j0",
-    )
+    of_job = [f"jobs/{job}{rest}" for rest in ("", "?candidate=nvfp4", "?order=gap", "/compare")]
+    of_jobs = ("jobs", f"compare?job={job}", "trend?gate=small")
+    names = (*of_jobs, *of_job, "baselines", "baselines/fp8/1", "workers", "policies", "tokens", "jobs/j0")
     links = {link for name in names for link in re.findall(r'(?:href|src|action)="([^"]*)"', api.get(f"/{name}").text)}
     kinds = {kind for kind in ("svg", "png", "pdf") if f"/api/v1/jobs/{job}/verdict.{kind}?candidate=nvfp4" in links}
     assert kinds == {"svg", "png", "pdf"}
-    targets = sorted(html.unescape(link) for link in links if not link.startswith("#"))
+    targets = sorted(html.unescape(link) for link in links if not link.startswith(("#", "?")))
     # A form that is posted may refuse a GET, but is there; the chart library is another's.
     answers = {link: api.get(link).status_code for link in targets if "/vendor/" not in link}
     assert {link: status for link, status in answers.items() if status not in (200, 405)} == {}

@@ -15,7 +15,7 @@ from server.jobs.cancel import cancel_job
 
 LOOKS = ["light"]
 PROVOKED = r"status of 50\d|net::ERR_"
-GAP = "figure[data-candidate] .note"
+GAP = "figure[data-gaps] .note"
 _SECONDS = 20_000
 
 
@@ -105,7 +105,7 @@ def test_a_page_wakes_with_the_laptop(page: Page, database, recorded):
 
 def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
-    answers = {"gap": 1, "events": 1}
+    answers = {"gaps": 1, "events": 1}
 
     def once(kind):
         def handle(route):
@@ -118,17 +118,17 @@ def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
         return handle
 
     page.clock.install()
-    page.route("**/gap?*", once("gap"))
+    page.route("**/gaps?*", once("gaps"))
     page.route("**/events?*", once("events"))
     with (
-        page.expect_response(lambda answer: "/gap?" in answer.url and answer.status == 500),
+        page.expect_response(lambda answer: "/gaps?" in answer.url and answer.status == 500),
         page.expect_response(lambda answer: "/events?" in answer.url and answer.status == 500),
     ):
         page.goto(f"/jobs/{job_id}")
     expect(page.locator("#connection.lost")).not_to_be_empty(timeout=20_000)
     _wait_for_timers(page)
     expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("of 300 common steps", timeout=20_000)
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("of 300 common steps", timeout=20_000)
 
 
 def test_the_focus_survives_a_refresh(page: Page, database, recorded):
@@ -189,13 +189,18 @@ def test_a_cursor_stays_when_new_steps_come(page: Page, database, recorded):
     page.clock.install()
     _open(page, job_id)
     _wait_for_timers(page)  # forecasts are asked for no more often
-    page.locator("figure[data-candidate] .u-over").hover(position={"x": 150, "y": 80})
-    cursor = page.locator("figure[data-candidate] .u-cursor-x")
+    page.locator("figure[data-gaps] .u-over").hover(position={"x": 150, "y": 80})
+    cursor = page.locator("figure[data-gaps] .u-cursor-x")
     before = cursor.get_attribute("style")
+    expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps ")
     _append(database, job_id, 300, 400)
     _is_live_again(page, 400)
     page.wait_for_timeout(300)
     assert cursor.get_attribute("style") == before
+    expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps ")
+    page.get_by_label("log x").evaluate("box => box.click()")  # the plot is replaced under the mouse
+    expect(page.locator("figure[data-gaps] .note")).not_to_contain_text("Showing 146 bins")
+    expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps ")
 
 
 def test_a_log_that_is_being_read_stays_where_it_is(page: Page, settings, database, recorded):

@@ -1,5 +1,7 @@
 """The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at each in the dark too."""
 
+import re
+
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
@@ -60,9 +62,14 @@ def test_a_concluded_job(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator(".verdict.fail .headline")).to_contain_text("beyond the margin")
-    expect(page.locator(".verdict.pass .headline")).to_contain_text("within 1.0 %")
-    expect(page.locator("figure[data-candidate] .note").first).to_contain_text("of 1,500 common steps")
+    table = page.get_by_role("region", name="Candidates")
+    expect(table.get_by_role("row", name="nvfp4 ")).to_contain_text("GAP_EXCEEDS_MARGIN")
+    expect(table.get_by_role("row", name="mxfp8 ")).to_contain_text("WITHIN_MARGIN")
+    for name, outcome, words in (("nvfp4", "fail", "beyond the margin"), ("mxfp8", "pass", "within 1.0 %")):
+        table.get_by_role("link", name=name).click()
+        expect(page.locator(f".verdict.{outcome} .headline")).to_contain_text(words)
+    expect(page).to_have_url(re.compile(r"\?candidate=mxfp8$"))
+    expect(page.locator("figure[data-gaps] .note").first).to_contain_text("of 1,500 common steps")
     assert _ink(page, "figure canvas") > 5
     page.locator("figure summary").first.click()
     expect(page.locator("figure table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
@@ -76,14 +83,16 @@ def test_a_nan_is_said_and_drawn(page: Page, database, recorded):
         store.append(session, run.id, "train", 1, np.arange(300, 302), {"lm_loss": np.array([np.nan, np.inf])})
         run.last_loss = "inf"
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("2 steps are NaN or infinite, first 300")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("2 steps are NaN or infinite, first 300")
     expect(page.locator("[data-live=runs]")).to_contain_text("∞")
 
 
 def test_a_job_before_its_first_step(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.0}, done=0, state='queued')}")
     expect(page.get_by_text("none is registered")).to_be_visible()
-    expect(page.locator("figure[data-candidate] .note")).to_contain_text("No gap yet")
+    expect(page.get_by_text("Charts follow with the first recorded step.")).to_be_visible()
+    expect(page.locator("figure").filter(visible=True)).to_have_count(0)
+    expect(page.locator("select").filter(visible=True)).to_have_count(0)
     _fits(page)
 
 
@@ -158,7 +167,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     checks = page.get_by_role("region", name="Checks of nvfp4")
     expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advisory")
     expect(checks.get_by_role("row", name="loss decides")).to_contain_text("against a margin of 0.0140")
-    expect(page.locator("[data-live=speed]")).to_contain_text("not compared: engine emulated")
+    expect(page.locator("[data-live=details]")).to_contain_text("not compared: engine emulated")
     expect(page.locator("[data-live=differences]")).to_contain_text("Confounded.")
     expect(page.get_by_role("region", name="Differences").get_by_role("row", name="device_class")).to_contain_text("other")
     page.locator("figure[data-heat]").scroll_into_view_if_needed()
@@ -174,7 +183,7 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     assert (lines[0], len(lines)) == ("first_step,last_step,0.up,1.up,2.up", 31)
     assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
     page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("No statistics by layer")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text("No statistics by layer were recorded")
     expect(page.locator("figure[data-heat] tbody tr")).to_have_count(0)
     _fits(page)
     page.goto(f"/jobs/{job_id}?heat-run=gone")

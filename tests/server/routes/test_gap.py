@@ -29,6 +29,54 @@ def test_the_gap_is_the_gap(api, recorded):
     assert zoomed["first_step"][0] == 100
 
 
+def test_all_candidates_have_the_same_bins_and_the_level_that_decides(api, judged, recorded):
+    gaps = {"nvfp4": 0.05, "mxfp8": 0.0}
+    job = judged(gaps)[0]
+    answer = api.get(f"/api/v1/jobs/{job}/gaps", params={"bins": 50}).json()
+    assert (len(answer["first_step"]), answer["first_step"][0], answer["last_step"][-1]) == (50, 0, 1499)
+    decided = {one["candidate"]["name"]: one["gap"]["confidence"] for one in _job(api, job)["verdicts"]}
+    assert decided == {"nvfp4": pytest.approx(0.975), "mxfp8": pytest.approx(0.975)}
+    for one in answer["candidates"]:
+        alone = api.get(f"/api/v1/jobs/{job}/gap", params={"candidate": one["candidate"], "bins": 50}).json()
+        assert alone["first_step"] == answer["first_step"]
+        assert one["mean"] == pytest.approx(alone["mean"], rel=1e-5)
+        assert one["half_width"] == pytest.approx(np.subtract(alone["high"], alone["mean"]), rel=1e-3)
+        assert one["confidence"] == alone["confidence"] == decided[one["candidate"]]
+        assert np.mean(one["mean"]) == pytest.approx(gaps[one["candidate"]], abs=0.01)
+    training = api.get(f"/api/v1/jobs/{recorded(gaps, done=600, state='running')}/gaps").json()
+    assert [one["confidence"] for one in training["candidates"]] == [pytest.approx(0.975)] * 2
+
+
+def test_a_candidate_that_is_behind_has_no_value_in_the_later_bins(api, database, recorded):
+    job = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, done=0, steps=400, state="running")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job):
+            steps = np.arange(100 if run.arm.name == "mxfp8" else 400)
+            store.append(session, run.id, "train", 1, steps, {"lm_loss": 1.4 + 0.01 * np.sin(steps + run.position)})
+            run.steps_done = len(steps)
+    first, second = api.get(f"/api/v1/jobs/{job}/gaps", params={"bins": 40}).json()["candidates"]
+    assert (first["common_steps"], second["common_steps"]) == (400, 100)
+    assert None not in first["mean"]
+    assert [value is None for value in second["mean"]] == [False] * 10 + [True] * 30
+    empty = api.get(f"/api/v1/jobs/{job}/gaps", params={"from": 900}).json()
+    assert (empty["first_step"], empty["candidates"]) == ([], [])
+
+
+def test_the_gaps_of_a_training_job_are_computed_again_when_a_hundredth_is_new(api, database, recorded):
+    job = recorded({"nvfp4": 0.0}, done=1000, state="running")
+
+    def common_steps(done: int) -> int:
+        with database.write() as session:
+            for run in session.query(Run).where(Run.job_id == job):
+                steps = np.arange(run.steps_done, done)
+                if len(steps):
+                    store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(len(steps), 1.4)})
+                run.steps_done = done
+        return api.get(f"/api/v1/jobs/{job}/gaps").json()["candidates"][0]["common_steps"]
+
+    assert [common_steps(done) for done in (1000, 1005, 1020)] == [1000, 1000, 1020]
+
+
 def test_a_cancelled_job_keeps_its_gap(api, recorded):
     job = recorded({"nvfp4": 0.0}, done=600, state="running")
     assert api.post(f"/api/v1/jobs/{job}:cancel").json()["status"] == "cancelled"

@@ -21,6 +21,16 @@ def test_arms_share_their_edges(api, recorded):
     assert all(len(one["line"]["mean"]) == 100 for one in answer["arms"])
 
 
+def test_a_chart_can_ask_for_some_arms_and_for_what_there_is(api, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0}, steps=300)
+    answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"arms": "mxfp8,fp8_current"}).json()
+    assert [one["arm"] for one in answer["arms"]] == ["fp8_current", "mxfp8"]
+    columns = api.get(f"/api/v1/jobs/{job_id}/columns").json()
+    assert columns == {"train": ["grad_norm", "lm_loss", "loss", "step_seconds", "tokens"], "validation": []}
+    empty = recorded({"nvfp4": 0.0}, done=0, state="queued")
+    assert api.get(f"/api/v1/jobs/{empty}/columns").json() == {"train": [], "validation": []}
+
+
 def test_time_begins_with_the_run(api, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
     answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}).json()

@@ -154,3 +154,13 @@ def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criter
     assert width[0] == 1
     assert width[-1] > 100
     assert bins.n.sum() == 1000
+
+
+def test_bands_have_the_level_that_decides_and_bins_can_be_given(make_run: MakeRun, one_percent: Criteria) -> None:
+    pair = [make_run(1000)], [make_run(1000, seed=2)]
+    usual, shared = (binned_gap(*pair, one_percent, planned_steps=1000, bins=10, confidence=level) for level in (None, 0.99))
+    assert usual.mean.tolist() == shared.mean.tolist()
+    assert (shared.hi - shared.lo > 1.1 * (usual.hi - usual.lo)).all()
+    edges = np.array([100, 300, 800])
+    bins = binned_gap(*pair, one_percent, planned_steps=1000, edges=edges, first_step=100)
+    assert (bins.first_step.tolist(), bins.n.tolist()) == ([100, 300, 800], [200, 500, 200])

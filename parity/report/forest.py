@@ -1,0 +1,120 @@
+"""Gaps with their intervals on one axis, a figure for each row of a table (a forest plot), as SVG text.
+
+The axis shows zero, the margin on both sides, and every interval up to six margins from zero; what lies beyond ends in an arrow.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from parity.judging.document_types import VerdictDocument
+from parity.wording import signed
+
+WIDTH, HEIGHT, HEAD_HEIGHT = 240, 20, 30
+_PAD = 6.0
+_MINUS = "\u2212"
+_MOST_MARGINS = 6.0
+_LEAST_MARGINS = 1.4
+_LETTER = 7.0  # width of a letter of a label, about
+State = Literal["pass", "fail", "inconclusive", "forecast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A gap with the ends of its interval and its margin, nats. A `forecast` is of a verdict to come."""
+
+    mean: float
+    lo: float
+    hi: float
+    margin: float | None
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What the figures of a table share: the ends of the axis and the margin, nats."""
+
+    low: float
+    high: float
+    margin: float | None
+
+    def place(self, value: float) -> float:
+        """Position of a value, kept inside the figure."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(_PAD + (WIDTH - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
+
+
+def estimate_of(document: VerdictDocument) -> Estimate | None:
+    """The gap of a verdict; None where it has none that can be drawn."""
+    gap, margin = document["gap"], document["margin"]
+    if not gap or not all(isinstance(end, float) and math.isfinite(end) for end in (gap["mean"], gap["lo"], gap["hi"])):
+        return None
+    return Estimate(mean=gap["mean"], lo=gap["lo"], hi=gap["hi"], margin=margin["nats"] if margin else None, state=document["verdict"])
+
+
+def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
+    """The axis of these figures; None without any."""
+    if not estimates:
+        return None
+    margins = [each.margin for each in estimates if each.margin]
+    margin = max(margins, default=None)
+    ends = [end for each in estimates for end in (each.lo, each.hi)]
+    if margin is None:
+        reach = 1.1 * max(1e-6, *map(abs, ends))
+        return Axis(low=-reach, high=reach, margin=None)
+    most, least = _MOST_MARGINS * margin, _LEAST_MARGINS * margin
+    return Axis(low=max(-most, min(-least, 1.05 * min(ends))), high=min(most, max(least, 1.05 * max(ends))), margin=margin)
+
+
+def row_svg(estimate: Estimate, axis: Axis) -> str:
+    """The figure of one row."""
+    words = f"gap {signed(estimate.mean, 4)}, interval {signed(estimate.lo, 4)} to {signed(estimate.hi, 4)}"
+    words = f"forecast: {words}" if estimate.state == "forecast" else words
+    left, middle, right, y = axis.place(estimate.lo), axis.place(estimate.mean), axis.place(estimate.hi), HEIGHT / 2
+    arrows = ""
+    if estimate.lo < axis.low:
+        arrows += f'<path d="M{_PAD + 6} {y - 4}L{_PAD} {y}L{_PAD + 6} {y + 4}"/>'
+    if estimate.hi > axis.high:
+        arrows += f'<path d="M{WIDTH - _PAD - 6} {y - 4}L{WIDTH - _PAD} {y}L{WIDTH - _PAD - 6} {y + 4}"/>'
+    mark = _mark(estimate.state, middle, y) if axis.low <= estimate.mean <= axis.high else ""
+    return (
+        f'<svg class="forest {estimate.state}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">{_lines(axis, HEIGHT)}'
+        f'<line class="interval" x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>{arrows}{mark}</svg>'
+    )
+
+
+def head_svg(axis: Axis) -> str:
+    """The labels of the axis, for the head of the column."""
+    labels = [(0.0, "0")]
+    if axis.margin is not None:
+        labels += [(axis.margin, f"margin {signed(axis.margin, 4)}"), (-axis.margin, signed(-axis.margin, 4))]
+    labels += [(axis.high, signed(axis.high, 3)), (axis.low, signed(axis.low, 3))]
+    drawn, taken = [], list[tuple[float, float]]()
+    for value, text in labels:
+        half = _LETTER * len(text) / 2
+        at = min(WIDTH - half, max(half, axis.place(value)))
+        if all(at + half + 4 <= low or at - half - 4 >= high for low, high in taken):
+            taken.append((at - half, at + half))
+            drawn.append(f'<text x="{at:.1f}" y="12">{text.replace("-", _MINUS)}</text>')
+    return (
+        f'<svg class="forest head" viewBox="0 0 {WIDTH} {HEAD_HEIGHT}" aria-hidden="true">'
+        f'{"".join(drawn)}<g transform="translate(0 17)">{_lines(axis, HEAD_HEIGHT - 17)}</g></svg>'
+    )
+
+
+def _lines(axis: Axis, height: float) -> str:
+    """Zero and the margins, over the whole height, so that rows join them to one line."""
+    places = [("zero", 0.0)] + ([] if axis.margin is None else [("edge", axis.margin), ("edge", -axis.margin)])
+    shown = [(name, axis.place(value)) for name, value in places if axis.low <= value <= axis.high]
+    return "".join(f'<line class="{name}" x1="{at}" x2="{at}" y1="0" y2="{height}"/>' for name, at in shown)
+
+
+def _mark(state: State, x: float, y: float) -> str:
+    """A filled circle, a filled square, a hollow diamond; a small hollow circle for a forecast."""
+    if state == "fail":
+        return f'<rect x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
+    if state == "inconclusive":
+        return f'<path class="hollow" d="M{x} {y - 5}L{x + 5} {y}L{x} {y + 5}L{x - 5} {y}Z"/>'
+    hollow, radius = (' class="hollow"', 3.5) if state == "forecast" else ("", 4.5)
+    return f'<circle{hollow} cx="{x}" cy="{y}" r="{radius}"/>'

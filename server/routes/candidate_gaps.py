@@ -1,0 +1,172 @@
+"""The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached per pair.
+
+For charts only; the verdict reads every step of its window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from parity import Criteria, Curve, criteria_from_mapping
+from parity.judging.curve import IntArray
+from parity.judging.document_types import VerdictDocument
+from parity.judging.inputs.counted_runs import independent_runs
+from parity.judging.live.gap_chart import BinnedGap, GapBasis, binned_gap, gap_basis
+from parity.judging.multiplicity import Multiplicity
+from parity.report.gap_bins import borrowed_priors, interval_level
+from server.curves import loading
+from server.database import store
+from server.database.states import JOB_ENDED
+from server.database.tables import Arm, Chunk, Job, Run
+from server.documents.verdicts import verdict_documents
+from server.jobs.ledger import multiplicity_of
+from server.web.cache import Cache
+from server.web.etags import entity_tag
+
+_OUTGROWN = 1.01  # growth in steps after which the basis of a training pair's gap is computed again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`."""
+
+    first: int = 0
+    last: int | None = None
+    bins: int = 200
+    log: bool = False
+    edges: IntArray | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether steps at an end may be missing."""
+        return self.first > 0 or self.last is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CandidateGap:
+    """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline, candidate) that its verdict names."""
+
+    candidate: str
+    binned: BinnedGap
+    confidence: float
+    spikes: tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cached:
+    """The basis of a pair's bins, and the steps that its runs had done when it was computed."""
+
+    basis: GapBasis
+    steps_done: int
+
+
+class _Baseline:
+    """The baseline's curves in a range, read at most once: all of them for a basis, and those that count in a pair."""
+
+    def __init__(self, session: Session, runs: Sequence[Run], wanted: Range) -> None:
+        self._session, self._runs, self._wanted = session, runs, wanted
+        self._whole: list[Curve] | None = None
+        self._part: list[Curve] | None = None
+        self._independent: tuple[Curve, ...] | None = None
+
+    def whole(self) -> list[Curve]:
+        if self._whole is None:
+            self._whole = loading.loss_curves(self._session, self._runs)
+        return self._whole
+
+    def independent(self) -> tuple[Curve, ...]:
+        if self._independent is None:
+            self._independent = independent_runs(self.whole())[0]
+        return self._independent
+
+    def part(self, used: Sequence[int]) -> list[Curve]:
+        if self._part is None:
+            read = self._whole is None and self._wanted.is_part
+            self._part = _read(self._session, self._runs, self._wanted) if read else self.whole()
+        return [self._part[i] for i in used]
+
+
+def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range) -> list[CandidateGap]:
+    """The gap of each of these candidates in a range of steps."""
+    criteria = criteria_from_mapping(job.criteria)
+    documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
+    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    baseline = _Baseline(session, loading.begun_runs(job.arms[0]), wanted)
+    gaps = []
+    for arm in candidates:
+        document = documents.get(arm.name)
+        level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
+        binned = _binned(cache, session, job, arm, baseline, criteria, document, level, wanted)
+        spikes = document["run_spikes"] if document else None
+        steps = (spikes["steps"][0], spikes["steps"][1]) if spikes else ([], [])
+        gaps.append(CandidateGap(candidate=arm.name, binned=binned, confidence=level, spikes=steps))
+    return gaps
+
+
+def common_range(session: Session, job: Job, wanted: Range) -> tuple[int, int] | None:
+    """First and last step of the range that the baseline and any candidate have recorded; None if there is none."""
+    begun = [[run.id for run in loading.begun_runs(arm)] for arm in job.arms]
+    own = {run_id: store.curve_of(session, run_id) for arm in begun for run_id in arm}
+    query = select(Chunk.run_id, func.min(Chunk.first_step), func.max(Chunk.last_step))
+    rows = session.execute(query.where(Chunk.run_id.in_(set(own.values())), Chunk.kind == "train").group_by(Chunk.run_id))
+    extents = {row[0]: (row[1], row[2]) for row in rows}
+    arms = [[extents[own[run_id]] for run_id in arm if own[run_id] in extents] for arm in begun]
+    baseline, others = arms[0], [extent for arm in arms[1:] for extent in arm]
+    if not baseline or not others:
+        return None
+    first = max(wanted.first, *(min(extent[0] for extent in some) for some in (baseline, others)))
+    last = min(max(extent[1] for extent in some) for some in (baseline, others))
+    last = last if wanted.last is None else min(last, wanted.last)
+    return (first, last) if first <= last else None
+
+
+def _binned(
+    cache: Cache,
+    session: Session,
+    job: Job,
+    candidate: Arm,
+    baseline: _Baseline,
+    criteria: Criteria,
+    document: VerdictDocument | None,
+    level: float,
+    wanted: Range,
+) -> BinnedGap:
+    """The gap in bins. Its basis is cached, so that a request for a range reads only that range.
+
+    Cached permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 % longer.
+    """
+    base_runs, cand_runs = loading.begun_runs(job.arms[0]), loading.begun_runs(candidate)
+    begun = [(run.id, run.epoch) for run in (*base_runs, *cand_runs)]
+    key = entity_tag(job, "ground", candidate.name) or ("ground", job.id, candidate.name, *begun)
+    cached, done = cache.get(key, _Cached), sum(run.steps_done for run in (*base_runs, *cand_runs))
+    if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= _OUTGROWN * cached.steps_done)):
+        basis = cached.basis
+        curves = _read(session, cand_runs, wanted)
+    else:
+        whole = loading.loss_curves(session, cand_runs)
+        priors = borrowed_priors(document) if document else None
+        planned = job.spec["schedule"]["steps"]
+        basis = gap_basis(baseline.whole(), whole, criteria, planned, priors, independent=baseline.independent())
+        cache.put(key, _Cached(basis=basis, steps_done=done))
+        curves = whole
+    return binned_gap(
+        baseline.part(basis.counted[0]),
+        [curves[i] for i in basis.counted[1]],
+        criteria,
+        bins=wanted.bins,
+        first_step=wanted.first,
+        last_step=wanted.last,
+        basis=basis,
+        log=wanted.log,
+        confidence=level,
+        edges=wanted.edges,
+    )
+
+
+def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:
+    return loading.loss_curves(session, runs, wanted.first, math.inf if wanted.last is None else wanted.last)

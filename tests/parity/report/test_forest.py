@@ -1,0 +1,47 @@
+"""Gaps on one axis: where marks stand, what is cut off, and which labels have room."""
+
+import re
+
+import pytest
+
+from parity.report.forest import WIDTH, Estimate, axis_of, head_svg, row_svg
+
+
+def _estimate(mean: float, half: float = 0.005, state: str = "pass", margin: float | None = 0.014) -> Estimate:
+    return Estimate(mean=mean, lo=mean - half, hi=mean + half, margin=margin, state=state)
+
+
+def _lines(svg: str, name: str) -> list[float]:
+    return [float(x) for x in re.findall(rf'class="{name}" x1="([0-9.]+)"', svg)]
+
+
+def test_rows_and_head_share_zero_and_margin():
+    rows = [_estimate(0.001), _estimate(0.03, state="fail"), _estimate(0.0139, state="inconclusive")]
+    axis = axis_of(rows)
+    drawn = [row_svg(row, axis) for row in rows] + [head_svg(axis)]
+    assert {tuple(_lines(svg, "zero")) for svg in drawn} == {(axis.place(0.0),)}
+    assert {tuple(_lines(svg, "edge")) for svg in drawn} == {(axis.place(0.014), axis.place(-0.014))}
+    assert axis.low == pytest.approx(-1.4 * 0.014)
+    assert axis.high == pytest.approx(1.05 * 0.035)
+    assert "margin +0.0140" in drawn[-1]
+    assert ("<circle" in drawn[0], "<rect" in drawn[1], 'class="hollow"' in drawn[2]) == (True, True, True)
+
+
+def test_a_divergence_ends_in_an_arrow_and_flattens_nothing():
+    rows = [_estimate(0.001), _estimate(3.0, 0.1, "fail")]
+    axis = axis_of(rows)
+    assert axis.high == pytest.approx(6 * 0.014)
+    svg = row_svg(rows[1], axis)
+    assert svg.count("<path") == 1
+    assert "<rect" not in svg
+    assert "gap +3.0000" in svg
+    assert axis.place(3.0) == WIDTH - 6
+
+
+def test_an_axis_needs_a_number_and_no_margin():
+    assert axis_of([]) is None
+    axis = axis_of([_estimate(0.01, margin=None)])
+    assert axis.high == -axis.low == pytest.approx(0.0165)
+    assert "edge" not in head_svg(axis)
+    forecast = row_svg(_estimate(0.01, state="forecast", margin=None), axis)
+    assert 'aria-label="forecast: gap +0.0100' in forecast
