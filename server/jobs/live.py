@@ -254,9 +254,10 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
-    """End the open runs of an arm, and those of the baseline when no other candidate needs them."""
+    """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
     others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
-    needed = any(run.state not in RUN_ENDED for other in others for run in (*other.runs, *other.noise_runs))
+    runs = [run for other in others for run in (*other.runs, *other.noise_runs)]
+    needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
     for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
         for run in (*stopped.runs, *stopped.noise_runs):
             _stop_run(session, run, f"arm {arm.name} was stopped: {message}")
