@@ -114,6 +114,31 @@ def _reach(numbers: Mapping[str, float]) -> float:
     return 1.1 * max(2.0 * numbers["margin"], *(abs(number) for number in numbers.values()))
 
 
+_MARGINS_SHOWN = 3.0
+
+
+def gap_in_margins(verdict: Mapping[str, Any]) -> Mapping[str, float | bool] | None:
+    """Positions of a gap and its interval in a figure of 128 units that reaches from -3 to +3 margins; None without a gap or a margin.
+
+    The axis is the same for every verdict, so that the margin stands at the same place in each row of a table. What lies beyond an end
+    is cut there: `below` and `above` are true where the interval is, and `outside` where the gap itself is.
+    """
+    numbers = _gap_numbers(verdict)
+    if numbers is None or numbers["margin"] <= 0.0:
+        return None
+    shown = {name: number / numbers["margin"] for name, number in numbers.items()}
+    half = _SMALL_WIDTH / 2
+
+    def place(number: float) -> float:
+        return round(half + half * min(max(number / _MARGINS_SHOWN, -1.0), 1.0), 1)
+
+    return {name: place(number) for name, number in shown.items()} | {
+        "below": min(shown["low"], shown["mean"]) < -_MARGINS_SHOWN,
+        "above": max(shown["high"], shown["mean"]) > _MARGINS_SHOWN,
+        "outside": abs(shown["mean"]) > _MARGINS_SHOWN,
+    }
+
+
 def duration(seconds: float | str | None) -> str:
     """Seconds as readable text: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
     number = _number(seconds)
@@ -163,6 +188,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "chance": chance,
     "count": count,
     "duration": duration,
+    "gap_in_margins": gap_in_margins,
     "loss": loss,
     "minus": minus,
     "nats": nats,

@@ -65,6 +65,20 @@ def test_small_figures_of_gaps_hold_all_that_they_show_and_share_a_scale():
         assert 0 <= figure["minus"] < 64 < figure["margin"] <= 128
 
 
+def test_figures_in_margins_have_one_axis_and_mark_what_lies_beyond_it():
+    small, large = filters.gap_in_margins(_verdict(0.001, 0.002)), filters.gap_in_margins(_verdict(0.05, 0.01, margin=0.04))
+    assert (small["minus"], small["margin"]) == (large["minus"], large["margin"]) == (42.7, 85.3)
+    assert [small[name] for name in ("below", "above", "outside")] == [False, False, False]
+    cut = filters.gap_in_margins(_verdict(0.02, 0.02))
+    assert (cut["low"], cut["mean"], cut["high"]) == (64.0, 106.7, 128.0)
+    assert [cut[name] for name in ("below", "above", "outside")] == [False, True, False]
+    assert [filters.gap_in_margins(_verdict(-0.5, 0.1))[name] for name in ("below", "above", "outside")] == [True, False, True]
+    wide = filters.gap_in_margins(_verdict(0.0, 0.5))
+    assert [wide[name] for name in ("below", "above", "outside")] == [True, True, False]
+    assert filters.gap_in_margins(_verdict(0.1, 0.1, margin=0.0)) is None
+    assert filters.gap_in_margins({"gap": None}) is None
+
+
 @pytest.mark.parametrize("verdict", [{}, {"gap": None}, {**_verdict(0.1, 0.1), "margin": None}, _verdict(float("nan"), 0.1)])
 def test_without_a_finite_gap_and_margin_there_is_no_small_figure(verdict):
     assert filters.small_gap(verdict) is None
