@@ -18,7 +18,7 @@ COPY examples examples
 COPY parity parity
 COPY server server
 COPY training training
-COPY tools/docs_site.py tools/
+COPY tools/site tools/site
 COPY tests/test_backup.py tests/
 RUN python -m mkdocs build --quiet --strict
 

@@ -6,7 +6,7 @@ c_b: share of the points after whose baseline has the curves b, minus that of th
 SE_within^2 = per side, mean of SE_within^2 / number of its baselines;  df: the least of the points, because their priors are one guess
 level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a history in which nothing moved names a commit in 5 % of the cases
 
-Verdicts on the same series count once: reruns of a deterministic trainer tell nothing. Neighbours that answer different questions (model,
+Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours that answer different questions (model,
 data, policy ...) are not compared. Only neighbours are: means over longer stretches would find smaller moves, but not the commit.
 Can fail: a run floor that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its sides.
 """

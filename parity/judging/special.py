@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         psi,
         roots_genlaguerre,
         roots_hermitenorm,
+        stdtr,
         stdtrit,
     )
 
@@ -36,6 +37,7 @@ __all__ = [
     "psi",
     "roots_genlaguerre",
     "roots_hermitenorm",
+    "stdtr",
     "stdtrit",
 ]
 

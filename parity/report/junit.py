@@ -59,12 +59,12 @@ def _suite(document: AnyDocument, facts: Mapping[str, str], sign_off: SignOffDoc
     name = f"{document['candidate']['name']} against {document['baseline']['name']} ({document['profile']})"
     suite = ElementTree.Element("testsuite", name=_xml(name))
     _tell(suite, {**_properties(document), **facts, **({"signed_off": accepted_words(sign_off)} if sign_off else {})})
-    found = [(str(check), *_outcome(document, check)) for check in CHECKS]
-    found += [(f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
+    cases = [(str(check), *_outcome(document, check)) for check in CHECKS]
+    cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in _checks(document)]
     if sign_off is not None:
         words = f"{NOT_A_PASS}: {accepted_words(sign_off)}"
-        found = [(check, "skipped", f"{words}. {text}") if outcome == "error" else (check, outcome, text) for check, outcome, text in found]
-    outcomes = [_case(suite, document, *each) for each in found]
+        cases = [(check, "skipped", f"{words}. {text}") if outcome == "error" else (check, outcome, text) for check, outcome, text in cases]
+    outcomes = [_case(suite, document, *each) for each in cases]
     suite.set("tests", str(len(outcomes)))
     for kind in ("failure", "error", "skipped"):
         suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(outcomes.count(kind)))

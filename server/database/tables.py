@@ -164,6 +164,11 @@ class Arm(Base):
         return arm_label(self.recipe, Switches(**self._requested.get("switches", {})), self.overrides)
 
     @property
+    def last_change(self) -> int:
+        """The 0-based step from which the arm's arithmetic stays as it is; 0 if it never changes."""
+        return max((self._requested.get("bf16_from_step") or 0, *(override.from_step or 0 for override in self.overrides)))
+
+    @property
     def _requested(self) -> dict[str, Any]:
         """The arm in the job's specification."""
         requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]

@@ -1,20 +1,26 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
 The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, margin, code revision, and the name that
-the policy gives it. Replicates, seeds and reruns are no part of it: with more of them the same question is judged again. What else the
-policy says is registered by the first job, with its candidates; a later one that says something else is refused.
+the policy gives it. Replicates, seeds, reruns and what is recorded besides are no part of it: with more of them the same question is
+judged again. What else the policy says is registered by the first job, with its candidates; a later one that says something else is
+refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
 model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
+
+A question has a new ledger once its newest answer is out of date. `Arm.question` has two halves: the question, and the job whose answer
+the ledger renews. So the newest job of all ledgers of a question is found, whatever its name and replicates are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+import posixpath
+import unicodedata
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from parity import criteria_from_mapping
@@ -38,22 +44,28 @@ _OF_THE_QUESTION = (
 _NOT_OF_AN_ARM = ("name", "replicates")
 _IN_THE_DIGEST = ("margin", "profile", "question")
 _NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (criteria.question)"
+_RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
 _MAY_CHANGE = (*_IN_THE_DIGEST, "early_stop")
+_HALF = 32  # hexadecimal digits: 128 bits of SHA-256
+_COUNTED = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")))
 
 
-def register(session: Session, job: Job, renews: Job | None = None) -> None:
-    """Count a new job's look at its question. `renews` is the job whose answer is out of date, so that the same question is a new one.
+def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambda _newest: False) -> None:
+    """Count a new job's look at its question. `outdated`: whether the question's newest job is out of date, so that a new ledger begins.
 
     Raises LookError for a look that was not registered, a look after a pass, another registration, and a candidate that was added.
     """
-    if job.engine == "external" and not job.criteria.get("question"):
+    if job.engine == "external" and not _as_read(job.criteria.get("question")):
         return
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
+    digests = {arm.id: _digest(job, arm) for arm in candidates}
+    for digest in sorted(set(digests.values())):
+        hold_lock(session, f"question {digest}")
+    newest = _newest(session, job, digests.values())
+    renewed = newest is not None and outdated(newest)
     for arm in candidates:
-        arm.question = _digest(job, arm, renews)
+        arm.question = _in_ledger(digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
-    for question in sorted(by_question):
-        hold_lock(session, f"question {question}")
     earlier = _earlier(session, job, by_question)
     job.look, job.look_candidates = 1, len(candidates)
     if not earlier:
@@ -81,20 +93,53 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
     return Multiplicity(look=job.look, looks=looks, candidates=job.look_candidates, registered=True)
 
 
-def _digest(job: Job, arm: Arm, renews: Job | None) -> str:
+def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
+    """The newest counted job on one of these questions, in whichever ledger."""
+    ledgers = or_(*(and_(Arm.question >= digest[:_HALF], Arm.question < digest[:_HALF] + "g") for digest in set(digests)))
+    newest = select(Job).where(Job.id.in_(select(Arm.job_id).where(ledgers)), *_COUNTED, Job.id != job.id).order_by(Job.id.desc())
+    return session.scalars(newest.limit(1)).first()
+
+
+def _in_ledger(digest: str, newest: Job | None, *, renewed: bool) -> str:
+    """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that job."""
+    if newest is None:
+        return digest
+    if renewed:
+        return digest[:_HALF] + hashlib.sha256(newest.id.encode()).hexdigest()[:_HALF]
+    known = {arm.question[:_HALF]: arm.question for arm in newest.arms if arm.question}
+    return known.get(digest[:_HALF], digest)
+
+
+def _digest(job: Job, arm: Arm) -> str:
     """SHA-256 of the question of one candidate."""
     spec: dict[str, Any] = job.spec
     baseline, candidate = ({k: v for k, v in _in_spec(job, each).items() if k not in _NOT_OF_AN_ARM} for each in (job.arms[0], arm))
     question = {
         **{key: spec.get(key) for key in _OF_THE_QUESTION},
+        "data": _data(spec["data"]),
+        "schedule": {key: value for key, value in spec["schedule"].items() if key != "gradients_every"} | _RECORDED,
         "baseline": baseline,
         "candidate": candidate,
         "promoted": job.baseline_id,
         "revision": job.revision,
-        "renews": renews.id if renews else None,
+        "renews": None,  # as in the digests of earlier versions
         **{key: job.criteria.get(key) for key in _IN_THE_DIGEST},
+        "question": _as_read(job.criteria.get("question")),
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+
+
+def _data(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with one spelling of its path."""
+    return data | {"path": posixpath.normpath(data["path"])} if data["path"] else data
+
+
+def _as_read(name: str | None) -> str | None:
+    """A name without what a reader does not see: names that look alike are one name."""
+    if not name:
+        return name
+    visible = "".join(character for character in unicodedata.normalize("NFKC", name) if unicodedata.category(character) != "Cf")
+    return " ".join(visible.split())
 
 
 def _in_spec(job: Job, arm: Arm) -> dict[str, Any]:
@@ -104,8 +149,7 @@ def _in_spec(job: Job, arm: Arm) -> dict[str, Any]:
 
 def _earlier(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:
     """The jobs that have used a look at one of these questions, oldest first."""
-    counted = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")), Job.id != job.id)
-    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))), *counted)
+    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))), *_COUNTED, Job.id != job.id)
     return sorted(session.scalars(same), key=lambda other: (other.look or 0, other.id))
 
 

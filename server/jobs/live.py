@@ -3,8 +3,9 @@
 The state of each pair of runs and the forecasts of each candidate are stored with the job, so a call continues where the last one stopped,
 reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and replicate; if the
 baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for webhooks), else `forecast`.
-With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end. None passes early, and a stopped one does not fail
-either, because its window was never trained. Steps that an external trainer sends late are left out.
+With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end, unless its recipe still changes by plan
+(`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never trained. Steps that an external
+trainer sends late are left out.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def watch(session: Session, job_id: str) -> list[str]:
             webhooks.announce(session, job_id, webhook)
         if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
             ended.append(arm.name)
-            if criteria.early_stop == "stop":
+            if _may_stop(arm, forecast, criteria):
                 _stop(session, job, arm, message)
     return ended
 
@@ -147,13 +148,18 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[tuple
                 changes.append((arm, states, forecast))
                 until, states = forecast.share, [*states, forecast.state]
             until = max(until, forecast.share)
-            if criteria.early_stop == "stop" and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
+            if _may_stop(arm, forecast, criteria) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
                 break
         announced[arm.name] = (until, states)
         for pair in pairs:
             stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
     job.early_stop = {"pairs": stored, "arms": arms, "announced": announced}
     return changes, left
+
+
+def _may_stop(arm: Arm, forecast: Forecast, criteria: Criteria) -> bool:
+    """Whether the policy stops candidates and this one's arithmetic will not change any more: a switch to bf16 may end its gap."""
+    return criteria.early_stop == "stop" and forecast.step >= arm.last_change
 
 
 def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
@@ -254,9 +260,10 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria:
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
-    """End the open runs of an arm, and those of the baseline when no other candidate needs them."""
+    """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
     others = [other for other in job.arms if other.role == "candidate" and other.id != arm.id]
-    needed = any(run.state not in RUN_ENDED for other in others for run in (*other.runs, *other.noise_runs))
+    runs = [run for other in others for run in (*other.runs, *other.noise_runs)]
+    needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
     for stopped in [arm] if needed else [arm, *(other for other in job.arms if other.role == "baseline")]:
         for run in (*stopped.runs, *stopped.noise_runs):
             _stop_run(session, run, f"arm {arm.name} was stopped: {message}")

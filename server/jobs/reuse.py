@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 from parity import Criteria
 from server.database.locks import hold_lock
 from server.database.tables import Job, Run
-from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
+from server.errors import LookError
+from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.cancel import cancel_job
 from server.jobs.submit import NO_LABELS, Labels, Order, config_hash, submit_job_once, submit_registered
 from server.jobs.workers import changed, short, would_train
@@ -85,12 +86,11 @@ def answer(session: Session, question: Question, principal: str, key: str | None
 
 def _answer(session: Session, question: Question, principal: str, key: str | None, order: Order, lease_seconds: float) -> Answer:
     spec, criteria, revision = question.spec, question.criteria, question.revision
+
+    def outdated(newest: Job) -> bool:
+        return _is_new_question(session, newest, lease_seconds)
+
     if question.fresh:
-
-        def outdated_by(named: NamedBaseline | None) -> Job | None:
-            newest = _same_question(session, config_hash(spec, criteria, revision, named)).first()
-            return newest if newest and _is_new_question(session, newest, lease_seconds) else None
-
         job, is_new = submit_job_once(
             session,
             spec,
@@ -102,20 +102,21 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
             revision=revision,
             choice=question.choice,
             labels=question.labels,
-            outdated=outdated_by,
+            outdated=outdated,
         )
         return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
     named = resolve(session, question.choice, spec, lease_seconds)
     digest = config_hash(spec, criteria, revision, named)
     newest_outdated: str | None = None
-    renews: Job | None = None
     for job in _same_question(session, digest):
-        outdated = _outdated(session, job, question.max_age_days, lease_seconds)
-        if outdated is None:
+        why = _outdated(session, job, question.max_age_days, lease_seconds)
+        if why is None:
             return Answer(job=job, found=_progress(job), reason=_UNCHANGED)
-        newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {outdated}"
-        renews = renews or (job if _is_new_question(session, job, lease_seconds) else None)
-    job = submit_registered(session, spec, criteria, principal, order, revision, named, renews, question.labels)
+        newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
+    try:
+        job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, question.labels)
+    except LookError as error:
+        raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
     return Answer(job=job, found="new", reason=newest_outdated or _NO_JOB)
 
 
@@ -155,17 +156,45 @@ def _progress(job: Job) -> Literal["concluded", "running"]:
 
 def _outdated(session: Session, job: Job, max_age_days: float, lease_seconds: float) -> str | None:
     """Why a job can no longer be reused, or None."""
-    if job.status == "concluded":
-        age_days = (time.time() - (job.finished_at or 0.0)) / _DAY
-        if age_days > max_age_days:
-            return f"its verdict is {age_days:.1f} days old, expected at most {max_age_days:g}"
-    manifests = [run.manifest or {} for run in job.runs if run.manifest or run.state == "finished"]
+    if (why := _outdated_by_age(job, max_age_days)) is not None:
+        return why
+    manifests = _manifests(job)
     return _trainer_changed(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests)
 
 
+def _outdated_by_age(job: Job, max_age_days: float) -> str | None:
+    age_days = (time.time() - (job.finished_at or 0.0)) / _DAY
+    if job.status != "concluded" or age_days <= max_age_days:
+        return None
+    return f"its verdict is {age_days:.1f} days old, expected at most {max_age_days:g}"
+
+
+def _manifests(job: Job) -> list[Mapping[str, str]]:
+    return [run.manifest or {} for run in job.runs if run.manifest or run.state == "finished"]
+
+
 def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
-    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed."""
-    return _outdated(session, job, RENEWED_AFTER_DAYS, lease_seconds) is not None
+    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed.
+
+    A trainer of which nothing is known, or that only some of the workers have, may be the same: that is enough only after a pass, since
+    judging again can then only take it back.
+    """
+    if _outdated(session, job, RENEWED_AFTER_DAYS, lease_seconds) is None:
+        return False
+    passed = job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
+    if passed or _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None:
+        return True
+    manifests = _manifests(job)
+    return _has_another_trainer(session, job, manifests, lease_seconds) or _data_changed(session, job, manifests) is not None
+
+
+def _has_another_trainer(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> bool:
+    """Whether no worker that would train these runs now has the trainer of one of them."""
+    if job.capability == "external":
+        return False
+    workers = [worker for worker in would_train(session, job.capability, job.device_class, lease_seconds) if worker.device.get("trainer")]
+    stated = [then for then in manifests if then]
+    return bool(workers and stated) and all(changed(worker, then) for worker in workers for then in stated)
 
 
 def _trainer_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]], lease_seconds: float) -> str | None:

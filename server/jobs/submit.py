@@ -75,12 +75,12 @@ def submit_job_once(
     revision: str = "",
     choice: BaselineChoice | None = None,
     labels: Labels = NO_LABELS,
-    outdated: Callable[[NamedBaseline | None], Job | None] = lambda _named: None,
+    outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> tuple[Job, bool]:
     """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
 
-    A repeated submission does not look up its baseline, because the name may mean another version by now. `outdated` finds the
-    job whose answer to the same question is out of date, so that this one is no further look.
+    A repeated submission does not look up its baseline, because the name may mean another version by now. `outdated` says of the newest
+    job on the same question whether its answer is out of date, so that this one is no further look.
     Raises InvalidError if the key was used for another body, LookError for a look that is not registered.
     """
     digest = _body_digest(spec, criteria, order, revision, choice)
@@ -92,7 +92,7 @@ def submit_job_once(
         if used is not None:
             return find_job(session, used.job_id), False
     named = resolve(session, choice, spec, lease_seconds)
-    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated(named), labels)
+    job = submit_registered(session, spec, criteria, principal, order, revision, named, outdated, labels)
     if key is not None:
         session.add(IdempotencyKey(principal=principal, key=key, body_digest=digest, job_id=job.id, created_at=time.time()))
     return job, True
@@ -106,12 +106,12 @@ def submit_registered(
     order: Order,
     revision: str,
     named: NamedBaseline | None,
-    renews: Job | None = None,
+    outdated: Callable[[Job], bool] = lambda _newest: False,
     labels: Labels = NO_LABELS,
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
     job = submit_job(session, spec, criteria, principal, order, revision, named, labels)
-    ledger.register(session, job, renews)
+    ledger.register(session, job, outdated)
     return job
 
 

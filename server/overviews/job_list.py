@@ -47,7 +47,9 @@ def job_list(session: Session, wanted: Wanted, sort: Sort, cursor: str | None, l
     rows = session.execute(_ordered(statement, sort)).all()
     shown = rows[:limit]
     following = _cursor(sort, shown[-1].value, shown[-1].id) if len(rows) > limit else None
-    total = _count(session, conditions) if counted else None
+    total = None
+    if counted:  # a list that is one page is counted by now
+        total = len(rows) if not cursor and len(rows) <= limit else _count(session, conditions)
     return JobList(jobs=job_summaries(session, [row.id for row in shown]), next_cursor=following, total=total)
 
 

@@ -107,16 +107,16 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
     entries = [
         _Entry.of(job, arm, by) for job in reversed(jobs[:limit]) for arm in job.arms if arm.role == "candidate" and arm.name == chosen
     ]
-    found = _moves(entries, by)
+    pairs = _moves(entries, by)
     return Trend(
         gate=gate or None,
         baseline=wanted.baseline or None,
         candidate=chosen,
         candidates=candidates,
         by=by,
-        answer=_answer(found, by),
+        answer=_answer(pairs, by),
         points=[_point(entry, entries[-1]) for entry in entries],
-        moves=found,
+        moves=pairs,
         older=len(jobs) > limit,
     )
 
@@ -183,8 +183,8 @@ def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
     groups: dict[str, list[Point]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
-    found = moves([Group(name=name, points=points) for name, points in groups.items()])
-    return [TrendMove(**{**dataclasses.asdict(each), "skipped": [*each.skipped]}, sentence=_sentence(each, by)) for each in found]
+    pairs = moves([Group(name=name, points=points) for name, points in groups.items()])
+    return [TrendMove(**{**dataclasses.asdict(each), "skipped": [*each.skipped]}, sentence=_sentence(each, by)) for each in pairs]
 
 
 def _sentence(move: Any, by: By) -> str:
@@ -198,9 +198,9 @@ def _sentence(move: Any, by: By) -> str:
     return f"{short(move.after)} is {move.what} than {short(move.before)} by {numbers}{between}."
 
 
-def _answer(found: Sequence[TrendMove], by: By) -> str:
+def _answer(pairs: Sequence[TrendMove], by: By) -> str:
     """The commits that moved the gap, or that none did."""
-    compared = [move for move in found if move.what != "not compared"]
+    compared = [move for move in pairs if move.what != "not compared"]
     if not compared:
         return f"Nothing to compare yet: fewer than two neighbouring {by}s with a gap answer the same question."
     moved = [move for move in compared if move.what != "none"]

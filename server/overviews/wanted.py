@@ -44,32 +44,32 @@ class Wanted:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """The filters as conditions on `Job`. InvalidError for a date that is none."""
-        found: list[ColumnElement[bool]] = []
+        conditions: list[ColumnElement[bool]] = []
         if self.status:
-            found.append(Job.status == self.status)
+            conditions.append(Job.status == self.status)
         if self.verdict:
-            found.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
+            conditions.append(exists().where(Verdict.job_id == Job.id, Verdict.outcome == self.verdict))
         if self.recipe:
-            found.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
-        found += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
+            conditions.append(exists().where(Arm.job_id == Job.id, Arm.recipe == self.recipe, Arm.role == "candidate"))
+        conditions += [exists().where(JobTag.job_id == Job.id, JobTag.tag == tag) for tag in self.tags]
         if self.name:
-            found.append(Job.name.icontains(self.name, autoescape=True))
+            conditions.append(Job.name.icontains(self.name, autoescape=True))
         if self.model:
-            found.append(Job.model.icontains(self.model, autoescape=True))
+            conditions.append(Job.model.icontains(self.model, autoescape=True))
         if self.revision:
-            found.append(Job.revision.startswith(self.revision, autoescape=True))
+            conditions.append(Job.revision.startswith(self.revision, autoescape=True))
         if self.branch:
-            found.append(Job.branch == self.branch)
+            conditions.append(Job.branch == self.branch)
         if self.baseline:
-            found.append(Job.baseline_id.in_(select(Baseline.id).where(Baseline.name == self.baseline)))
+            conditions.append(Job.baseline_id.in_(select(Baseline.id).where(Baseline.name == self.baseline)))
         if self.config_hash:
-            found.append(Job.config_hash == self.config_hash)
+            conditions.append(Job.config_hash == self.config_hash)
         # Ids sort by the time of submission, and have an index.
         if self.since:
-            found.append(Job.id >= _first_id(_day("since", self.since)))
+            conditions.append(Job.id >= _first_id(_day("since", self.since)))
         if self.until:
-            found.append(Job.id < _first_id(_day("until", self.until) + timedelta(days=1)))
-        return found
+            conditions.append(Job.id < _first_id(_day("until", self.until) + timedelta(days=1)))
+        return conditions
 
     def query(self) -> list[tuple[str, str]]:
         """The filters that are set as parameters of a URL."""

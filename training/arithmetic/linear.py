@@ -31,8 +31,8 @@ from training.arithmetic.layer_statistics import COMPARISONS, gradient_compariso
 from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16
 from training.arithmetic.recipes import LinearRecipe
 
-_PANEL = 16
-_DGRAD, _WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers
+PANEL = 16
+DGRAD, WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers
 
 
 class Channel(NamedTuple):
@@ -71,9 +71,9 @@ def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Arr
 
 def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
     x_scale, w_scale, g_scale = channel.scale
-    x, w = _operand(recipe, recipe.fprop_x, x_MK, 1, x_scale), _operand(recipe, recipe.fprop_w, w_KN, 0, w_scale)
-    y_MN = _finish(product(x.value, w.value), x, w, x_MK.dtype)
-    saved_x, saved_w = _operand(recipe, recipe.wgrad_x, x_MK, 0, x_scale), _operand(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    x, w = operand_of(recipe, recipe.fprop_x, x_MK, 1, x_scale), operand_of(recipe, recipe.fprop_w, w_KN, 0, w_scale)
+    y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
+    saved_x, saved_w = operand_of(recipe, recipe.wgrad_x, x_MK, 0, x_scale), operand_of(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
     x_amax, x_nonfinite = _reported(x_MK, (recipe.fprop_x, x), (recipe.wgrad_x, saved_x))
     w_amax, w_nonfinite = _reported(w_KN, (recipe.fprop_w, w), (recipe.dgrad_w, saved_w))
     amaxes, nonfinite = (x_amax, w_amax), x_nonfinite + w_nonfinite
@@ -87,19 +87,19 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
     (x, w), amaxes, seed, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
     scale = channel.scale
-    g = _operand(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, _DGRAD))
+    g = operand_of(recipe, recipe.dgrad_g, g_MN, 1, scale, random_bits.fold(seed, DGRAD))
     of_g = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
-    dx_MK = _finish(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % _PANEL == 0
+    dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
+    narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0
     apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
     amax = g.amax if recipe.dgrad_g is not None else amaxes[0]
-    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, _WGRAD), apart, amax)
+    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, random_bits.fold(seed, WGRAD), apart, amax)
     g_amax, g_nonfinite = _reported(g_MN, (recipe.dgrad_g, dgrad_g), (recipe.wgrad_g, g))
     report = jnp.stack([*amaxes, g_amax, nonfinite + g_nonfinite])
     if narrow:  # transpose the narrower of the two
-        dw_KN = transposed(_finish(product(transposed(g.value), x.value), g, x, g_MN.dtype))
+        dw_KN = transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
-        dw_KN = _finish(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
+        dw_KN = finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
     of_wgrad_g = _of_wgrad(recipe, (recipe.dgrad_g, recipe.wgrad_g), of_g, g_MN, g, scale)
     compared = _compared(recipe, dw_KN, original_x, g_MN)
     statistics = jnp.concatenate([of_x, of_w, of_g, of_saved_x, of_wgrad_g, compared])
@@ -109,7 +109,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
 linear.defvjp(_forward, _backward)
 
 
-def _operand(
+def operand_of(
     recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
 ) -> Operand:
     """Returns one operand in the type of the products; if it is not quantized, its factor is 1 and its amax 0."""
@@ -128,7 +128,7 @@ def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.
     """
 
     def rounded(g_MN: jax.Array, seed: jax.Array) -> Operand:
-        return _operand(recipe, recipe.wgrad_g, g_MN, 0, scale, seed)
+        return operand_of(recipe, recipe.wgrad_g, g_MN, 0, scale, seed)
 
     def nothing(g_MN: jax.Array, seed: jax.Array) -> Operand:
         return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, seed)))
@@ -174,7 +174,7 @@ def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[
     return operand.amax, count_nonfinite(x, operand.amax, quantizer)
 
 
-def _finish(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
+def finished(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
     """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
     acc = acc * (a.factor * b.factor)
     return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
@@ -189,6 +189,6 @@ def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Arr
 def transposed(x_MK: jax.Array) -> jax.Array:
     """x^T (K, M), on a CPU written out in panels of sixteen rows so that XLA does not fold it into a slower product."""
     rows, columns = x_MK.shape
-    if rows % _PANEL or not formats.on_cpu():
+    if rows % PANEL or not formats.on_cpu():
         return x_MK.T
-    return jnp.moveaxis(x_MK.reshape(rows // _PANEL, _PANEL, columns), 2, 0).reshape(columns, rows)
+    return jnp.moveaxis(x_MK.reshape(rows // PANEL, PANEL, columns), 2, 0).reshape(columns, rows)

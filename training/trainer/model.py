@@ -208,7 +208,7 @@ def _block(
 
 def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:
     number = PROJECTIONS.index(name)
-    channel = Channel(*(part[index, number] for part in channels))
+    channel = jax.tree.map(lambda part: part[index, number], channels)
     w = _narrow(block[name], model.dtype)
     recipe = model.recipe_of(index, name)
     layer = model.layer if recipe.quantized else linear

@@ -138,8 +138,7 @@ class Run:
 
     def start_from(self, state: State) -> None:
         """Start from the state of the fork's parent."""
-        assert self._fork is not None  # noqa: S101 (only a fork has a parent)
-        self._state = fork_state(self._fork, state)
+        self._state = fork_state(self._fork, state) if self._fork else state
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
         """Train from the first step (of a fork, the first after its parent's), or from the newest checkpoint, to the last."""
@@ -196,10 +195,14 @@ class Run:
         self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
         return output
 
-    def _tokens(self, first: int, count: int) -> jax.Array:
+    def inputs(self, first: int, count: int, capacity: int) -> Inputs:
+        """The inputs of a block of `count` steps from step `first` in a program for `capacity` steps."""
+        return Inputs(self._tokens(first, count, capacity), jnp.int32(first), jnp.int32(count), self._salt, self._settings)
+
+    def _tokens(self, first: int, count: int, capacity: int | None = None) -> jax.Array:
         """Returns a block's tokens on the device; cutting them on the host lets the corpus be larger than the device's memory."""
         data = self._spec.data
-        tokens = np.zeros((self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
+        tokens = np.zeros((capacity or self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
         tokens[:count] = batches(self._corpus.train, data, self._data_seed, first, count)
         placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
         return placed

@@ -13,7 +13,7 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 # Groups of options.
 ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
-EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Queue", "Found by"
+EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Queue", "Tags and branch"
 
 # Lists of words in the help of several options.
 RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"

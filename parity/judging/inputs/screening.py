@@ -1,12 +1,13 @@
 """Which pairs of runs may be related at all? 200 runs have 20,000 pairs, and the tests of `independence` take a millisecond a pair.
 
-Each rule of `independence` is asked here of 256 to 512 points of both runs, with a wider limit: shares 0.25 lower, scales and T twice as
-high, 1.5 times for mixtures. All points are asked for equal stretches and for means of blocks. A pair beyond every limit is not related; of
-any other the thorough test decides, so no run is left out on these grounds. Runs with NaN, of fewer than 64 points, or on other steps than
-the first run are not screened: all their pairs stay.
+Each rule of `independence` is asked here of 256 to 512 points of both runs, with a wider limit: shares 0.25 lower (0.15 where half of the
+points decide), scales and T twice as high, 1.5 times for mixtures. These points follow no period. All points are asked for equal stretches
+and for means of blocks. A pair beyond every limit is not related; of any other the thorough test decides, so no run is left out on these
+grounds. Runs with NaN, of fewer than 64 points, or on other steps than the first run are not screened: all their pairs stay.
 
 Mixtures: rows z_i - z_1 of second differences, L the Cholesky factor of their Gram matrix; L_kk^2 is the sum of squares that rows before k
 leave of row k. Runs that turn out not to count only add rows, which make it smaller: then a thorough test is made that was not needed.
+Up to 100 runs are asked for all their points, because a few common spikes may decide; more runs for at least 2,048.
 
 Can fail: a log that is a copy except at the points that are asked. No rounding, thinning or smoothing does that.
 """
@@ -25,7 +26,9 @@ from parity.judging.spikes import stretches
 
 POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
 SHARE_LESS, FACTOR, MIXED_FACTOR = 0.25, 2.0, 1.5
-MIXTURE_SAMPLE = 2_048
+MOST, NOISY_BLOCKS = 0.35, 3  # of the points, where half of all do; of 8 blocks, where half do
+MIXTURE_SAMPLE, MIXTURE_PRODUCTS = 2_048, 200_000_000
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, are spread evenly and follow no period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +98,7 @@ def may_be_mixtures(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> Bool
 def _are_spanned(runs: Sequence[Curve]) -> BoolArray:
     """(R,): whether a run's second differences are nearly those of a mixture of the runs before it."""
     late = runs[0].loss[len(runs[0].loss) // 2 :][-rules.LONG :]
-    count = min(len(late) - 2, max(MIXTURE_SAMPLE, 2 * rules.MIXTURE_POINTS * len(runs)))
+    count = max(MIXTURE_SAMPLE, 2 * rules.MIXTURE_POINTS * len(runs), MIXTURE_PRODUCTS // len(runs) ** 2)  # spikes are few, and decide
     at = _spread(len(runs[0].loss) - len(late), len(runs[0].loss) - 2, count)
     if len(at) < rules.MIXTURE_POINTS * len(runs):
         return np.ones(len(runs), dtype=bool)
@@ -115,10 +118,21 @@ def _is_screened(run: Curve, grid: IntArray) -> bool:
 
 
 def _spread(start: int, end: int, count: int) -> IntArray:
-    """At most `count` distinct indices, evenly from `start` to before `end`."""
+    """At most `count` distinct indices, ascending, one from each of `count` equal parts of `start` to before `end`.
+
+    Where in its part an index lies follows no period, so that what returns every few points is not always hit, nor always missed.
+    """
     if end - start <= count:
         return np.arange(start, end)
-    return start + np.arange(count) * (end - start) // count
+    edges = start + np.arange(count + 1) * (end - start) // count
+    inside: IntArray = edges[:-1] + (np.diff(edges) * (np.arange(count) * _GOLDEN % 1.0)).astype(int)
+    return inside
+
+
+def _spread_of_copies(start: int, end: int) -> IntArray:
+    """At most POINTS of the indices at which the share that makes a copy is counted."""
+    counted = np.arange(start, end, 1 + (end - start) // rules.SAMPLE)
+    return counted[_spread(0, len(counted), POINTS)]
 
 
 @once_per_run
@@ -131,8 +145,8 @@ def _sample(run: Curve) -> _Sample:
     return _Sample(
         quantum=np.array(rules.rounding_step(run)),
         noise=np.array(step_noise(loss[-rules.LONG :])),
-        spread=loss[_spread(0, n, POINTS)],
-        late=loss[_spread(n - max(rules.COPY_POINTS, round(rules.LAST_SHARE * n)), n, POINTS)],
+        spread=loss[_spread_of_copies(0, n)],
+        late=loss[_spread_of_copies(n - max(rules.COPY_POINTS, round(rules.LAST_SHARE * n)), n)],
         changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
         means=np.array([loss[part[0] : part[-1] + 1].mean() for part in parts]),
         sizes=np.array([len(part) for part in parts], dtype=float),
@@ -157,15 +171,18 @@ def _are_alike(one: _Sample, others: _Sample) -> BoolArray:
     likeness = [rules.likeness((float(one.quantum), float(quantum))) for quantum in others.quantum]
     tolerance, share = np.array(likeness).T
     related = _may_be_copies(others.spread - one.spread, tolerance, share) | _may_be_copies(others.late - one.late, tolerance, share)
-    scale = np.einsum("si,i->s", others.changes, one.changes) / (dot(one.changes, one.changes) or 1.0)
-    related |= _are_within(others.changes - scale[:, None] * one.changes, FACTOR * rules.DERIVED * mad_sd(one.changes))
-    quiet = _are_within(others.changes - one.changes, FACTOR * rules.LITTLE_NOISE * math.sqrt(6.0) * one.noise)
+    residual = FACTOR * rules.DERIVED * mad_sd(one.changes)
+    for scale in (np.einsum("si,i->s", others.changes, one.changes) / (dot(one.changes, one.changes) or 1.0), _ratios(others, one)):
+        related |= _are_within(others.changes - scale[:, None] * one.changes, residual, MOST)
+    quiet = _are_within(others.changes - one.changes, FACTOR * rules.LITTLE_NOISE * math.sqrt(6.0) * one.noise, MOST)
     offsets = others.means - one.means
     about = (others.blocks - one.blocks) - offsets[:, :, None]
     for limit, asked in ((rules.NEGATIVE_MEMORY, ~related), (rules.NO_MEMORY, quiet & ~related)):
         if asked.any():
             memory = np.mean(one.sizes * offsets[asked] ** 2, axis=-1)
-            related[asked] = ~_are_within(about[asked].reshape(len(memory), -1), np.sqrt(memory / (FACTOR * limit)))
+            least = np.sqrt(memory / (FACTOR * limit))
+            noisy = ~_are_within(about[asked], least[:, None], 0.5)
+            related[asked] = ~_are_within(about[asked].reshape(len(memory), -1), least, 0.5) | (noisy.sum(axis=-1) >= NOISY_BLOCKS)
     rounding = np.maximum(np.maximum(one.quantum, others.quantum), 2.0 * np.spacing(np.float32(one.size)))
     related |= np.abs(others.start - one.start).max(axis=-1) <= rounding
     return related
@@ -183,11 +200,23 @@ def _may_be_copies(difference: FloatArray, tolerance: FloatArray, share: FloatAr
     return alike
 
 
-def _are_within(values: FloatArray, scale: FloatArray | float) -> BoolArray:
-    """(S,): whether the robust standard deviation around zero of (S, P) values is at most `scale`; to count is faster than a median."""
+def _are_within(values: FloatArray, scale: FloatArray | float, share: float) -> BoolArray:
+    """(...): whether this share of the (..., P) values lies within `scale` of zero, a robust standard deviation.
+
+    With a share of 0.5 that is their robust standard deviation; to count is faster than a median.
+    """
     limit = np.asarray(scale)[..., None] / MAD_TO_SD
-    within: BoolArray = np.greater_equal(np.mean(np.abs(values) <= limit, axis=-1), 0.5)
+    within: BoolArray = np.greater_equal(np.mean(np.abs(values) <= limit, axis=-1), share)
     return within
+
+
+def _ratios(others: _Sample, one: _Sample) -> FloatArray:
+    """(S,): the factor between the second differences of two runs that a few other points do not move, as they move a fit to 256."""
+    moved = np.flatnonzero(one.changes)
+    if not len(moved):
+        return np.zeros(len(others.changes))
+    middle: FloatArray = np.partition(others.changes[:, moved] / one.changes[moved], len(moved) // 2, axis=-1)[:, len(moved) // 2]
+    return middle
 
 
 def _may_be_equal(left: FloatArray, right: FloatArray) -> bool:

@@ -32,14 +32,14 @@ def _history(*gaps: float | None, **more: object) -> list[Group]:
     ]
 
 
-def _words(found: list[Move]) -> list[str]:
-    return [each.what for each in found]
+def _words(pairs: list[Move]) -> list[str]:
+    return [each.what for each in pairs]
 
 
 def test_a_step_beyond_run_noise_names_its_commit_and_its_direction() -> None:
-    found = moves(_history(0.001, 0.0, 0.1, 0.099, 0.002))
-    assert _words(found) == ["none", "worse", "none", "better"]
-    worse = found[1]
+    pairs = moves(_history(0.001, 0.0, 0.1, 0.099, 0.002))
+    assert _words(pairs) == ["none", "worse", "none", "better"]
+    worse = pairs[1]
     assert (worse.before, worse.after, worse.skipped) == ("c1", "c2", ())
     assert worse.difference == pytest.approx(0.1)
     assert worse.lo > 0.0
@@ -95,15 +95,15 @@ def test_copies_of_one_series_count_once() -> None:
 def test_neighbours_with_another_question_are_not_compared_and_spend_no_error() -> None:
     groups = _history(0.0, 0.0, 0.5)
     other = Group(name="c3", points=[dataclasses.replace(_point(0.9, 3), question="another model")])
-    found = moves([*groups[:2], other])
-    assert _words(found) == ["none", "not compared"]
-    assert found[1].difference is None
-    assert found[0].confidence == pytest.approx(CONFIDENCE)
+    pairs = moves([*groups[:2], other])
+    assert _words(pairs) == ["none", "not compared"]
+    assert pairs[1].difference is None
+    assert pairs[0].confidence == pytest.approx(CONFIDENCE)
     mixed = Group(name="c1", points=[_point(0.0, 1), _point(0.9, 2, question="another")])
     assert _words(moves([*_history(0.0), mixed])) == ["not compared"]
 
 
 def test_commits_without_a_gap_are_skipped_by_name() -> None:
-    found = moves(_history(0.0, None, None, 0.2))
-    assert (_words(found), found[0].skipped) == (["worse"], ("c1", "c2"))
+    pairs = moves(_history(0.0, None, None, 0.2))
+    assert (_words(pairs), pairs[0].skipped) == (["worse"], ("c1", "c2"))
     assert moves(_history(None, 0.0, None)) == []

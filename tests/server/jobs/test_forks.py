@@ -159,3 +159,14 @@ def test_a_parent_stays_as_long_as_its_forks(database, parents, forks):
         parent = session.get_one(Job, forks).runs[0].parent
         assert parent.id not in [run_id for run_id, _ in session.execute(curves._unneeded(1e12))]
         assert session.get_one(Run, parent.id).kept_checkpoints == [STEP]
+
+
+def test_every_page_of_a_job_of_forks_opens(database, forks, api):
+    with database.write() as session:
+        finished(session, session.get_one(Job, forks))
+    paths = ["", "/overlay", "/gap", "/live", "/verdict", "/evidence.zip", "/overlay?name=grad_norm"]
+    for path in [f"/jobs/{forks}", "/jobs", "/queue", *(f"/api/v1/jobs/{forks}{path}" for path in paths)]:
+        answer = api.get(path)
+        assert answer.status_code < 500, (path, answer.text[:500])
+    document = api.get(f"/api/v1/jobs/{forks}").json()
+    assert document["arms"][1]["forks"][0]["fork"]["step"] == STEP

@@ -1,6 +1,7 @@
 """Looks at a question are counted over all jobs that ask it, and what was not registered is refused."""
 
 import copy
+import dataclasses
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from server.jobs import ledger
 from server.jobs.conclude import case_of
 from server.jobs.submit import Order, submit_registered
 from tests.conftest import small_job
-from training.spec import Arm
+from training.spec import Arm, Data
 
 
 def spec(*candidates: str, replicates: int = 1, **more):
@@ -27,9 +28,8 @@ def ask(database):
 
     def submit(job=None, *, revision="", renews=None, **criteria):
         with database.write() as session:
-            earlier = session.get_one(Job, renews) if renews else None
             policy = criteria_from_mapping({"margin": "1.0%", **criteria})
-            made = submit_registered(session, job or spec(), policy, "someone", Order(), revision, None, earlier)
+            made = submit_registered(session, job or spec(), policy, "someone", Order(), revision, None, lambda newest: newest.id == renews)
             return made.id, made.look, made.look_candidates
 
     return submit
@@ -88,6 +88,25 @@ def test_seeds_replicates_and_names_are_no_other_question(ask, same):
     ask()
     with pytest.raises(LookError):
         ask(same)
+
+
+def test_what_is_recorded_besides_is_no_other_question(ask):
+    ask(looks=2)
+    more = dataclasses.replace(spec().schedule, validation_every=10, statistics_every=10, gradients_every=10)
+    assert ask(spec(schedule=more), looks=2)[1] == 2
+
+
+def test_one_path_has_many_spellings_and_one_question(ask):
+    ask(spec(data=Data(source="text", path="/corpus/a")))
+    with pytest.raises(LookError):
+        ask(spec(data=Data(source="text", path="/corpus/./a/")))
+
+
+@pytest.mark.parametrize("alike", [" new driver", "new  driver", "new\u00a0driver", "new\u200b driver", "new driver\n"])
+def test_names_that_look_alike_are_one_question(ask, alike):
+    ask(question="new driver")
+    with pytest.raises(LookError):
+        ask(question=alike)
 
 
 def test_a_job_without_a_verdict_gives_its_look_back(ask, end):

@@ -148,6 +148,28 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
         assert "early_stop: advise" in step
 
 
+def test_a_candidate_that_will_switch_to_bf16_is_not_stopped_before(database, live):
+    job_id = live(early_stop="stop")
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = job.spec | {"candidates": [{**job.spec["candidates"][0], "bf16_from_step": 1640}, job.spec["candidates"][1]]}
+    _record(database, job_id, 0, 600, {"nvfp4": 0.3})
+    assert _watch(database, job_id) == ["nvfp4"]  # said, and not stopped
+    assert _states(database, job_id)["nvfp4"] == ("running", None)
+
+
+def test_the_baseline_trains_on_for_a_candidate_that_finished_before_it(database, live):
+    job_id = live(early_stop="stop")
+    at = np.arange(900, STEPS)
+    with database.write() as session:
+        other = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "mxfp8")
+        store.append(session, other.id, "train", 1, at, {"lm_loss": np.full(len(at), 2.0)})
+        other.state, other.finished_at = "finished", time.time()
+    _record(database, job_id, 0, 900, {"nvfp4": 0.9})
+    assert _watch(database, job_id) == ["nvfp4"]
+    assert _states(database, job_id)["fp8_current"] == ("running", None)
+
+
 def test_queued_replicates_of_a_stopped_arm_are_cancelled(database, live):
     job_id = live(early_stop="stop")
     with database.write() as session:

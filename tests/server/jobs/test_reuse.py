@@ -1,12 +1,15 @@
 """Which job answers a gate's question: the one that was trained already, or a new one once anything that decides has changed."""
 
+import copy
 import dataclasses
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server.database.tables import Job
+from server.database.tables import Job, Verdict, new_id
+from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
 
@@ -224,3 +227,77 @@ def test_a_repeated_submission_gets_its_job_whatever_became_of_the_baseline(api,
     assert api.post("/api/v1/baselines/fp8/versions/2:expire", json={"reason": "r"}).status_code == 200
     assert submitted()[1] == job
     assert submitted(version=1)[0] == 422
+
+
+def _age(database, job_id, outcome=None, days=0.0):
+    """Make a job concluded this long ago, with this outcome of its candidates."""
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.finished_at = "concluded", time.time() - days * 86_400
+        for arm in job.arms[1:] if outcome else ():
+            document = json.dumps({"codes": ["GAP_EXCEEDS_MARGIN" if outcome == "fail" else "X"], "verdict": outcome})
+            session.add(
+                Verdict(id=new_id("v"), job_id=job_id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+            )
+
+
+def _as_sent(request, *, replicates=1, name="mine", **criteria):
+    body = copy.deepcopy(request)
+    body["job"]["name"] = name
+    for arm in (body["job"]["baseline"], *body["job"]["candidates"]):
+        arm["replicates"] = replicates
+    body["criteria"] |= criteria
+    return body
+
+
+@both
+def test_a_second_look_at_todays_answer_is_not_counted_with_yesterdays(api, request_body, database):
+    first = _gate(api, _as_sent(request_body, looks=2))["job"]["id"]
+    _age(database, first, "pass", days=1)
+    today = _gate(api, _as_sent(request_body, looks=2), max_age_days=0.5)["job"]["id"]
+    _age(database, today, "fail")
+    second = _gate(api, _as_sent(request_body, looks=2, replicates=2))
+    assert second["found"] == "new"
+    with database.read() as session:
+        assert session.get_one(Job, second["job"]["id"]).look == 2
+
+
+@both
+def test_one_question_is_renewed_once_whatever_its_jobs_are_called(api, request_body, database):
+    names = ("a", "b", "c")
+    for name in names:
+        _age(database, _gate(api, _as_sent(request_body, looks=3, name=name))["job"]["id"], "inconclusive", days=1)
+    looks = []
+    for name in names:
+        job_id = _gate(api, _as_sent(request_body, looks=3, name=name), fresh=True)["job"]["id"]
+        _age(database, job_id, "inconclusive")
+        with database.read() as session:
+            looks.append(session.get_one(Job, job_id).look)
+    assert looks == [1, 2, 3]
+    assert api.post("/api/v1/jobs:gate", json={**_as_sent(request_body, looks=3), "fresh": True}).status_code == 409
+
+
+@pytest.fixture
+def looked(api, request_body, database):
+    """A request whose one look had no decision, on runs of the usual trainer."""
+    job_id = _gate(api, _as_sent(request_body))["job"]["id"]
+    _age(database, job_id, "inconclusive")
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER
+    return _as_sent(request_body)
+
+
+@pytest.mark.parametrize("known", [[], [dict.fromkeys(TRAINER)], [{"code_sha256": "b" * 64}, {}]])
+def test_a_trainer_that_may_be_the_same_gives_no_further_look(api, looked, register, known):
+    """No worker is known, or one without its versions, or one with another trainer next to one with the job's."""
+    for changes in known:
+        register(**changes)
+    refused = api.post("/api/v1/jobs:gate", json=looked)
+    assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (409, "look")
+    assert "cannot be reused" in refused.json()["detail"]
+
+
+def test_another_trainer_is_another_question(api, looked, register):
+    register(code_sha256="b" * 64)
+    assert _gate(api, looked)["found"] == "new"

@@ -10,8 +10,6 @@ from server.overviews.trend import short, trend
 from server.overviews.wanted import Wanted
 from server.pages.trend_chart import chart
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def history(database, recorded):
@@ -39,18 +37,19 @@ def _trend(api, **query):
     return api.get("/api/v1/trend", params=query).json()
 
 
+@pytest.mark.both_databases
 def test_the_commit_that_moved_the_gap_is_named(api, history):
     ids = history(0.001, None, 0.0, 0.2, 0.2)
-    found = _trend(api, gate="nightly")
-    assert [point["job"] for point in found["points"]] == ids
-    assert [point["group"] for point in found["points"]] == ["r0", "r1", "r2", "r3", "r4"]
-    assert [(move["before"], move["after"], move["what"], move["skipped"]) for move in found["moves"]] == [
+    answer = _trend(api, gate="nightly")
+    assert [point["job"] for point in answer["points"]] == ids
+    assert [point["group"] for point in answer["points"]] == ["r0", "r1", "r2", "r3", "r4"]
+    assert [(move["before"], move["after"], move["what"], move["skipped"]) for move in answer["moves"]] == [
         ("r0", "r2", "none", ["r1"]),
         ("r2", "r3", "worse", []),
         ("r3", "r4", "none", []),
     ]
-    assert found["answer"].startswith("The gap got worse at r3 (+0.")
-    missing = found["points"][1]
+    assert answer["answer"].startswith("The gap got worse at r3 (+0.")
+    missing = answer["points"][1]
     assert (missing["verdict"], missing["gap_nats"], missing["why_missing"]) == (None, None, "out of memory")
     page = api.get("/trend", params={"gate": "nightly"}).text
     assert "r3: worse" in page
@@ -59,9 +58,9 @@ def test_the_commit_that_moved_the_gap_is_named(api, history):
 
 def test_within_run_noise_no_commit_is_to_blame(api, history):
     history(0.001, 0.003, 0.0)
-    found = _trend(api, gate="nightly")
-    assert found["answer"].startswith("No commit is to blame: none of the 2 differences")
-    assert {move["what"] for move in found["moves"]} == {"none"}
+    answer = _trend(api, gate="nightly")
+    assert answer["answer"].startswith("No commit is to blame: none of the 2 differences")
+    assert {move["what"] for move in answer["moves"]} == {"none"}
 
 
 def test_a_change_across_a_missing_commit_is_not_pinned_to_one(api, history):
@@ -74,9 +73,9 @@ def test_jobs_of_one_day_are_one_group(api, owner_database, history):
     with owner_database.write() as session:
         for number, job_id in enumerate(ids):
             session.get_one(Job, job_id).created_at = 86_400.0 * (20_000 + number // 2)
-    found = _trend(api, gate="nightly", by="day")
-    assert [point["group"] for point in found["points"]] == ["2024-10-04", "2024-10-04", "2024-10-05"]
-    assert [(move["after"], move["what"]) for move in found["moves"]] == [("2024-10-05", "worse")]
+    answer = _trend(api, gate="nightly", by="day")
+    assert [point["group"] for point in answer["points"]] == ["2024-10-04", "2024-10-04", "2024-10-05"]
+    assert [(move["after"], move["what"]) for move in answer["moves"]] == [("2024-10-05", "worse")]
 
 
 def test_another_question_is_not_compared_and_says_why(api, owner_database, history):
@@ -84,9 +83,9 @@ def test_another_question_is_not_compared_and_says_why(api, owner_database, hist
     with owner_database.write() as session:
         job = session.get_one(Job, ids[2])
         job.spec = job.spec | {"model": job.spec["model"] | {"d_ff": 64}}
-    found = _trend(api, gate="nightly")
-    assert [move["what"] for move in found["moves"]] == ["none", "not compared"]
-    assert [point["differs"] for point in found["points"]] == [["model"], ["model"], []]
+    answer = _trend(api, gate="nightly")
+    assert [move["what"] for move in answer["moves"]] == ["none", "not compared"]
+    assert [point["differs"] for point in answer["points"]] == [["model"], ["model"], []]
     with owner_database.write() as session:  # the margin is drawn; the gap does not depend on it
         for job_id, margin in zip(ids, ("1.0 %", "2.0 %", "3.0 %"), strict=True):
             job = session.get_one(Job, job_id)
@@ -101,11 +100,12 @@ def test_a_verdict_without_a_gap_is_a_missing_point(api, owner_database, history
         verdict.document = verdict.document.replace('"se_parts": {', '"se_parts": null, "x": {')
         verdict.gap = verdict.ci_low = verdict.ci_high = verdict.gap_rel = None
         verdict.code = "EMPTY"
-    found = _trend(api, gate="nightly")
-    assert (found["points"][1]["why_missing"], found["moves"]) == ("no gap was measured: EMPTY", [])
-    assert found["answer"].startswith("Nothing to compare yet")
+    answer = _trend(api, gate="nightly")
+    assert (answer["points"][1]["why_missing"], answer["moves"]) == ("no gap was measured: EMPTY", [])
+    assert answer["answer"].startswith("Nothing to compare yet")
 
 
+@pytest.mark.both_databases
 def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
     ids = [*history(0.0, 0.001), *history(0.2, name="other")]
     with owner_database.write() as session:

@@ -15,7 +15,7 @@ from parity.judging.inputs.screening import may_be_mixtures, may_be_related, pai
 from tests.parity.attacks.case import with_loss
 from tests.parity.attacks.copies import COPIES
 
-BATCHES = np.random.default_rng(7).normal(0.0, 0.1, 3000)
+BATCHES = np.random.default_rng(7).normal(0.0, 0.1, 10_240)
 
 
 def rerun(number: int, own: float = 0.01, offset: float = 0.004, n: int = 3000) -> Curve:
@@ -67,7 +67,7 @@ def test_near_its_limits_it_asks_for_the_thorough_test(seed: int, noise: float, 
 
 def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [rerun(number) for number in range(24)]
-    half = len(BATCHES) // 2
+    half = 1500
     runs[5] = with_loss(runs[2], runs[2].loss + 1e-5)
     runs[9] = with_loss(runs[1], 0.3 * runs[1].loss + 0.3 * runs[3].loss + 0.4 * runs[4].loss)
     runs[13] = with_loss(runs[13], np.append(runs[0].loss[:half], runs[13].loss[half:]))
@@ -80,3 +80,35 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(counted_runs, "may_be_related", lambda first, second, **_: np.ones((len(first), len(second)), dtype=bool))
     monkeypatch.setattr(counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
     assert independent_runs(runs, [rerun(number) for number in range(30, 40)]) == (kept, left_out)
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("n", [1024, 4096, 10_240])
+def test_a_copy_with_points_of_its_own_at_equal_distances_is_tested(n: int, every: int) -> None:
+    run, own = rerun(1, n=n), rerun(2, n=n)
+    for first in range(every):
+        copy = with_loss(run, np.where(np.arange(n) % every == first, own.loss, run.loss))
+        assert may_be_related([run], [copy]).all() or not thorough(run, copy)
+
+
+@pytest.mark.parametrize("every", [8, 10, 15, 16, 20, 32])
+def test_a_scaled_copy_with_other_points_is_tested(every: int) -> None:
+    for n in (768, 1024, 2560, 3000):
+        run, own = rerun(1, n=n), rerun(2, n=n)
+        periodic = np.arange(n) % every == 0
+        random = np.random.default_rng(n).random(n) < 1.0 / every
+        for elsewhere in (periodic, random):
+            copy = with_loss(run, np.where(elsewhere, own.loss + 0.1 * BATCHES[:n][::-1], 1.01 * run.loss))
+            assert may_be_related([run], [copy]).all() or not thorough(run, copy)
+
+
+def test_a_mixture_of_runs_with_a_few_spikes_is_tested() -> None:
+    n = 40_000
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        batches, spikes = rng.normal(0.0, 0.1, n), np.zeros(n)
+        spikes[rng.integers(n // 2, n, 3)] = 1.0
+        losses = [2.0 + batches + rng.normal(0.0, 0.01, n) + rng.uniform(10.0, 40.0) * spikes for _ in range(3)]
+        runs = [curve_from_arrays(np.arange(n), loss, label=f"{number}") for number, loss in enumerate(losses)]
+        mixture = with_loss(runs[0], 0.5 * (losses[1] + losses[2]) + rng.normal(0.0, 0.01, n))
+        assert may_be_mixtures([*runs, mixture])[-1] or not is_mixture(mixture, runs)

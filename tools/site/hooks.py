@@ -24,7 +24,7 @@ from typer.main import get_command
 import parity
 from parity.cli.application import app
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^(```.*?^```$)", re.DOTALL | re.MULTILINE)
 _INLINE_SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)

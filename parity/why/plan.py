@@ -1,0 +1,87 @@
+"""What an attribution costs, before anything runs, and what it could see.
+
+cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
+       a forward pass of a batch is 1/3 of a step, a gradient 1 step
+forks: the unchanged and the switch-everything arm with `draws` forks for each parent, then 2 arms (without, alone) with `draws` forks for
+       each cluster tested: the root is those two arms; each guilty cluster adds its halves
+
+A unit alone in its effect is found after 2 log2(units) clusters below the root. `smallest_effect` is what the last test of that path sees
+with 80 % power if the fork noise is as assumed. Can fail: the fork noise is known only after the A/A forks; several guilty units cost
+more, which is why the plan has a largest cost as well, at which the search stops and names the smallest guilty clusters so far.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from parity.judging import special
+
+FORWARD_SHARE = 1.0 / 3.0
+POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyPlan:
+    """What is measured: units, batches, seeds and checkpoints of the splits; parents, draws and steps of the forks."""
+
+    units: int
+    ingredients: int
+    checkpoints: int
+    batches: int
+    seeds: int
+    gradient_batches: int
+    parents: int
+    draws: int
+    fork_steps: int
+    pair_steps: int
+
+    def __post_init__(self) -> None:
+        for name in ("units", "checkpoints", "batches", "parents", "draws", "fork_steps", "pair_steps"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"plan.{name} is {value}, expected at least 1")
+        if self.batches < 2:
+            raise ValueError(f"plan.batches is {self.batches}, expected at least 2: an interval needs two batches")
+
+    @property
+    def instant_steps(self) -> float:
+        """The instant split, in steps: off, on, two evaluations for each unit, one for each ingredient."""
+        rows = 2 + 2 * self.units + self.ingredients
+        return self.checkpoints * self.batches * rows * FORWARD_SHARE
+
+    @property
+    def gradient_steps(self) -> float:
+        """The gradient split, in steps: for each batch the reference, everything on, and each unit alone."""
+        return self.checkpoints * self.gradient_batches * (1 + (1 + self.units) * self.seeds) * 1.0
+
+    def forks(self, clusters: int) -> int:
+        """Forks that are trained if this many clusters below the root are tested."""
+        return self.parents * self.draws * 2 * (1 + clusters)
+
+    @property
+    def clusters_for_one(self) -> int:
+        """Clusters below the root that are tested to find one guilty unit."""
+        return 2 * math.ceil(math.log2(self.units)) if self.units > 1 else 0
+
+    @property
+    def least_steps(self) -> float:
+        """Steps in all if nothing is guilty: the root alone is tested."""
+        return self.instant_steps + self.gradient_steps + self.forks(0) * self.fork_steps
+
+    @property
+    def steps_for_one(self) -> float:
+        """Steps in all if one unit is guilty."""
+        return self.instant_steps + self.gradient_steps + self.forks(self.clusters_for_one) * self.fork_steps
+
+    @property
+    def share_of_a_pair(self) -> float:
+        """The cost of finding one guilty unit, as a share of the steps of one pair of runs."""
+        return self.steps_for_one / self.pair_steps
+
+    def smallest_effect(self, fork_sd: float, alpha: float = 0.05) -> float:
+        """The effect (nats) of one unit that its own test sees with 80 % power, given the noise of forks (nats)."""
+        df = 2 * self.parents * max(1, self.draws - 1)
+        se = fork_sd * math.sqrt(2.0 / (self.parents * self.draws))
+        level = alpha / (2 * self.units)  # both ways, and the share of one unit
+        return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)

@@ -1,0 +1,138 @@
+"""Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu understands.
+
+What it answers: which recipes stand on the menu for this run, and which number does every GEMM take if one unit is off, or on alone?
+
+    unit         GEMM `gemm` of `projection` in `block`, quantized in this run
+    ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding (sr), 2D weight scales (2d),
+                 the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in blocks of the same size)
+
+Number 0 is bf16. A choice is int32 (blocks, projections, GEMMs). Numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from training.overrides import GEMMS, Gemm
+from training.segments import Arithmetic, Segment
+from training.statistics import PROJECTIONS
+from training.switches import Switches, features
+
+Choice = npt.NDArray[np.int32]
+BF16 = Arithmetic("bf16")
+INGREDIENTS: Mapping[str, Mapping[str, Any]] = {
+    "rht": {"rht": False},
+    "sr": {"stochastic_rounding": False},
+    "2d": {"weight_scaling": "1d"},
+}
+SCALE_FORMAT = "scale_format"
+
+
+class Unit(NamedTuple):
+    """One GEMM of one linear layer."""
+
+    block: int
+    projection: str
+    gemm: Gemm
+
+    @property
+    def name(self) -> str:
+        """Such as `1.down.wgrad`."""
+        return f"{self.block}.{self.projection}.{self.gemm}"
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Its index in a choice."""
+        return self.block, PROJECTIONS.index(self.projection), GEMMS.index(self.gemm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), and the units that it quantizes.
+
+    `ingredients` are the choices of the whole run without each ingredient that it has.
+    """
+
+    arithmetics: tuple[Arithmetic, ...]
+    own: Choice
+    units: tuple[Unit, ...]
+    ingredients: Mapping[str, Choice]
+
+    def without(self, units: Sequence[Unit]) -> Choice:
+        """The run's own choice, but bf16 in these units."""
+        choice = self.own.copy()
+        for unit in units:
+            choice[unit.place] = 0
+        return choice
+
+    def alone(self, units: Sequence[Unit]) -> Choice:
+        """Bf16, but the run's own choice in these units."""
+        choice = np.zeros_like(self.own)
+        for unit in units:
+            choice[unit.place] = self.own[unit.place]
+        return choice
+
+
+def measured(segment: Segment, n_layers: int) -> Measured:
+    """What can be measured of the arithmetic of a segment. Raises ValueError if it quantizes nothing, or computes in f32."""
+    cells: dict[Unit, Arithmetic] = {}
+    ends = {span.first: span.last for span in segment.spans}
+    for first, projection, gemm, arithmetic in segment.cells():
+        cells |= {Unit(block, projection, gemm): arithmetic for block in range(first, ends[first] + 1)}
+    quantized = {unit: arithmetic for unit, arithmetic in cells.items() if features(*arithmetic) is not None}
+    if not quantized or any(each.recipe == "f32" for each in cells.values()):
+        recipes = ", ".join(sorted({each.recipe for each in cells.values()}))
+        raise ValueError(f"the run computes its linear layers in {recipes}, expected a quantized recipe; there is nothing to explain")
+    menu = list(dict.fromkeys([BF16, *quantized.values()]))
+    own = np.zeros((n_layers, len(PROJECTIONS), len(GEMMS)), np.int32)
+    for unit, arithmetic in quantized.items():
+        own[unit.place] = menu.index(arithmetic)
+    ingredients = {}
+    for name in (*INGREDIENTS, SCALE_FORMAT):
+        changed = {each: other for each in menu[1:] if (other := _without_ingredient(each, name)) is not None}
+        if changed:
+            menu = list(dict.fromkeys([*menu, *changed.values()]))
+            number = {menu.index(each): menu.index(other) for each, other in changed.items()}
+            ingredients[name] = np.vectorize(lambda at, number=number: number.get(at, at), otypes=[np.int32])(own)
+    units = tuple(sorted(quantized, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
+    return Measured(arithmetics=tuple(menu), own=own, units=units, ingredients=ingredients)
+
+
+def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
+    """The arithmetic without an ingredient; None if it does not have it."""
+    parts = features(*arithmetic)
+    if parts is None:
+        return None
+    if name == SCALE_FORMAT:
+        if parts.family != "nvfp4" or parts.row_scaled_activation or parts.nvfp4_4over6 != "none":
+            return None
+        given: dict[str, Any] = {
+            "stochastic_rounding": parts.stochastic_rounding,
+            "rht": parts.rht,
+            "weight_scaling": parts.weight_scaling,
+            "block_size": parts.block_size,
+            "nan": parts.nan,
+        }
+        return Arithmetic("mxfp4", Switches(**given))
+    has = {"rht": parts.rht, "sr": parts.stochastic_rounding, "2d": parts.weight_scaling == "2d" and parts.block_scaled}[name]
+    if not has:
+        return None
+    without = {key: value for key, value in arithmetic.switches.given().items() if not (name == "sr" and key == "sr_bits")}
+    changed: dict[str, Any] = {**without, **INGREDIENTS[name]}
+    return Arithmetic(arithmetic.recipe, Switches(**changed))
+
+
+def rows(measured: Measured) -> Iterator[tuple[str, Choice]]:
+    """Everything that the instant split evaluates, with its name: `off`, `on`, `without UNIT`, `alone UNIT`, `without INGREDIENT`."""
+    yield "off", np.zeros_like(measured.own)
+    yield "on", measured.own
+    for unit in measured.units:
+        yield f"without {unit.name}", measured.without([unit])
+        yield f"alone {unit.name}", measured.alone([unit])
+    for name, choice in measured.ingredients.items():
+        yield f"without {name}", choice
