@@ -12,7 +12,7 @@ export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: demo serve docs test test-faults test-slurm test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -33,6 +33,12 @@ test-faults: .venv/.installed-dev ## 250 faults on each database, three quarters
 
 test-slurm: .venv/.installed-dev ## runs under srun on a real Slurm of one node, cancelled, preempted and killed; needs Debian's slurm-wlm and munge
 	@PARITY_TEST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm
+
+test-firefox: .venv/.installed-dev node_modules/.installed ## each page in Firefox, compared with Chromium; needs Debian's firefox-esr, chromium and npm
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { echo 'Firefox is not installed; on Debian: apt-get install firefox-esr' >&2; exit 1; }
+	@command -v npm >/dev/null || { echo 'npm is not installed; on Debian: apt-get install npm' >&2; exit 1; }
+	@cd tests/server/pages/firefox && { test -d node_modules/puppeteer-core || npm ci --silent --no-audit --no-fund; }
+	@PARITY_TEST_FIREFOX=1 $(BIN)/python -m pytest -q -s tests/server/pages/firefox
 
 check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/ruff check .

@@ -131,8 +131,11 @@ def view(browser: Browser, address: str, token: str, job: str) -> Viewed:
     page.goto(f"/jobs/{job}")
     _see_all(page)
     chart, data = page.evaluate(
-        """() => [performance.getEntriesByName("chart")[0].startTime, Math.min(...performance.getEntriesByType("resource")
-        .filter((one) => /\\/(gaps|overlay|live)\\?/.test(one.name)).map((one) => one.responseEnd))]"""
+        """async () => {
+          while (!performance.getEntriesByName("chart").length) await new Promise(requestAnimationFrame);
+          const answers = performance.getEntriesByType("resource").filter((one) => /\\/(gaps|overlay|live)\\?/.test(one.name));
+          return [performance.getEntriesByName("chart")[0].startTime, Math.min(...answers.map((one) => one.responseEnd))];
+        }"""
     )
     context.close()
     return Viewed(received=round(received), first_chart=chart - data, opened=chart)

@@ -12,12 +12,45 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from parity import criteria_from_mapping
 from server.database import store
-from server.jobs.conclude import conclude
+from server.database.tables import Job
+from server.jobs import baselines
+from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
+from server.web import auth
 from training.spec import Arm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
+# The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
+# trains, and `{failed}` ended without a step.
+PAGES = {
+    "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
+    "/compare": ["/compare", "/compare?job={job}&job={live}"],
+    "/trend": ["/trend", "/trend?gate=small", "/trend?gate=unknown"],
+    "/jobs/{job_id}": [
+        "/jobs/{job}",
+        "/jobs/{job}?from=300&to=900&x=time",
+        "/jobs/{job}?candidate=nvfp4&column=train.tokens&order=gap",
+        "/jobs/{many}",
+        "/jobs/{live}",
+        "/jobs/{failed}",
+    ],
+    "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
+    "/baselines": ["/baselines"],
+    "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
+    "/floors": ["/floors", "/floors?family=any-decoder"],
+    "/workers": ["/workers"],
+    "/policies": ["/policies"],
+    "/tokens": ["/tokens"],
+    "/login": ["/login"],
+}
+_REFUSED = ["/nowhere", "/jobs/j-none", "/baselines/fp8/last"]
+# Elements that are animated, change gradually or scroll smoothly.
+MOVING = """[...document.querySelectorAll("*")].filter((element) => {
+  const style = getComputedStyle(element);
+  const lasts = style.transitionDuration.split(",").some((time) => parseFloat(time) > 0);
+  return lasts || style.animationName !== "none" || style.scrollBehavior === "smooth";
+}).map((element) => element.outerHTML.slice(0, 120))"""
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -55,6 +88,40 @@ def many_judged(owner_database, make_job) -> str:
         job_id = job.id
     conclude(owner_database, job_id)
     return job_id
+
+
+@pytest.fixture
+def job_id(database, recorded):
+    """A job with a fail, a pass, watched layers and a token beside it."""
+    made = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    at = np.arange(0, 1500, 50)
+    with database.write() as session:
+        auth.create_token(session, "ada", ["submit"], 90)
+        baselines.promote(session, "fp8", made, None, "a release", "local", 90)
+        run = session.get_one(Job, made).arms[1].runs[0]
+        store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
+    with database.read() as session:
+        outcome = decide(session, made)
+    with database.write() as session:
+        write_outcome(session, made, outcome)
+    return made
+
+
+@pytest.fixture
+def others(database, recorded, many_judged):
+    """A job that trains, one that failed before its first step, and one with twelve candidates."""
+    live, failed = recorded({"nvfp4": 0.0}, done=300, state="running"), recorded({"nvfp4": 0.0}, done=0, state="failed")
+    with database.write() as session:
+        session.get_one(Job, live).finished_at = None
+        job = session.get_one(Job, failed)
+        job.status, job.code, job.message = "failed", "CRASHED", "the trainer crashed"
+    return {"live": live, "failed": failed, "many": many_judged}
+
+
+@pytest.fixture
+def addresses(job_id, others) -> list[str]:
+    """Every page in every state, and pages of refusals."""
+    return [path.format(job=job_id, **others) for paths in PAGES.values() for path in paths] + _REFUSED
 
 
 def _is_problem(message: ConsoleMessage, provoked: str) -> bool:

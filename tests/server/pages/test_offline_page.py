@@ -6,6 +6,8 @@ from playwright.sync_api import expect
 
 import parity
 from parity.report.interactive.page import comparison_page
+from server.settings import CHECKOUT
+from tests.server.pages.conftest import MOVING
 
 LOOKS = ["dark", "narrow"]
 
@@ -57,3 +59,13 @@ def test_charts_are_drawn_and_zoomed_without_a_network(opened):
     expect(opened.locator("[data-gaps] table.numbers tbody tr").nth(20)).to_be_visible()
     opened.get_by_role("button", name="Reset").click()
     expect(notes.nth(0)).to_contain_text("of 11,998 common steps")
+
+
+def test_axe_finds_nothing(opened):
+    for summary in opened.locator("summary:visible").all():
+        summary.press("Enter")
+    opened.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
+    run = "() => axe.run({exclude: [['.numbers tr:nth-child(n+4)']]}, {resultTypes: ['violations']}).then((results) => results.violations)"
+    grave = [one for one in opened.evaluate(run) if one["impact"] in ("moderate", "serious", "critical")]
+    assert [(one["id"], one["nodes"][0]["html"][:160]) for one in grave] == []
+    assert opened.evaluate(MOVING) == []

@@ -1,0 +1,54 @@
+/**
+ * Open pages in Firefox or Chromium over WebDriver BiDi and print what each one says, as JSON.
+ *
+ * node open_pages.mjs firefox /usr/bin/firefox-esr http://127.0.0.1:8321/jobs ...
+ *
+ * For each address: console errors and uncaught exceptions, the heading, the notes of the charts, and what they read out for the
+ * first place to which the arrow key moves.
+ */
+import puppeteer from "puppeteer-core";
+
+const PATIENCE = 120_000; // ms; a busy machine starts a browser in half a minute
+const [browserName, executablePath, ...addresses] = process.argv.slice(2);
+
+/** What the charts of a page say, after each of them was scrolled into view and has loaded. */
+async function read(page) {
+  await page.waitForFunction(
+    () => {
+      const waiting = [...document.querySelectorAll("figure .note")].find((note) => note.checkVisibility() && note.textContent.includes("Loading"));
+      waiting?.scrollIntoView();
+      return !waiting;
+    },
+    { polling: 100, timeout: PATIENCE },
+  );
+  for (const plot of await page.$$("figure .plot[tabindex]")) {
+    if (!(await plot.evaluate((element) => element.checkVisibility() && Boolean(element.querySelector("canvas"))))) continue;
+    await plot.focus();
+    await page.keyboard.press("ArrowRight");
+  }
+  return page.evaluate(() => {
+    const texts = (selector) =>
+      [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility()).map((element) => element.textContent.replace(/\s+/g, " ").trim());
+    return { heading: texts("h1"), notes: texts("figure .note"), readouts: texts("figure .readout, figure .tip") };
+  });
+}
+
+const args = browserName === "chrome" ? ["--no-sandbox", "--disable-gpu"] : [];
+const options = { browser: browserName, executablePath, args, protocol: "webDriverBiDi", headless: true, timeout: PATIENCE, protocolTimeout: PATIENCE };
+const browser = await puppeteer.launch(options);
+try {
+  const pages = [];
+  for (const address of addresses) {
+    const page = await browser.newPage();
+    const problems = [];
+    page.on("console", (message) => ["error", "warn"].includes(message.type()) && problems.push(message.text()));
+    page.on("pageerror", (error) => problems.push(String(error)));
+    await page.setViewport({ width: 1440, height: 900 });
+    await page.goto(address, { waitUntil: "load", timeout: PATIENCE });
+    pages.push({ address, ...(await read(page)), problems });
+    await page.close();
+  }
+  console.log(JSON.stringify({ version: await browser.version(), pages }));
+} finally {
+  await browser.close();
+}
