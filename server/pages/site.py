@@ -24,6 +24,9 @@ class _Site(StaticFiles):
         super().__init__(directory=folder, html=True, check_dir=False)
         self._start = folder / "index.html"
 
+    async def check_config(self) -> None:
+        """The folder need not exist yet."""
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file of the site, its page about missing ones, or the page about `make docs`."""
         if not self._start.is_file():

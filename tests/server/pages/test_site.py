@@ -30,7 +30,7 @@ def api_settings(api_settings, site):
 class TestNotBuilt:
     @pytest.fixture
     def site(self, tmp_path):
-        return tmp_path
+        return tmp_path / "docs"
 
     def test_docs_say_how_to_build_them(self, api):
         answer = api.get("/docs/")
@@ -39,6 +39,7 @@ class TestNotBuilt:
         assert api.get("/docs/tour/").status_code == 404
 
     def test_they_appear_without_a_restart(self, api, site):
+        site.mkdir()
         (site / "index.html").write_text("built")
         assert api.get("/docs/").text == "built"
 
