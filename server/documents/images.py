@@ -30,7 +30,7 @@ from server.jobs.conclude import case_of
 from server.settings import Settings
 
 Kind = Literal["svg", "png", "pdf"]
-_drawing = threading.Lock()
+drawing = threading.Lock()
 
 # The colors of the pages, dark enough for white letters.
 _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
@@ -55,7 +55,7 @@ def _draw(session: Session, job: Job, verdict: Verdict, document: VerdictDocumen
     runs = case.candidates[verdict.candidate]
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
-    with _drawing:
+    with drawing:
         draw_figure(str(half_done), document, case.baseline, runs, case.criteria, case.planned_steps)
     half_done.replace(path)
 

@@ -153,7 +153,7 @@ def trend_page(
         "branch": filters.branch,
         "limit": limit,
         "most": MOST_POINTS,
-        "api": f"/api/v1/trend?{urlencode([*query, ('candidate', history.candidate), ('by', by), ('limit', str(limit))])}",
+        "address": urlencode([*query, ("candidate", history.candidate), ("by", by), ("limit", str(limit))]),
         "short": short,
     }
     return templates.TemplateResponse(request, "trend.html", values)

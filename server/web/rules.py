@@ -65,6 +65,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/jobs:plan": _READ,
     "GET /api/v1/jobs:compare": _READ,
     "GET /api/v1/trend": _READ,
+    "GET /api/v1/trend.{kind}": _READ,
     "GET /api/v1/jobs/{job_id}": _READ,
     "POST /api/v1/jobs/{job_id}:cancel": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}:rejudge": _READ,

@@ -146,3 +146,16 @@ def test_commits_are_shortened():
     assert short("0123456789abcdef0123") == "0123456789ab"
     assert short("0123456789abcdef0123+aaaa") == "0123456789ab+"
     assert short("2026-11-23") == "2026-11-23"
+
+
+def test_a_trend_is_had_as_csv_and_as_a_figure(api, history):
+    ids = history(0.0, None, 0.3)
+    answer = api.get("/api/v1/trend.csv", params={"gate": "nightly"})
+    header, *lines = answer.text.splitlines()
+    assert header.startswith("job,group,revision,submitted_at,status,verdict,gap_nats,ci_low,ci_high,margin_nats")
+    assert [line.split(",")[0] for line in lines] == ids
+    assert "out of memory" in lines[1]
+    for kind, beginning in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        assert api.get(f"/api/v1/trend.{kind}", params={"gate": "nightly"}).content.startswith(beginning)
+    assert api.get("/api/v1/trend.gif", params={"gate": "nightly"}).status_code == 422
+    assert api.get("/api/v1/trend.csv", params={"gate": "none"}).status_code == 404
