@@ -113,7 +113,7 @@ def test_overrides_are_kept_with_the_job_and_shown(api, database, request_body):
     words = ["wgrad of down in blocks 0-1 from step 800: bf16", "all GEMMs of all projections in blocks last 1: rht=false"]
     assert [arm["overrides"] for arm in document["arms"]] == [[], words, []]
     page = api.get(f"/jobs/{document['id']}").text
-    assert [page.count(each) for each in words] == [1, 1]
+    assert all(each in page for each in words)
     with database.read() as session:
         baseline, own, plain = (arm.runs[0] for arm in session.get_one(Job, document["id"]).arms)
         assert own.arm.stated_recipe == "nvfp4+bf16@blocks:0-1.down.wgrad.from:800+rht=false@blocks:last1"

@@ -55,5 +55,6 @@ def test_worse_never_passes_where_better_did_not(data: st.DataObject) -> None:
     ]
     asked = {"planned": draw(st.sampled_from([None, int(steps[-1]), 2 * int(steps[-1])])), "paired": draw(st.booleans())}
     before, code, mean = verdict(baseline, candidate, **asked)
-    if mean >= np.mean([run.loss[-1] for run in baseline]) and before != "pass" and code != "ARMS_IDENTICAL":
+    one_run = code in ("ARMS_IDENTICAL", "ARMS_SHARE_START")  # by chance equal where losses are rounded, which worse ones are not
+    if mean >= np.mean([run.loss[-1] for run in baseline]) and before != "pass" and not one_run:
         assert verdict(baseline, changed, **asked)[0] != "pass"
