@@ -294,8 +294,8 @@ def _tables(
 ) -> Iterator[Columns]:
     """As `tables`; with `codec.stored`, columns other than `step` may be float32."""
     run_id = curve_of(session, run_id)
-    limits = superseded_from(session, run_id, kind, newest_epoch)
     inside_range = pieces(session, run_id, kind, first_step, last_step)
+    limits = superseded_from(session, run_id, kind, newest_epoch) if inside_range else {}
     wanted = [piece for piece in inside_range if piece.first_step < limits.get(piece.epoch, -math.inf)]
     for piece, whole in zip(wanted, _load(session, run_id, kind, wanted, names, decode), strict=True):
         end = min(limits[piece.epoch], last_step + 1)

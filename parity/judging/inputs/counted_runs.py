@@ -1,6 +1,7 @@
 """The runs of an arm that count: those that no test of `independence` relates to a run before them."""
 
 from collections.abc import Sequence
+from weakref import ref
 
 import numpy as np
 
@@ -14,7 +15,7 @@ def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tup
     """The runs of one arm that count, in their order, and those that don't; `others` are runs of the other arm, to see mixtures."""
     if not runs:
         return (), ()
-    related = may_be_related(runs, runs, before=True) | _may_differ_by_scale(runs) | np.array([_says_so_itself(run) for run in runs])
+    related = _related(runs)
     mixed = may_be_mixtures(runs, others)
     kept: list[int] = []
     left_out: list[LeftOut] = []
@@ -28,6 +29,20 @@ def independent_runs(runs: Sequence[Curve], others: Sequence[Curve] = ()) -> tup
         else:
             left_out.append(LeftOut(label=run.label or f"run {number + 1}", relation=doubt[0], why=doubt[1]))
     return tuple(runs[number] for number in kept), tuple(left_out)
+
+
+def _related(runs: Sequence[Curve]) -> BoolArray:
+    """(R, R): which later run needs the thorough test against which earlier one; asked once, though an arm is in several comparisons."""
+    known, key = _known_relations(runs[0]), tuple(map(ref, runs))
+    if key not in known:
+        itself = np.array([_says_so_itself(run) for run in runs])
+        known[key] = may_be_related(runs, runs, before=True) | _may_differ_by_scale(runs) | itself
+    return known[key]
+
+
+@once_per_run
+def _known_relations(_first: Curve) -> dict[tuple["ref[Curve]", ...], BoolArray]:
+    return {}
 
 
 def _says_so_itself(run: Curve) -> bool:

@@ -77,7 +77,7 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     kept, left_out = independent_runs(runs, [rerun(number) for number in range(30, 40)])
     assert len(kept) == 20
     assert [entry.relation for entry in left_out] == ["copy", "copy", "fork", "late"]
-    monkeypatch.setattr(counted_runs, "may_be_related", lambda first, second, **_: np.ones((len(first), len(second)), dtype=bool))
+    monkeypatch.setattr(counted_runs, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool))
     monkeypatch.setattr(counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
     assert independent_runs(runs, [rerun(number) for number in range(30, 40)]) == (kept, left_out)
 
