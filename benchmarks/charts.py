@@ -1,4 +1,4 @@
-"""What do charts of 2 and of 93 x 1,000,000 steps cost? Views of the job page, first charts and zooms, beside MLflow's own read.
+"""What do charts of 2 and of 93 x 1,000,000 steps cost? Views of the job page, first charts and zooms, compared with MLflow.
 
 Run: python benchmarks/charts.py [--peers PYTHON]. PYTHON is an interpreter with locks/trackers.lock (`make bench-charts` makes
 one); without it the peer is left out. Needs Chromium and the chart library (`make node_modules/.installed`).

@@ -14,8 +14,8 @@ fault has the switch `nan: hardware`, which changes nothing by itself for finite
 An effect at the checkpoint need not have the sign of the gap of the full runs: weights have adapted to what is switched off. With zeroed
 gradients the candidate ended 0.056 nats worse, and 60 steps after the fault was switched off it was 0.004 nats worse still.
 
-The assumption that can fail: a fault that the judge would not see in the full runs has nothing to find; the pairs' gap and its interval
-stand beside each answer, and only cases whose gap is seen count.
+The assumption that can fail: the judge sees the fault in the full runs. Where it does not, there is nothing to find: every answer
+has the pairs' gap with its interval, and only cases with a visible gap count.
 """
 
 from __future__ import annotations

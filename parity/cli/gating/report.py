@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The outcome in one line: the worst verdict's headline, or why there is none. A sign-off that lets it through comes first."""
+        """The outcome in one line: the worst verdict's headline, or why no verdict was given; after a sign-off, if one lets it pass."""
         if self.trouble is not None or self.worst is None:
             return f"NO VERDICT ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
         others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)

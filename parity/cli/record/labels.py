@@ -46,7 +46,7 @@ def remark_words(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _branch(file: Path) -> str:
-    """The branch that CI states, else git's where the file is; empty where there is none, such as at a detached commit."""
+    """The branch that CI states, else git's where the file is; empty without a branch, as at a detached commit."""
     for name in _IN_CI:
         if value := os.environ.get(name):
             return value

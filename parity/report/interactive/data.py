@@ -35,7 +35,7 @@ def gaps_data(case: Case, documents: Sequence[VerdictDocument]) -> dict[str, Any
 
 
 def _common_ends(case: Case) -> tuple[int, int] | None:
-    """First and last step that the baseline and any candidate have; None where there is none."""
+    """First and last step that the baseline and any candidate have; None without a common step."""
     sides = [case.baseline, [run for runs in case.candidates.values() for run in runs]]
     logged = [[(int(run.steps[0]), int(run.steps[-1])) for run in runs if len(run.steps)] for runs in sides]
     if not all(logged):

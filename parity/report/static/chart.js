@@ -180,7 +180,7 @@ export class Chart {
     this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
   }
 
-  /** Put the tip beside the cursor, on the side with more room. */
+  /** Put the tip next to the cursor, on the side with more room. */
   placeTip(plot) {
     const room = plot.over.clientWidth;
     const { left } = plot.cursor;

@@ -5,9 +5,9 @@ const SLOPE = 4; // times the half-life: the slope needs more values than the me
 /**
  * The mean of the values around each x, with weights that halve every `half` steps on both sides, moved along the slope to x itself.
  *
- * A mean of earlier values lags behind a loss that falls, and its first values stand for little but themselves; a centred mean is pulled
+ * A mean of earlier values lags behind a loss that falls, and its first values rest on few points; a centred mean is pulled
  * to the inside at an end, where it has values on one side only. There the slope, of a line fitted with weights of four times the
- * half-life, makes up for it. A straight line stays what it is. Null and undefined values stay, and count for nothing.
+ * half-life, corrects that. A straight line is unchanged. Null and undefined values are kept and not counted.
  */
 export function smoothed(x, values, half) {
   const near = sums(x, values, half);

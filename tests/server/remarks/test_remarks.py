@@ -82,7 +82,7 @@ def test_somebody_else_with_scope_approve_signs_off_an_inconclusive_verdict(api,
     twice = api.post(url, json=BODY, headers=people["chief"])
     assert (twice.status_code, twice.json()["type"]) == (409, "urn:parity:problem:sign-off")
     assert api.get(f"/api/v1/jobs/{job_id}", headers=people["reader"]).json()["sign_offs"] == [signed]
-    # The verdict itself stays what it is.
+    # The verdict itself does not change.
     assert api.get(f"/api/v1/jobs/{job_id}/verdict", headers=people["reader"]).json()["verdicts"][0]["verdict"] == "inconclusive"
     again = f"{url}/{signed['id']}:revoke"
     assert api.post(again, json={"reason": "the reruns failed"}, headers=people["other"]).status_code == 403
