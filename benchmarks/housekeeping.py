@@ -56,6 +56,7 @@ _PAGES = ("/jobs", "/jobs?state=failed", "/jobs?state=pass", "/jobs?name=waiting
 _LISTS = ("/api/v1/jobs", "/api/v1/jobs?status=failed", *_PAGES)
 _RUNS, _STEPS = 200, 10_000
 _ROWS_AT_ONCE, _STATEMENT_SECONDS = 5000, 600.0
+_NOISY = ("grad_norm", "clipped_grad_norm", "step_seconds")
 _CANDIDATES = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4")
 Measured = Callable[[Settings, Database, int, psutil.Process | None], list[str]]
 
@@ -190,16 +191,16 @@ def judge(_settings: Settings, database: Database, _jobs: int, server: psutil.Pr
     spec = JobSpec(name="many", baseline=baseline, candidates=candidates, schedule=Schedule(steps=_STEPS))
     rng = np.random.default_rng(0)
     shape = 1.4 + 1.5 * np.exp(-np.arange(_STEPS) / 1000) + rng.normal(0, 0.1, _STEPS)  # all runs of a seed read the same batches
+    rate = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * np.arange(_STEPS) / _STEPS))
+    tokens = 4096.0 * np.arange(1, _STEPS + 1)
     with database.write() as session:
         job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), order=Order(reuse=False))
         for run in job.runs:
             loss = np.float32(shape + rng.normal(0, 0.005) + rng.normal(0, 0.01, _STEPS)).astype(np.float64)
-            names = ("loss", "grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")
+            columns = {"lm_loss": loss, "learning_rate": rate, "tokens": tokens} | dict.fromkeys(("loss", *_NOISY), loss)
             for first in range(0, _STEPS, store.SEALED_STEPS):
-                part = loss[first : first + store.SEALED_STEPS]
-                store.append(
-                    session, run.id, "train", 1, np.arange(first, first + len(part)), {"lm_loss": part} | dict.fromkeys(names, part)
-                )
+                part = {name: values[first : first + store.SEALED_STEPS] for name, values in columns.items()}
+                store.append(session, run.id, "train", 1, np.arange(first, first + len(part["loss"])), part)
             run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, _STEPS, {"device_class": "cpu"}
         job_id = job.id
 

@@ -38,6 +38,12 @@ def dot(left: FloatArray, right: FloatArray) -> float:
     return float(np.einsum("i,i->", left, right))
 
 
+def dots(left: FloatArray, right: FloatArray) -> FloatArray:
+    """(b,): `dot` of each row of (b, n) values."""
+    products: FloatArray = np.einsum("bi,bi->b", left, right)
+    return products
+
+
 def median(values: FloatArray) -> float:
     """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
     half = len(values) // 2
@@ -49,6 +55,12 @@ def median(values: FloatArray) -> float:
 def mad_sd(values: FloatArray) -> float:
     """Robust standard deviation of (n,) values: 1.4826 x the median absolute deviation; 0.0 for fewer than 2."""
     return MAD_TO_SD * median(np.abs(values - median(values))) if len(values) > 1 else 0.0
+
+
+def mad_sds(values: FloatArray) -> FloatArray:
+    """(b,): `mad_sd` of each row of (b, n) values, n > 1."""
+    deviations: FloatArray = np.median(np.abs(values - np.median(values, axis=-1, keepdims=True)), axis=-1)
+    return MAD_TO_SD * deviations
 
 
 def second_differences(series: FloatArray) -> FloatArray:

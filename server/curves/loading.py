@@ -19,6 +19,7 @@ from server.curves import wall_clock
 from server.database import store
 from server.database.states import EARLY_STOP
 from server.database.tables import Arm, Run
+from server.database.whole_curves import Recorded, read_each
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
 _COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")}
@@ -26,13 +27,24 @@ _COLUMNS = {"loss": "total_loss"} | {name: name for name in ("grad_norm", "clipp
 
 def curve(session: Session, run: Run) -> Curve:
     """The judged curve of one run: `lm_loss` (nats a token, no auxiliary loss) against the step, newest attempt winning."""
-    steps, columns = store.read(session, run.id, "train", ["lm_loss", *_COLUMNS])
-    validated, validation = store.read(session, run.id, "validation", ["loss"])
+    return curves(session, [run])[0]
+
+
+def curves(session: Session, runs: Sequence[Run]) -> list[Curve]:
+    """The judged curve of each run, as `curve`."""
+    ids = [run.id for run in runs]
+    trained = [*read_each(session, ids, "train", ["lm_loss", *_COLUMNS])]
+    validated = read_each(session, ids, "validation", ["loss"])
+    times = wall_clock.trained_each(session, runs, [(steps, columns["step_seconds"]) for steps, columns in trained])
+    return [_judged(*each) for each in zip(runs, trained, validated, times, strict=True)]
+
+
+def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: wall_clock.Trained) -> Curve:
+    steps, columns = recorded
     # An additional column, NaN between the evaluations.
     validation_loss = np.full(len(steps), np.nan)
-    at, here, there = np.intersect1d(steps, validated, return_indices=True)
-    validation_loss[here] = validation["loss"][there] if len(at) else np.nan
-    trained = wall_clock.trained(session, run, steps, columns["step_seconds"])
+    at, here, there = np.intersect1d(steps, validation[0], return_indices=True)
+    validation_loss[here] = validation[1]["loss"][there] if len(at) else np.nan
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
@@ -73,7 +85,7 @@ def _recorded(columns: store.Columns) -> store.Columns:
 
 def finished(session: Session, runs: Sequence[Run]) -> list[Curve]:
     """The curves of an arm's finished runs, which the judge reads."""
-    return [curve(session, run) for run in runs if run.state == "finished"]
+    return curves(session, [run for run in runs if run.state == "finished"])
 
 
 def _label(run: Run) -> str:

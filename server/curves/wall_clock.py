@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from server.curves.training_time import seconds_of
 from server.database import store
-from server.database.tables import Attempt, Run, Worker
+from server.database.tables import Attempt, Run, Worker, table_of
+from server.database.whole_curves import superseded_in_each
+
+_attempts, _workers = table_of(Attempt).c, table_of(Worker)
+_ATTEMPTS = (
+    select(_attempts.run_id, _attempts.epoch, _attempts.started_at, _workers.c.name)
+    .outerjoin(_workers, _workers.c.id == _attempts.worker_id)
+    .where(_attempts.run_id.in_(bindparam("runs", expanding=True)))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,25 +32,36 @@ class Trained:
     host: str | None
 
 
-def trained(session: Session, run: Run, steps: NDArray[np.int64], step_seconds: NDArray[np.float64]) -> Trained:
-    """When and where (n,) steps of a run's curve were trained: a step ends at its attempt's start plus the training since.
+Times = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The steps (n,) of a run's curve, and how many seconds each took (n,)."""
+
+
+def trained_each(session: Session, runs: Sequence[Run], curves: Sequence[Times]) -> list[Trained]:
+    """When and where each run's curve was trained: a step ends at its attempt's start plus the training since.
 
     Of a run that has another's curve it is the time at which that one trained. A run whose step times are not recorded has no times.
     """
-    own = store.curve_of(session, run.id)
-    attempts = select(Attempt.epoch, Attempt.started_at, Worker.name).outerjoin(Worker, Worker.id == Attempt.worker_id)
-    rows = session.execute(attempts.where(Attempt.run_id == own)).all()
-    machines = {name.rpartition(":")[0] or name for _, _, name in rows if name}  # a worker's name is its machine's and its process's number
-    at = np.full(len(steps), np.nan)
-    if not np.isnan(step_seconds).all():
-        _fill(at, {epoch: started for epoch, started, _ in rows}, store.superseded_from(session, own, "train"), steps, step_seconds)
-    return Trained(unix_seconds=at, host=", ".join(sorted(machines)) or None)
+    stored_as = [store.curve_of(session, run.id) for run in runs]
+    attempts: dict[str, dict[int, float]] = {}
+    machines: dict[str, set[str]] = {}
+    for run_id, epoch, started_at, name in session.connection().execute(_ATTEMPTS, {"runs": list({*stored_as})}):
+        attempts.setdefault(run_id, {})[epoch] = started_at
+        if name:  # a worker's name is its machine's and its process's number
+            machines.setdefault(run_id, set()).add(name.rpartition(":")[0] or name)
+    limits = superseded_in_each(session, stored_as, "train")
+    each = []
+    for own, (steps, step_seconds) in zip(stored_as, curves, strict=True):
+        at = np.full(len(steps), np.nan)
+        if own in attempts and not np.isnan(step_seconds).all():
+            _fill(at, attempts[own], limits[own], steps, step_seconds)
+        each.append(Trained(unix_seconds=at, host=", ".join(sorted(machines.get(own, ()))) or None))
+    return each
 
 
 def _fill(
     at: NDArray[np.float64],
-    started: dict[int, float],
-    limits: dict[int, float],
+    started: Mapping[int, float],
+    limits: Mapping[int, float],
     steps: NDArray[np.int64],
     step_seconds: NDArray[np.float64],
 ) -> None:

@@ -179,7 +179,7 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     first, last, count = int(steps[0]), int(steps[-1]), len(steps)
     key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": first}
     row = {**key, "last_step": last, "count": count, "columns": list(columns), "payload": None}
-    is_even = count == 1 or np.array_equal(steps, _even_steps(first, last, count))
+    is_even = count == 1 or np.array_equal(steps, even_steps(first, last, count))
     stored = {name: values for name, values in columns.items() if name != "step" or not is_even}
     if len(stored) * count <= _PACKED_VALUES:
         row["payload"] = codec.encode(np.concatenate([*stored.values()], dtype=np.float64) if stored else np.empty(0))
@@ -187,7 +187,7 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return row, [{**key, "name": name, "payload": codec.encode(np.asarray(values, np.float64))} for name, values in stored.items()]
 
 
-def _even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
+def even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
     """The steps of a chunk if they are at equal distances, as float64."""
     stride = (last - first) // max(count - 1, 1)
     return first + stride * np.arange(count, dtype=np.float64)
@@ -342,7 +342,7 @@ def _load(
         for start in range(0, len(of_attempt), _CHUNKS_AT_ONCE):
             some = of_attempt[start : start + _CHUNKS_AT_ONCE]
             by_step: dict[int, Columns] = {
-                piece.first_step: {"step": _even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
+                piece.first_step: {"step": even_steps(piece.first_step, piece.last_step, piece.count)} for piece in some
             }
             for first, columns in _values(session, run_id, kind, some, names, decode):
                 if first in by_step:
@@ -367,16 +367,16 @@ def _values(
         of_chunks = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch, Chunk.payload.is_not(None))
         packed = select(Chunk.first_step, Chunk.count.label("steps"), _NAMES, Chunk.payload)
         for row in session.execute(packed.where(*of_chunks, Chunk.first_step.between(*span))):
-            columns = _packed_columns(row, decode)
+            columns = packed_columns(row, decode)
             yield row.first_step, columns if names is None else {name: columns[name] for name in ("step", *names) if name in columns}
 
 
 def _unpacked(row: Any) -> Columns:
     """The table of a packed chunk, `step` first."""
-    return {"step": _even_steps(row.first_step, row.last_step, row.steps), **_packed_columns(row, codec.decode)}
+    return {"step": even_steps(row.first_step, row.last_step, row.steps), **packed_columns(row, codec.decode)}
 
 
-def _packed_columns(row: Any, decode: _Decode) -> Columns:
+def packed_columns(row: Any, decode: _Decode) -> Columns:
     """The stored columns of a packed chunk; `step` is not among them if the steps are at equal distances."""
     table = decode(row.payload).reshape(-1, row.steps)
     stored = _names(row.names)
@@ -392,12 +392,16 @@ def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: int 
     rows = session.execute(
         select(Chunk.epoch, func.min(Chunk.first_step)).where(Chunk.run_id == run_id, Chunk.kind.in_({kind, "train"})).group_by(Chunk.epoch)
     )
-    counted = [(row[0], row[1]) for row in rows if newest_epoch is None or row[0] <= newest_epoch]
+    return limits_of({epoch: first for epoch, first in rows if newest_epoch is None or epoch <= newest_epoch})
+
+
+def limits_of(firsts: Mapping[int, int]) -> dict[int, float]:
+    """`superseded_from`, given the first step of each attempt."""
     limits: dict[int, float] = {}
     limit = math.inf
-    for epoch, first in sorted(counted, reverse=True):
+    for epoch in sorted(firsts, reverse=True):
         limits[epoch] = limit
-        limit = min(limit, first)
+        limit = min(limit, firsts[epoch])
     return limits
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from parity.judging.curve import Curve, FloatArray, once_per_run
 from parity.judging.inputs.alignment import Aligned
-from parity.judging.noise import dot, mad_sd, second_differences
+from parity.judging.noise import dots, mad_sds, second_differences
 
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
 CLIP_SDS, BLOCK_CLIP_SDS = 6.0, 1.5  # in a short block a handful of spikes must not outweigh the rest
@@ -25,27 +25,26 @@ NOISELESS = 1e-7  # of the loss's size: below the spacing of float32 there is no
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Second differences (m,) of a stretch of one run: clipped and centred, their sum of squares, and the largest before that, nats."""
+class _Parts:
+    """Second differences (b, m) of b stretches of a run, clipped and centred; their sums of squares (b,), and the largest unclipped."""
 
     clipped: FloatArray
-    power: float
-    size: float
+    power: FloatArray
+    size: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LateNoise:
-    """A run's last half: the size of its losses, and the noise of the whole and of its blocks."""
+    """A run's last half: the size of its losses, and the noise of the whole and of its blocks, which have one of two lengths."""
 
     level: float
-    whole: _Part
-    blocks: list[_Part]
+    parts: list[_Parts]
 
 
 def pair_correlation(baseline: FloatArray, candidate: FloatArray) -> float | None:
     """r_pair of two runs' losses (n,) on common steps, over their last half; None where neither arm has any noise to compare."""
     a, b = (_late_noise(losses, blocks=False) for losses in (baseline, candidate))
-    return _correlation(a.whole, b.whole, max(a.level, b.level))
+    return _smallest(a, b)
 
 
 def worst_correlation(aligned: Aligned, baseline: Sequence[Curve], candidate: Sequence[Curve]) -> float | None:
@@ -56,11 +55,7 @@ def worst_correlation(aligned: Aligned, baseline: Sequence[Curve], candidate: Se
     pairs = _pairs(aligned)
     left = {i: _noise_of(baseline[i], aligned.baseline[i]) for i in {i for i, _ in pairs}}
     right = {j: _noise_of(candidate[j], aligned.candidate[j]) for j in {j for _, j in pairs}}
-    correlations: list[float | None] = []
-    for a, b in ((left[i], right[j]) for i, j in pairs):
-        level = max(a.level, b.level)
-        parts = zip((a.whole, *a.blocks), (b.whole, *b.blocks), strict=True)
-        correlations += [_correlation(*part, level) for part in parts]
+    correlations = (_smallest(left[i], right[j]) for i, j in pairs)
     return min((value for value in correlations if value is not None), default=None)
 
 
@@ -84,31 +79,35 @@ def _late_noise_of(run: Curve) -> _LateNoise:
 def _late_noise(losses: FloatArray, blocks: bool = True) -> _LateNoise:
     late = losses[len(losses) // 2 :]
     changes = second_differences(late)
+    parts = [_parts(changes[None], CLIP_SDS, SCALE_SAMPLE)]
     count = min(BLOCKS, len(changes) // BLOCK_POINTS) if blocks else 0
-    return _LateNoise(
-        level=_size(late),
-        whole=_part(changes, CLIP_SDS, SCALE_SAMPLE),
-        blocks=[_part(block, BLOCK_CLIP_SDS, BLOCK_SAMPLE) for block in np.array_split(changes, count)] if count >= 2 else [],
-    )
+    if count >= 2:
+        length, longer = divmod(len(changes), count)
+        end = longer * (length + 1)
+        equal = [changes[:end].reshape(-1, length + 1), changes[end:].reshape(-1, length)]
+        parts += [_parts(some, BLOCK_CLIP_SDS, BLOCK_SAMPLE) for some in equal if len(some)]
+    return _LateNoise(level=float(np.abs(late).max(initial=0.0)), parts=parts)
 
 
-def _part(changes: FloatArray, clip_sds: float, sample: int) -> _Part:
-    if len(changes) < MIN_POINTS:
-        return _Part(clipped=changes, power=0.0, size=_size(changes))
-    limit = clip_sds * mad_sd(changes[:: 1 + len(changes) // sample])
-    clipped = np.minimum(np.maximum(changes, -limit), limit) if limit > 0.0 else changes
-    centred = clipped - clipped.mean()
-    return _Part(clipped=centred, power=dot(centred, centred), size=_size(changes))
+def _parts(changes: FloatArray, clip_sds: float, sample: int) -> _Parts:
+    size = np.abs(changes).max(axis=-1, initial=0.0)
+    if changes.shape[-1] < MIN_POINTS:
+        return _Parts(clipped=changes, power=np.zeros(len(changes)), size=size)
+    limit = clip_sds * mad_sds(changes[:, :: 1 + changes.shape[-1] // sample])
+    limit[limit == 0.0] = np.inf
+    clipped = np.clip(changes, -limit[:, None], limit[:, None])
+    centred = clipped - clipped.mean(axis=-1, keepdims=True)
+    return _Parts(clipped=centred, power=dots(centred, centred), size=size)
 
 
-def _correlation(a: _Part, b: _Part, level: float) -> float | None:
-    """Of two parts of runs with losses of size `level`; None where there are too few points, or both are rounding."""
-    least = 8 * NOISELESS * level
-    if len(a.clipped) < MIN_POINTS or (a.size <= least and b.size <= least):
-        return None
-    power = a.power * b.power
-    return dot(a.clipped, b.clipped) / power**0.5 if power > 0.0 else 0.0
-
-
-def _size(values: FloatArray) -> float:
-    return max(float(values.max()), -float(values.min())) if len(values) else 0.0
+def _smallest(a: _LateNoise, b: _LateNoise) -> float | None:
+    """The smallest correlation of two runs' parts; None where there are too few points, or both are rounding throughout."""
+    least = 8 * NOISELESS * max(a.level, b.level)
+    correlations: list[float] = []
+    for one, other in zip(a.parts, b.parts, strict=True):
+        if one.clipped.shape[-1] >= MIN_POINTS:
+            power = one.power * other.power
+            products = dots(one.clipped, other.clipped)
+            own = np.divide(products, np.sqrt(power), out=np.zeros_like(power), where=power > 0.0)
+            correlations += own[(one.size > least) | (other.size > least)].tolist()
+    return min(correlations, default=None)

@@ -46,18 +46,27 @@ class Resolution:
     memory_share: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Late:
+    """Of one run in the window: coverage, its longest hole, smoothing weight, and its memory as a share of the window's points."""
+
+    coverage: float
+    hole: float
+    smoothing: float
+    memory_share: float
+
+
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
     """Resolution of the window's losses of both arms."""
-    late = [[_late(run, window) for run in arm] for arm in (baseline, candidate)]
+    late = [_late(run, window) for run in (*baseline, *candidate)]
     quanta = [max((_quantum(run) for run in arm), default=0.0) for arm in (baseline, candidate)]
-    smooth = [(smoothing_weight(loss), memory_steps(loss) / max(len(loss), 1)) for arm in late for _, loss in arm]
     return Resolution(
         rounding=sum(quanta) / 2.0,
         quantum=max(quanta),
-        coverage=min((coverage for arm in late for coverage, _ in arm), default=1.0),
-        hole=max((longest_hole(run.steps, window) for run in (*baseline, *candidate)), default=0.0),
-        smoothing=max((weight for weight, _ in smooth), default=0.0),
-        memory_share=max((memory for weight, memory in smooth if weight >= SMOOTHED_WEIGHT), default=0.0),
+        coverage=min((run.coverage for run in late), default=1.0),
+        hole=max((run.hole for run in late), default=0.0),
+        smoothing=max((run.smoothing for run in late), default=0.0),
+        memory_share=max((run.memory_share for run in late if run.smoothing >= SMOOTHED_WEIGHT), default=0.0),
     )
 
 
@@ -66,11 +75,24 @@ def _quantum(run: Curve) -> float:
     return quantum(_finite(run.loss)[-SAMPLE:])
 
 
-def _late(run: Curve, window: Window) -> tuple[float, FloatArray]:
-    """Coverage of the window by the run's own grid, and the last finite losses in it."""
-    part = window.part(run.steps)
-    steps, loss = run.steps[part], run.loss[part]
-    return regular_share(steps), _finite(loss)[-SAMPLE:]
+def _late(run: Curve, window: Window) -> _Late:
+    """What the window shows of one run; computed once, though a run is in several comparisons."""
+    known = _known(run)
+    if window not in known:
+        part = window.part(run.steps)
+        loss = _finite(run.loss[part])[-SAMPLE:]
+        known[window] = _Late(
+            coverage=regular_share(run.steps[part]),
+            hole=longest_hole(run.steps, window),
+            smoothing=smoothing_weight(loss),
+            memory_share=memory_steps(loss) / max(len(loss), 1),
+        )
+    return known[window]
+
+
+@once_per_run
+def _known(_run: Curve) -> dict[Window, _Late]:
+    return {}
 
 
 def _finite(loss: FloatArray) -> FloatArray:

@@ -28,6 +28,7 @@ POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
 SHARE_LESS, FACTOR, MIXED_FACTOR = 0.25, 2.0, 1.5
 MOST, NOISY_BLOCKS = 0.35, 3  # of the points, where half of all do; of 8 blocks, where half do
 MIXTURE_SAMPLE, MIXTURE_PRODUCTS = 2_048, 200_000_000
+_GRAM_ROWS = 20
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, are spread evenly and follow no period
 
 
@@ -63,6 +64,7 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
     if not len(screened):
         return related
     samples = _stacked([_sample(second[j]) for j in screened])
+    some = np.array([second[j].loss[:: rules.EQUAL_POINTS // 2] for j in screened])
     for i, run in enumerate(first):
         if not _is_screened(run, grid):
             continue
@@ -70,9 +72,10 @@ def may_be_related(first: Sequence[Curve], second: Sequence[Curve], before: bool
         others = screened[start:]
         if len(others):
             alike = _are_alike(_sample(run), _from(samples, start))
-            some = _every_fifth(run)
+            # Ten equal points in a row have two that are asked here.
+            equal = np.count_nonzero(some[start:] == run.loss[:: rules.EQUAL_POINTS // 2], axis=-1) >= 2
             related[i, others] = alike | [
-                _may_be_equal(some, _every_fifth(second[j])) and _are_equal_somewhere(run, second[j]) for j in others
+                may and _are_equal_somewhere(run, second[j]) for may, j in zip(equal.tolist(), others, strict=True)
             ]
     return related
 
@@ -104,17 +107,30 @@ def _are_spanned(runs: Sequence[Curve]) -> BoolArray:
         return np.ones(len(runs), dtype=bool)
     changes = np.array([run.loss[at] - 2.0 * run.loss[at + 1] + run.loss[at + 2] for run in runs])
     changes -= changes[0]
-    gram = np.einsum("it,jt->ij", changes[1:], changes[1:])  # one thread: BLAS would wait for busy cores
     try:
-        unexplained = np.diag(np.linalg.cholesky(gram)) ** 2
+        unexplained = np.diag(np.linalg.cholesky(gram := _lower_gram(changes[1:]))) ** 2
     except np.linalg.LinAlgError:  # some run is one exactly
         return np.ones(len(runs), dtype=bool)
     spanned: BoolArray = np.append(True, unexplained < (MIXED_FACTOR * rules.MIXED) ** 2 * np.diag(gram))
     return spanned
 
 
+def _lower_gram(rows: FloatArray) -> FloatArray:
+    """The lower triangle of the inner products (R, R) of rows (R, P), on one thread: BLAS would wait for busy cores."""
+    gram = np.zeros((len(rows), len(rows)))
+    for start in range(0, len(rows), _GRAM_ROWS):
+        some = slice(start, start + _GRAM_ROWS)
+        gram[some, : some.stop] = np.einsum("it,jt->ij", rows[some], rows[: some.stop])
+    return gram
+
+
 def _is_screened(run: Curve, grid: IntArray) -> bool:
-    return len(grid) >= MIN_POINTS and all_usable(run.loss) and np.array_equal(run.steps, grid)
+    return len(grid) >= MIN_POINTS and np.array_equal(run.steps, grid) and _is_usable(run)
+
+
+@once_per_run
+def _is_usable(run: Curve) -> bool:
+    return all_usable(run.loss)
 
 
 def _spread(start: int, end: int, count: int) -> IntArray:
@@ -219,11 +235,6 @@ def _ratios(others: _Sample, one: _Sample) -> FloatArray:
     return middle
 
 
-def _may_be_equal(left: FloatArray, right: FloatArray) -> bool:
-    """Whether two runs may be equal at ten points in a row, of which every fifth point of both, given here, holds two."""
-    return int(np.count_nonzero(left == right)) >= 2
-
-
 def _are_equal_somewhere(left: Curve, right: Curve) -> bool:
     """Whether two runs are equal at enough points in a row."""
     equal = left.loss == right.loss
@@ -231,8 +242,3 @@ def _are_equal_somewhere(left: Curve, right: Curve) -> bool:
         return False
     starts, ends = stretches(equal)
     return bool((ends - starts).max() >= rules.EQUAL_POINTS)
-
-
-@once_per_run
-def _every_fifth(run: Curve) -> FloatArray:
-    return np.ascontiguousarray(run.loss[:: rules.EQUAL_POINTS // 2])

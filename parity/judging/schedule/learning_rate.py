@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import Curve, FloatArray, IntArray, once_per_run
 from parity.judging.window import LEARNING_RATE
 
 SAME_RATE = 1e-3  # share of the peak
@@ -177,6 +177,7 @@ def _not_at_end(run: Curve) -> str | None:
     return "has a learning rate that still falls at its end" if _cut(run) is not None else None
 
 
+@once_per_run
 def _cut(run: Curve) -> RateAtEnd | None:
     recorded = recorded_rates(run)
     if recorded is None or len(recorded[0]) < MIN_POINTS:

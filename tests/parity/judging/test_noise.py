@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from parity.judging.noise import block_average, lag1, mad_sd, mean_se, median, newey_west_prewhitened, step_noise
+from parity.judging.noise import block_average, dot, dots, lag1, mad_sd, mad_sds, mean_se, median, newey_west_prewhitened, step_noise
 
 finite = st.floats(-100.0, 100.0, allow_nan=False)
 
@@ -176,3 +176,10 @@ def test_the_error_is_not_below_archs_stationary_bootstrap(rho: float) -> None:
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_median_twin(values: list[float]) -> None:
     assert median(np.array(values)) == float(np.median(values))
+
+
+@given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 99))
+def test_rows_have_what_each_has_alone(rows: int, points: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=(rows, points)).round(1)  # with ties
+    assert mad_sds(values) == pytest.approx([mad_sd(row) for row in values], rel=1e-15)
+    assert dots(values, values[::-1]) == pytest.approx([dot(a, b) for a, b in zip(values, values[::-1], strict=True)], rel=1e-12, abs=1e-12)

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import Curve
+from parity import Curve, curve_from_arrays
 from parity.judging.inputs.alignment import align
-from parity.judging.inputs.pairing import pair_correlation
+from parity.judging.inputs.pairing import pair_correlation, worst_correlation
 from parity.readers import read_runs
 
 
@@ -52,3 +52,26 @@ def test_smooth_curves_that_differ_by_a_constant_are_not_called_unpaired() -> No
     smooth = 2.0 + np.arange(1.0, 2001.0) ** -0.5
     correlation = pair_correlation(smooth, smooth + 0.04)
     assert correlation is None or correlation > 0.9
+
+
+def _clipped(block: np.ndarray, sds: float) -> np.ndarray:
+    middle = np.median(block)
+    limit = sds * 1.482602218505602 * np.median([abs(value - middle) for value in block])
+    return np.array([min(max(value, -limit), limit) for value in block])
+
+
+@pytest.mark.parametrize("points", [2000, 4523])
+def test_twin_of_the_worst_block(points: int) -> None:
+    """Of the whole last half and of its blocks of 200 points or more, the smallest; here where a stretch has batches of its own."""
+    rng = np.random.default_rng(points)
+    batch = rng.normal(0, 0.08, points)
+    a, b = (batch + rng.normal(0, 0.02, points) for _ in range(2))
+    b[-260:] = rng.normal(0, 0.08, 260)
+    runs = [curve_from_arrays(np.arange(points), loss) for loss in (a, b)]
+    changes = [np.array([x[i] - 2 * x[i + 1] + x[i + 2] for i in range(points // 2, points - 2)]) for x in (a, b)]
+    count = min(20, len(changes[0]) // 200)
+    slow = [np.corrcoef(*(_clipped(each, 6.0) for each in changes))[0, 1]]
+    blocks = zip(*(np.array_split(each, count) for each in changes), strict=True)
+    slow += [np.corrcoef(*(_clipped(block, 1.5) for block in pair))[0, 1] for pair in blocks]
+    assert min(slow[1:]) < 0.5 < slow[0]
+    assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(min(slow), abs=1e-9)
