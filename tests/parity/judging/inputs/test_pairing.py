@@ -60,6 +60,10 @@ def _clipped(block: np.ndarray, sds: float) -> np.ndarray:
     return np.array([min(max(value, -limit), limit) for value in block])
 
 
+def _slow_correlation(one: np.ndarray, other: np.ndarray, sds: float) -> float:
+    return float(np.corrcoef(_clipped(one, sds), _clipped(other, sds))[0, 1])
+
+
 @pytest.mark.parametrize("points", [2000, 4523])
 def test_twin_of_the_worst_block(points: int) -> None:
     """Of the whole last half and of its blocks of 200 points or more, the smallest; here where a stretch has batches of its own."""
@@ -70,8 +74,8 @@ def test_twin_of_the_worst_block(points: int) -> None:
     runs = [curve_from_arrays(np.arange(points), loss) for loss in (a, b)]
     changes = [np.array([x[i] - 2 * x[i + 1] + x[i + 2] for i in range(points // 2, points - 2)]) for x in (a, b)]
     count = min(20, len(changes[0]) // 200)
-    slow = [np.corrcoef(*(_clipped(each, 6.0) for each in changes))[0, 1]]
+    slow = [_slow_correlation(*changes, 6.0)]
     blocks = zip(*(np.array_split(each, count) for each in changes), strict=True)
-    slow += [np.corrcoef(*(_clipped(block, 1.5) for block in pair))[0, 1] for pair in blocks]
+    slow += [_slow_correlation(*pair, 1.5) for pair in blocks]
     assert min(slow[1:]) < 0.5 < slow[0]
     assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(min(slow), abs=1e-9)
