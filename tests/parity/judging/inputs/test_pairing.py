@@ -74,8 +74,8 @@ def test_twin_of_the_worst_block(points: int) -> None:
     runs = [curve_from_arrays(np.arange(points), loss) for loss in (a, b)]
     changes = [np.array([x[i] - 2 * x[i + 1] + x[i + 2] for i in range(points // 2, points - 2)]) for x in (a, b)]
     count = min(20, len(changes[0]) // 200)
-    slow = [_slow_correlation(*changes, 6.0)]
+    slow = [_slow_correlation(changes[0], changes[1], 6.0)]
     blocks = zip(*(np.array_split(each, count) for each in changes), strict=True)
-    slow += [_slow_correlation(*pair, 1.5) for pair in blocks]
+    slow += [_slow_correlation(one, other, 1.5) for one, other in blocks]
     assert min(slow[1:]) < 0.5 < slow[0]
     assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(min(slow), abs=1e-9)
