@@ -14,13 +14,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from server.database.tables import Arm, Event, Job, Run
+from server.database.tables import Arm, Event, Job, Run, table_of
 
 # Largest number of events per query.
 AT_ONCE = 500
+# On the tables: the mapper takes twice as long.
+_jobs = table_of(Job)
+_INSERT = insert(table_of(Event))
+_NUMBERED = (
+    update(_jobs)
+    .where(_jobs.c.id == bindparam("job"))
+    .values(event_sequence=_jobs.c.event_sequence + bindparam("more"))
+    .returning(_jobs.c.event_sequence)
+)
 
 
 def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
@@ -30,13 +39,15 @@ def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> i
 
 def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, Any]]]) -> int:
     """Record events of a job, each a kind and a payload, in this order; returns the last one's number."""
-    statement = update(Job).where(Job.id == job_id).values(event_sequence=Job.event_sequence + len(some)).returning(Job.event_sequence)
-    last = session.execute(statement.execution_options(synchronize_session=False)).scalar_one()
+    session.flush()  # the job may be new in this transaction
+    connection = session.connection()
+    last: int = connection.execute(_NUMBERED, {"job": job_id, "more": len(some)}).scalar_one()
     first, now = last - len(some) + 1, time.time()
-    session.add_all(
-        Event(job_id=job_id, sequence=sequence, kind=kind, payload=payload, created_at=now)
+    rows = [
+        {"job_id": job_id, "sequence": sequence, "kind": kind, "payload": payload, "created_at": now}
         for sequence, (kind, payload) in enumerate(some, first)
-    )
+    ]
+    connection.execute(_INSERT, rows)
     return last
 
 

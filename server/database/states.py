@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import CursorResult, update
+from sqlalchemy import Update, update
 from sqlalchemy.orm import Session
 
-from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState
+from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState, table_of
 
 State = TypeVar("State", bound=str)
+# On the tables: the mapper's updates take twice as long.
+_jobs, _runs, _attempts = table_of(Job), table_of(Run), table_of(Attempt)
 
 # job: queued until a run starts; its verdicts and its end are written in one transaction.
 JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
@@ -56,16 +58,15 @@ EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:
     """Move a job from one of `start` to `end` and set `values`; False if it was in none of these states."""
     starts = _checked(JOB_MOVES, start, end)
-    statement = update(Job).where(Job.id == job_id, Job.status.in_(starts)).values(status=end, **values)
-    return _changed(session, statement)
+    return _changed(session, update(_jobs).where(_jobs.c.id == job_id, _jobs.c.status.in_(starts)).values(status=end, **values))
 
 
 def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunState, *, holder: int | None = None, **values: Any) -> bool:
     """Move a run; with `holder`, only while the attempt of that epoch holds it. False if nothing was moved."""
     starts = _checked(RUN_MOVES, start, end)
-    statement = update(Run).where(Run.id == run_id, Run.state.in_(starts))
+    statement = update(_runs).where(_runs.c.id == run_id, _runs.c.state.in_(starts))
     if holder is not None:
-        statement = statement.where(Run.epoch == holder)
+        statement = statement.where(_runs.c.epoch == holder)
     return _changed(session, statement.values(state=end, **values))
 
 
@@ -77,7 +78,7 @@ def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | No
 def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:
     """End a running attempt; False if it had already ended. Call it in the transaction that moves the run."""
     starts = _checked(ATTEMPT_MOVES, ("running",), end)
-    statement = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch, Attempt.state.in_(starts))
+    statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
     noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
     return _changed(session, statement.values(state=end, code=code, ended_at=time.time(), **noted))
 
@@ -90,6 +91,6 @@ def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], en
     return starts
 
 
-def _changed(session: Session, statement: Any) -> bool:
-    result = session.execute(statement.execution_options(synchronize_session=False))
-    return isinstance(result, CursorResult) and result.rowcount == 1
+def _changed(session: Session, statement: Update) -> bool:
+    session.flush()  # what the transaction has changed before comes before
+    return session.connection().execute(statement).rowcount == 1

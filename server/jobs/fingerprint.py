@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,14 @@ class Difference:
 
 def run_spec(run: Run) -> RunSpec:
     """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
-    job = _JOB_SPEC.validate_python(run.job.spec)
-    if run.kind == "fork":
-        return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
-    specs = job.noise_runs() if run.kind == "noise" else job.runs()
-    return next(spec for arm, spec in specs if arm.name == run.arm.name and spec.replicate == run.replicate)
+    job = _job_spec(json.dumps(run.job.spec))
+    return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
+
+
+@lru_cache(maxsize=64)
+def _job_spec(text: str) -> JobSpec:
+    """A job's specification: a worker takes the runs of a job one after another."""
+    return _JOB_SPEC.validate_json(text)
 
 
 def fork_of(run: Run) -> Fork | None:

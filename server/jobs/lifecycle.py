@@ -123,7 +123,8 @@ def _begin(
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
-    is_first = move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
+    # A job that runs is never queued again, so that a stale status can only cost a statement.
+    is_first = run.job.status == "queued" and move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
     status = [("status", {"status": "running"})] if is_first else []
     events.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=epoch))])
     begin_attempt(session, run.id, epoch, worker_id, key)  # last, so that its token is inserted with it
