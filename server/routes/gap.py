@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
@@ -30,7 +30,24 @@ _MARKS = 100  # steps with a mark that are listed per candidate, where a chart h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GapDocument:
+class _PairDocument:
+    """What a chart of a candidate's gap shows beside the bins."""
+
+    candidate: str
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
+    common_steps: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapDocument(_PairDocument):
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean, including
@@ -40,43 +57,21 @@ class GapDocument:
     verdict.
     """
 
-    candidate: str
     baseline: str
     first_step: list[int]
     last_step: list[int]
     mean: list[Number]
     low: list[Number]
     high: list[Number]
-    nonfinite_baseline: list[int]
-    nonfinite_candidate: list[int]
-    nonfinite_count: int
-    spikes_baseline: list[int]
-    spikes_candidate: list[int]
-    margin_nats: float | None
-    level_nats: float | None
-    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
     planned_steps: int
-    common_steps: int
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateGapDocument:
+class CandidateGapDocument(_PairDocument):
     """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
 
-    candidate: str
     mean: list[float | None]
     half_width: list[float | None]
-    nonfinite_baseline: list[int]
-    nonfinite_candidate: list[int]
-    nonfinite_count: int
-    spikes_baseline: list[int]
-    spikes_candidate: list[int]
-    margin_nats: float | None
-    level_nats: float | None
-    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
-    common_steps: int
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,24 +117,14 @@ def gap(
         binned = own.binned
     response.headers.update(tagged(tag))
     return GapDocument(
-        candidate=chosen.name,
+        **_pair(own, int(np.sum(binned.n)), NONFINITE_LISTED),
         baseline=baseline.name,
         first_step=binned.first_step.tolist(),
         last_step=binned.last_step.tolist(),
         mean=[number(value) for value in binned.mean],
         low=[number(value) for value in binned.lo],
         high=[number(value) for value in binned.hi],
-        nonfinite_baseline=binned.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
-        nonfinite_candidate=binned.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
-        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
-        spikes_baseline=own.spikes[0],
-        spikes_candidate=own.spikes[1],
-        margin_nats=binned.margin_nats,
-        level_nats=binned.level,
-        window=[*binned.window],
         planned_steps=planned,
-        common_steps=int(np.sum(binned.n)),
-        confidence=own.confidence,
     )
 
 
@@ -197,23 +182,30 @@ def _all_gaps(context: Context, session: Session, job: Job, wanted: Range) -> Ga
 
 
 def _on_bins(gap: CandidateGap, first: NDArray[np.int64], held: NDArray[np.bool_]) -> CandidateGapDocument:
-    binned = gap.binned
-    mean, half_width, n = on_edges(binned, first)
+    mean, half_width, n = on_edges(gap.binned, first)
     return CandidateGapDocument(
-        candidate=gap.candidate,
+        **_pair(gap, int(np.sum(n)), _MARKS),
         mean=rounded(mean[held], digits=6),
         half_width=rounded(half_width[held], digits=4),
-        nonfinite_baseline=binned.nonfinite_baseline[:_MARKS].tolist(),
-        nonfinite_candidate=binned.nonfinite_candidate[:_MARKS].tolist(),
-        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
-        spikes_baseline=gap.spikes[0][:_MARKS],
-        spikes_candidate=gap.spikes[1][:_MARKS],
-        margin_nats=binned.margin_nats,
-        level_nats=binned.level,
-        window=[*binned.window],
-        common_steps=int(np.sum(n)),
-        confidence=gap.confidence,
     )
+
+
+def _pair(gap: CandidateGap, common_steps: int, marks: int) -> dict[str, Any]:
+    """The fields of `_PairDocument`, with at most so many steps of each kind of mark."""
+    binned = gap.binned
+    return {
+        "candidate": gap.candidate,
+        "nonfinite_baseline": binned.nonfinite_baseline[:marks].tolist(),
+        "nonfinite_candidate": binned.nonfinite_candidate[:marks].tolist(),
+        "nonfinite_count": len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
+        "spikes_baseline": gap.spikes[0][:marks],
+        "spikes_candidate": gap.spikes[1][:marks],
+        "margin_nats": binned.margin_nats,
+        "level_nats": binned.level,
+        "window": [*binned.window],
+        "common_steps": common_steps,
+        "confidence": gap.confidence,
+    }
 
 
 def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
