@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -76,7 +77,7 @@ class CandidateGapDocument(_PairDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapsDocument:
-    """The gaps of all candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
+    """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
 
     `confidence` is that of the interval that decides, which looks and candidates share. `nonfinite_…` and `spikes_…` list the first
     100 steps of each candidate. Values have six digits.
@@ -132,25 +133,29 @@ def gap(
 def gaps(
     job_id: str,
     context: InContext,
+    candidates: Annotated[str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")] = "",
     bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = 150,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
     if_none_match: IfNoneMatch = "",
 ) -> Response:
-    """The gaps of all candidates for one chart. For display only; the verdict reads every step of its window."""
+    """The gaps of candidates for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "gaps", bins, first_step, last_step, spacing)
+        names = dict.fromkeys(name for name in candidates.split(",") if name)
+        arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
+        tag = entity_tag(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         # Reading 90 runs of a million steps takes seconds: an answer is kept for good after the job's end, before it until 1 % is new.
-        done, states = sum(run.steps_done for run in job.runs), tuple((run.id, run.epoch, run.state) for run in job.runs)
+        runs = [run for arm in (job.arms[0], *arms) for run in arm.runs]
+        done, states = sum(run.steps_done for run in runs), tuple((run.id, run.epoch, run.state) for run in runs)
         key = tag or ("gaps", job.id, bins, first_step, last_step, spacing, states)
         cached = context.cache.get(key, _Answer)
         if cached is None or (tag is None and done > _OUTGROWN * cached.steps_done):
             wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
-            cached = _Answer(content=_ADAPTER.dump_json(_all_gaps(context, session, job, wanted)), steps_done=done)
+            cached = _Answer(content=_ADAPTER.dump_json(_gaps(context, session, job, arms, wanted)), steps_done=done)
             context.cache.put(key, cached)
     return Response(cached.content, media_type="application/json", headers=tagged(tag))
 
@@ -163,12 +168,12 @@ class _Answer:
     steps_done: int
 
 
-def _all_gaps(context: Context, session: Session, job: Job, wanted: Range) -> GapsDocument:
+def _gaps(context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range) -> GapsDocument:
     common = common_range(session, job, wanted)
     first = step_edges(*common, wanted.bins, log=wanted.log) if common else np.empty(0, np.int64)
     last = np.append(first[1:] - 1, common[1]) if common else first
     wanted = dataclasses.replace(wanted, edges=first)
-    made = candidate_gaps(context.cache, session, job, job.arms[1:], wanted) if common else []
+    made = candidate_gaps(context.cache, session, job, arms, wanted) if common else []
     held = np.zeros(len(first), bool)
     for gap in made:
         held |= on_edges(gap.binned, first)[2] > 0
