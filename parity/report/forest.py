@@ -1,6 +1,7 @@
-"""Gaps with their intervals on one axis, a figure for each row of a table (a forest plot), as SVG text.
+"""Gaps with their intervals, a figure for each row of a table (a forest plot), as SVG text.
 
-The axis shows zero, the margin on both sides, and every interval up to six margins from zero; what lies beyond ends in an arrow.
+The axis shows zero and the margin on both sides; an interval that goes on beyond it ends in an arrow. The rows of one job share an axis,
+which shows every interval up to six margins from zero. Rows with margins of their own have axes of their own, from -3 to +3 margins.
 """
 
 import math
@@ -11,11 +12,12 @@ from typing import Literal
 from parity.judging.document_types import VerdictDocument
 from parity.wording import signed
 
-WIDTH, HEIGHT, HEAD_HEIGHT = 240, 20, 30
+WIDTH, _SMALL_WIDTH, HEIGHT, HEAD_HEIGHT = 240, 128, 20, 30
 _PAD = 6.0
 _MINUS = "\u2212"
 _MOST_MARGINS = 6.0
 _LEAST_MARGINS = 1.4
+_OWN_MARGINS = 3.0
 _LETTER = 7.0  # width of a letter of a label, about
 State = Literal["pass", "fail", "inconclusive", "forecast"]
 
@@ -33,16 +35,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What the figures of a table share: the ends of the axis and the margin, nats."""
+    """What the figures of a table share: the ends of the axis and the margin, nats, and the width in SVG units."""
 
     low: float
     high: float
     margin: float | None
+    width: int = WIDTH
 
     def place(self, value: float) -> float:
         """Position of a value, kept inside the figure."""
         share = (value - self.low) / (self.high - self.low)
-        return round(_PAD + (WIDTH - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
+        return round(_PAD + (self.width - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
 
 
 def estimate_of(document: VerdictDocument) -> Estimate | None:
@@ -67,19 +70,28 @@ def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
     return Axis(low=max(-most, min(-least, 1.05 * min(ends))), high=min(most, max(least, 1.05 * max(ends))), margin=margin)
 
 
+def own_row_svg(estimate: Estimate | None) -> str:
+    """A small figure that stands among gaps with other margins: from -3 to +3 of its own; empty without a gap and a margin."""
+    if estimate is None or not estimate.margin:
+        return ""
+    reach = _OWN_MARGINS * estimate.margin
+    return row_svg(estimate, Axis(low=-reach, high=reach, margin=estimate.margin, width=_SMALL_WIDTH))
+
+
 def row_svg(estimate: Estimate, axis: Axis) -> str:
     """The figure of one row."""
     words = f"gap {signed(estimate.mean, 4)}, interval {signed(estimate.lo, 4)} to {signed(estimate.hi, 4)}"
     words = f"forecast: {words}" if estimate.state == "forecast" else words
     left, middle, right, y = axis.place(estimate.lo), axis.place(estimate.mean), axis.place(estimate.hi), HEIGHT / 2
+    end = axis.width - _PAD
     arrows = ""
     if estimate.lo < axis.low:
         arrows += f'<path d="M{_PAD + 6} {y - 4}L{_PAD} {y}L{_PAD + 6} {y + 4}"/>'
     if estimate.hi > axis.high:
-        arrows += f'<path d="M{WIDTH - _PAD - 6} {y - 4}L{WIDTH - _PAD} {y}L{WIDTH - _PAD - 6} {y + 4}"/>'
+        arrows += f'<path d="M{end - 6} {y - 4}L{end} {y}L{end - 6} {y + 4}"/>'
     mark = _mark(estimate.state, middle, y) if axis.low <= estimate.mean <= axis.high else ""
     return (
-        f'<svg class="forest {estimate.state}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">{_lines(axis, HEIGHT)}'
+        f'<svg class="forest {estimate.state}" viewBox="0 0 {axis.width} {HEIGHT}" width="{axis.width}" role="img" aria-label="{words}">{_lines(axis, HEIGHT)}'
         f'<line class="interval" x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>{arrows}{mark}</svg>'
     )
 
@@ -93,12 +105,12 @@ def head_svg(axis: Axis) -> str:
     drawn, taken = [], list[tuple[float, float]]()
     for value, text in labels:
         half = _LETTER * len(text) / 2
-        at = min(WIDTH - half, max(half, axis.place(value)))
+        at = min(axis.width - half, max(half, axis.place(value)))
         if all(at + half + 4 <= low or at - half - 4 >= high for low, high in taken):
             taken.append((at - half, at + half))
             drawn.append(f'<text x="{at:.1f}" y="12">{text.replace("-", _MINUS)}</text>')
     return (
-        f'<svg class="forest head" viewBox="0 0 {WIDTH} {HEAD_HEIGHT}" aria-hidden="true">'
+        f'<svg class="forest head" viewBox="0 0 {axis.width} {HEAD_HEIGHT}" width="{axis.width}" aria-hidden="true">'
         f'{"".join(drawn)}<g transform="translate(0 17)">{_lines(axis, HEAD_HEIGHT - 17)}</g></svg>'
     )
 

@@ -60,7 +60,7 @@ def compare(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
         document = job_document(session, find_job(session, job_id), context.settings.lease_seconds)
-    return templates.TemplateResponse(request, "compare.html", {"job": document})
+    return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidates.candidate_table(document)})
 
 
 @router.get("/policies")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from markupsafe import Markup
+
 from parity import wording
+from parity.judging.document_types import VerdictDocument
+from parity.report.forest import estimate_of, own_row_svg
 
 MINUS = "\u2212"
 _MISSING = "\u2013"
@@ -84,59 +88,12 @@ def step_time(seconds: float | str | None) -> str:
     return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
 
 
-_SMALL_WIDTH = 128.0
 _DAYS_FROM = 3 * 86_400
 
 
-def small_gap(verdict: Mapping[str, Any], beside: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, float] | None:
-    """Positions of a gap, its interval and the margins in a small figure of 128 units around zero; None without a gap.
-
-    The scale covers these values and those of the other verdicts in the table, so that figures can be compared.
-    """
-    numbers = _gap_numbers(verdict)
-    if numbers is None:
-        return None
-    reach = max(_reach(other) for other in (numbers, *filter(None, map(_gap_numbers, beside))))
-    half = _SMALL_WIDTH / 2
-    return {name: round(half + half * number / reach, 1) for name, number in numbers.items()}
-
-
-def _gap_numbers(verdict: Mapping[str, Any]) -> dict[str, float] | None:
-    gap, margin = verdict.get("gap"), verdict.get("margin")
-    if not gap or not margin:
-        return None
-    values = {"mean": gap["mean"], "low": gap["lo"], "high": gap["hi"], "margin": margin["nats"], "minus": -float(margin["nats"])}
-    numbers = {name: float(value) for name, value in values.items()}
-    return numbers if all(math.isfinite(number) for number in numbers.values()) else None
-
-
-def _reach(numbers: Mapping[str, float]) -> float:
-    return 1.1 * max(2.0 * numbers["margin"], *(abs(number) for number in numbers.values()))
-
-
-_MARGINS_SHOWN = 3.0
-
-
-def gap_in_margins(verdict: Mapping[str, Any]) -> Mapping[str, float | bool] | None:
-    """Positions of a gap and its interval in a figure of 128 units that reaches from -3 to +3 margins; None without a gap or a margin.
-
-    The axis is the same for every verdict, so that the margin stands at the same place in each row of a table. What lies beyond an end
-    is cut there: `below` and `above` are true where the interval is, and `outside` where the gap itself is.
-    """
-    numbers = _gap_numbers(verdict)
-    if numbers is None or numbers["margin"] <= 0.0:
-        return None
-    shown = {name: number / numbers["margin"] for name, number in numbers.items()}
-    half = _SMALL_WIDTH / 2
-
-    def place(number: float) -> float:
-        return round(half + half * min(max(number / _MARGINS_SHOWN, -1.0), 1.0), 1)
-
-    return {name: place(number) for name, number in shown.items()} | {
-        "below": min(shown["low"], shown["mean"]) < -_MARGINS_SHOWN,
-        "above": max(shown["high"], shown["mean"]) > _MARGINS_SHOWN,
-        "outside": abs(shown["mean"]) > _MARGINS_SHOWN,
-    }
+def gap_in_margins(verdict: VerdictDocument) -> Markup:
+    """The small figure of a verdict's gap on an axis of its own margins; empty without a finite gap and a margin."""
+    return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704 (numbers of our own)
 
 
 def duration(seconds: float | str | None) -> str:
@@ -198,6 +155,5 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "rate": rate,
     "ratio": ratio,
     "size": size,
-    "small_gap": small_gap,
     "step_time": step_time,
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from markupsafe import Markup
 
 from parity.judging.decision import WORST_FIRST
+from parity.report.forest import Estimate, own_row_svg
 from parity.report.headline import MARKS
 from server.documents.summaries import JobSummary
 from server.documents.verdicts import VerdictSummary
@@ -41,7 +43,7 @@ class Row:
 
     job: JobSummary
     deciding: VerdictSummary | None
-    figure: Mapping[str, Any] | None
+    figure: Markup
     counts: list[tuple[str, int]]
 
     @classmethod
@@ -51,7 +53,7 @@ class Row:
         return cls(
             job=job,
             deciding=deciding,
-            figure=figure_of(deciding) if deciding else None,
+            figure=figure_of(deciding) if deciding else Markup(),
             counts=[(word, words.count(word)) for word in WORST_FIRST if word in words],
         )
 
@@ -60,16 +62,14 @@ def _badness(verdict: VerdictSummary) -> tuple[int, float]:
     return WORST_FIRST.index(verdict.verdict), -(verdict.gap_rel if verdict.gap_rel is not None else float("inf"))
 
 
-def figure_of(verdict: VerdictSummary) -> Mapping[str, Any] | None:
-    """The numbers of a small gap figure as a verdict document has them; None without all of them."""
-    numbers = (verdict.gap_nats, verdict.ci_low, verdict.ci_high, verdict.margin_nats)
-    if None in numbers:
-        return None
-    return {
-        "verdict": verdict.verdict,
-        "gap": {"mean": verdict.gap_nats, "lo": verdict.ci_low, "hi": verdict.ci_high},
-        "margin": {"nats": verdict.margin_nats},
-    }
+def figure_of(verdict: VerdictSummary) -> Markup:
+    """The small figure of a gap in its own margins; empty without a gap, an interval or a margin."""
+    if verdict.gap_nats is None or verdict.ci_low is None or verdict.ci_high is None:
+        return Markup()
+    estimate = Estimate(
+        mean=verdict.gap_nats, lo=verdict.ci_low, hi=verdict.ci_high, margin=verdict.margin_nats, state=verdict.verdict
+    )
+    return Markup(own_row_svg(estimate))  # noqa: S704 (numbers of our own)
 
 
 @router.get("/jobs")

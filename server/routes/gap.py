@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
@@ -30,7 +31,24 @@ _MARKS = 100  # steps with a mark that are listed per candidate, where a chart h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GapDocument:
+class _PairDocument:
+    """What a chart of a candidate's gap shows beside the bins."""
+
+    candidate: str
+    nonfinite_baseline: list[int]
+    nonfinite_candidate: list[int]
+    nonfinite_count: int
+    spikes_baseline: list[int]
+    spikes_candidate: list[int]
+    margin_nats: float | None
+    level_nats: float | None
+    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
+    common_steps: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapDocument(_PairDocument):
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
     `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean, including
@@ -40,48 +58,26 @@ class GapDocument:
     verdict.
     """
 
-    candidate: str
     baseline: str
     first_step: list[int]
     last_step: list[int]
     mean: list[Number]
     low: list[Number]
     high: list[Number]
-    nonfinite_baseline: list[int]
-    nonfinite_candidate: list[int]
-    nonfinite_count: int
-    spikes_baseline: list[int]
-    spikes_candidate: list[int]
-    margin_nats: float | None
-    level_nats: float | None
-    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
     planned_steps: int
-    common_steps: int
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateGapDocument:
+class CandidateGapDocument(_PairDocument):
     """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
 
-    candidate: str
     mean: list[float | None]
     half_width: list[float | None]
-    nonfinite_baseline: list[int]
-    nonfinite_candidate: list[int]
-    nonfinite_count: int
-    spikes_baseline: list[int]
-    spikes_candidate: list[int]
-    margin_nats: float | None
-    level_nats: float | None
-    window: Annotated[list[int], Field(min_length=2, max_length=2)] | None
-    common_steps: int
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapsDocument:
-    """The gaps of all candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
+    """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
 
     `confidence` is that of the interval that decides, which looks and candidates share. `nonfinite_…` and `spikes_…` list the first
     100 steps of each candidate. Values have six digits.
@@ -122,24 +118,14 @@ def gap(
         binned = own.binned
     response.headers.update(tagged(tag))
     return GapDocument(
-        candidate=chosen.name,
+        **_pair(own, int(np.sum(binned.n)), NONFINITE_LISTED),
         baseline=baseline.name,
         first_step=binned.first_step.tolist(),
         last_step=binned.last_step.tolist(),
         mean=[number(value) for value in binned.mean],
         low=[number(value) for value in binned.lo],
         high=[number(value) for value in binned.hi],
-        nonfinite_baseline=binned.nonfinite_baseline[:NONFINITE_LISTED].tolist(),
-        nonfinite_candidate=binned.nonfinite_candidate[:NONFINITE_LISTED].tolist(),
-        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
-        spikes_baseline=own.spikes[0],
-        spikes_candidate=own.spikes[1],
-        margin_nats=binned.margin_nats,
-        level_nats=binned.level,
-        window=[*binned.window],
         planned_steps=planned,
-        common_steps=int(np.sum(binned.n)),
-        confidence=own.confidence,
     )
 
 
@@ -147,25 +133,29 @@ def gap(
 def gaps(
     job_id: str,
     context: InContext,
+    candidates: Annotated[str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")] = "",
     bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = 150,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
     if_none_match: IfNoneMatch = "",
 ) -> Response:
-    """The gaps of all candidates for one chart. For display only; the verdict reads every step of its window."""
+    """The gaps of candidates for one chart. For display only; the verdict reads every step of its window."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        tag = entity_tag(job, "gaps", bins, first_step, last_step, spacing)
+        names = dict.fromkeys(name for name in candidates.split(",") if name)
+        arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
+        tag = entity_tag(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
         if not_modified(tag, if_none_match):
             return Response(status_code=304, headers=tagged(tag))
         # Reading 90 runs of a million steps takes seconds: an answer is kept for good after the job's end, before it until 1 % is new.
-        done, states = sum(run.steps_done for run in job.runs), tuple((run.id, run.epoch, run.state) for run in job.runs)
+        runs = [run for arm in (job.arms[0], *arms) for run in arm.runs]
+        done, states = sum(run.steps_done for run in runs), tuple((run.id, run.epoch, run.state) for run in runs)
         key = tag or ("gaps", job.id, bins, first_step, last_step, spacing, states)
         cached = context.cache.get(key, _Answer)
         if cached is None or (tag is None and done > _OUTGROWN * cached.steps_done):
             wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
-            cached = _Answer(content=_ADAPTER.dump_json(_all_gaps(context, session, job, wanted)), steps_done=done)
+            cached = _Answer(content=_ADAPTER.dump_json(_gaps(context, session, job, arms, wanted)), steps_done=done)
             context.cache.put(key, cached)
     return Response(cached.content, media_type="application/json", headers=tagged(tag))
 
@@ -178,12 +168,12 @@ class _Answer:
     steps_done: int
 
 
-def _all_gaps(context: Context, session: Session, job: Job, wanted: Range) -> GapsDocument:
+def _gaps(context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range) -> GapsDocument:
     common = common_range(session, job, wanted)
     first = step_edges(*common, wanted.bins, log=wanted.log) if common else np.empty(0, np.int64)
     last = np.append(first[1:] - 1, common[1]) if common else first
     wanted = dataclasses.replace(wanted, edges=first)
-    made = candidate_gaps(context.cache, session, job, job.arms[1:], wanted) if common else []
+    made = candidate_gaps(context.cache, session, job, arms, wanted) if common else []
     held = np.zeros(len(first), bool)
     for gap in made:
         held |= on_edges(gap.binned, first)[2] > 0
@@ -197,23 +187,30 @@ def _all_gaps(context: Context, session: Session, job: Job, wanted: Range) -> Ga
 
 
 def _on_bins(gap: CandidateGap, first: NDArray[np.int64], held: NDArray[np.bool_]) -> CandidateGapDocument:
-    binned = gap.binned
-    mean, half_width, n = on_edges(binned, first)
+    mean, half_width, n = on_edges(gap.binned, first)
     return CandidateGapDocument(
-        candidate=gap.candidate,
+        **_pair(gap, int(np.sum(n)), _MARKS),
         mean=rounded(mean[held], digits=6),
         half_width=rounded(half_width[held], digits=4),
-        nonfinite_baseline=binned.nonfinite_baseline[:_MARKS].tolist(),
-        nonfinite_candidate=binned.nonfinite_candidate[:_MARKS].tolist(),
-        nonfinite_count=len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
-        spikes_baseline=gap.spikes[0][:_MARKS],
-        spikes_candidate=gap.spikes[1][:_MARKS],
-        margin_nats=binned.margin_nats,
-        level_nats=binned.level,
-        window=[*binned.window],
-        common_steps=int(np.sum(n)),
-        confidence=gap.confidence,
     )
+
+
+def _pair(gap: CandidateGap, common_steps: int, marks: int) -> dict[str, Any]:
+    """The fields of `_PairDocument`, with at most so many steps of each kind of mark."""
+    binned = gap.binned
+    return {
+        "candidate": gap.candidate,
+        "nonfinite_baseline": binned.nonfinite_baseline[:marks].tolist(),
+        "nonfinite_candidate": binned.nonfinite_candidate[:marks].tolist(),
+        "nonfinite_count": len(binned.nonfinite_baseline) + len(binned.nonfinite_candidate),
+        "spikes_baseline": gap.spikes[0][:marks],
+        "spikes_candidate": gap.spikes[1][:marks],
+        "margin_nats": binned.margin_nats,
+        "level_nats": binned.level,
+        "window": [*binned.window],
+        "common_steps": common_steps,
+        "confidence": gap.confidence,
+    }
 
 
 def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:

@@ -6,6 +6,7 @@ import { view } from "./view.js";
 
 const HEIGHT = 320;
 const PIXELS_A_BIN = 8;
+const BINS_A_STEP = 50; // so that windows of similar widths share the server's cached answers
 const MOST_BANDS = 3;
 const LABEL_PIXELS = 15;
 const WIDE = 600;
@@ -32,12 +33,22 @@ export class GapChart extends Chart {
   /** Load the current gaps and draw them; `status` is the job's. */
   async load(status) {
     this.status = status;
-    const bins = Math.max(50, Math.min(many ? 150 : 400, Math.floor(this.holder.clientWidth / PIXELS_A_BIN)));
+    const bins = Math.min(many ? 150 : 400, BINS_A_STEP * Math.ceil(this.holder.clientWidth / PIXELS_A_BIN / BINS_A_STEP));
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
-    const gaps = await this.fetchLatest(`${this.address}?bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`);
-    if (!gaps) return;
-    this.gaps = gaps;
-    await this.draw();
+    const address = `${this.address}?bins=${bins}${range}${view.logx ? "&spacing=log" : ""}`;
+    const lit = candidates.filter((name) => view.lit.has(name));
+    // Reading all curves of many candidates takes the server seconds: the highlighted ones come first.
+    const steps = [
+      ...(many && lit.length && address !== this.shown ? [`${address}&candidates=${encodeURIComponent(lit.join(","))}`] : []),
+      address,
+    ];
+    for (const one of steps) {
+      const gaps = await this.fetchLatest(one);
+      if (!gaps) return;
+      this.gaps = gaps;
+      this.shown = one;
+      await this.draw();
+    }
   }
 
   async draw() {
@@ -100,6 +111,7 @@ export class GapChart extends Chart {
       banded.length ? `Band: ${levelWords(banded[0].confidence)} interval${names}.` : "",
       this.lit.length ? this.clippedNote() : "No candidate is chosen in the legend.",
       view.x === "time" ? "The x axis shows steps, because the gap compares equal steps." : "",
+      this.gaps.candidates.length < candidates.length ? "The other candidates are loading." : "",
     ].filter(Boolean).join(" ");
   }
 

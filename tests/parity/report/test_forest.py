@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from parity.report.forest import WIDTH, Estimate, axis_of, head_svg, row_svg
+from parity.report.forest import WIDTH, Estimate, axis_of, head_svg, own_row_svg, row_svg
 
 
 def _estimate(mean: float, half: float = 0.005, state: str = "pass", margin: float | None = 0.014) -> Estimate:
@@ -45,3 +45,18 @@ def test_an_axis_needs_a_number_and_no_margin():
     assert "edge" not in head_svg(axis)
     forecast = row_svg(_estimate(0.01, state="forecast", margin=None), axis)
     assert 'aria-label="forecast: gap +0.0100' in forecast
+
+
+def test_figures_of_their_own_margins_share_the_places_of_zero_and_margin():
+    small, large = own_row_svg(_estimate(0.001, 0.002, margin=0.01)), own_row_svg(_estimate(0.05, 0.01, margin=0.04))
+    assert _lines(small, "zero") == _lines(large, "zero") == [64.0]
+    assert _lines(small, "edge") == _lines(large, "edge") == [83.3, 44.7]
+    assert own_row_svg(None) == own_row_svg(_estimate(0.1, margin=None)) == own_row_svg(_estimate(0.1, margin=0.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "arrows", "marks"), [(0.001, 0.002, 0, 1), (0.02, 0.02, 1, 1), (-0.5, 0.1, 1, 0), (0.0, 0.5, 2, 1)]
+)
+def test_what_lies_beyond_three_margins_ends_in_an_arrow(mean, half, arrows, marks):
+    svg = own_row_svg(_estimate(mean, half, margin=0.01))
+    assert (svg.count("<path"), svg.count("<circle")) == (arrows, marks)

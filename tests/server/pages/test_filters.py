@@ -1,6 +1,7 @@
 """Numbers as people read them."""
 
 import pytest
+from markupsafe import Markup
 
 from server.pages import filters
 
@@ -55,31 +56,12 @@ def _verdict(mean, half, margin=0.01):
     return {"gap": {"mean": mean, "lo": mean - half, "hi": mean + half}, "margin": {"nats": margin}}
 
 
-def test_small_figures_of_gaps_hold_all_that_they_show_and_share_a_scale():
-    near, far = _verdict(0.001, 0.002), _verdict(0.05, 0.01)
-    alone, together = filters.small_gap(near), filters.small_gap(near, [near, far])
-    assert filters.small_gap(far, [near, far]) == filters.small_gap(far)
-    assert together["margin"] == filters.small_gap(far)["margin"] < alone["margin"]
-    for figure in (alone, together, filters.small_gap(far), filters.small_gap(_verdict(-0.5, 0.1))):
-        assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 128
-        assert 0 <= figure["minus"] < 64 < figure["margin"] <= 128
+@pytest.mark.parametrize("gap", [None, _verdict(float("nan"), 0.1)["gap"]])
+def test_without_a_finite_gap_there_is_no_small_figure(gap):
+    assert filters.gap_in_margins({**_verdict(0.1, 0.1), "gap": gap, "verdict": "fail"}) == ""
 
 
-def test_figures_in_margins_have_one_axis_and_mark_what_lies_beyond_it():
-    small, large = filters.gap_in_margins(_verdict(0.001, 0.002)), filters.gap_in_margins(_verdict(0.05, 0.01, margin=0.04))
-    assert (small["minus"], small["margin"]) == (large["minus"], large["margin"]) == (42.7, 85.3)
-    assert [small[name] for name in ("below", "above", "outside")] == [False, False, False]
-    cut = filters.gap_in_margins(_verdict(0.02, 0.02))
-    assert (cut["low"], cut["mean"], cut["high"]) == (64.0, 106.7, 128.0)
-    assert [cut[name] for name in ("below", "above", "outside")] == [False, True, False]
-    assert [filters.gap_in_margins(_verdict(-0.5, 0.1))[name] for name in ("below", "above", "outside")] == [True, False, True]
-    wide = filters.gap_in_margins(_verdict(0.0, 0.5))
-    assert [wide[name] for name in ("below", "above", "outside")] == [True, True, False]
-    assert filters.gap_in_margins(_verdict(0.1, 0.1, margin=0.0)) is None
-    assert filters.gap_in_margins({"gap": None}) is None
-
-
-@pytest.mark.parametrize("verdict", [{}, {"gap": None}, {**_verdict(0.1, 0.1), "margin": None}, _verdict(float("nan"), 0.1)])
-def test_without_a_finite_gap_and_margin_there_is_no_small_figure(verdict):
-    assert filters.small_gap(verdict) is None
-    assert filters.small_gap(_verdict(0.0, 0.1), [verdict]) == filters.small_gap(_verdict(0.0, 0.1))
+def test_the_small_figure_of_a_verdict():
+    figure = filters.gap_in_margins({**_verdict(0.001, 0.002), "verdict": "pass"})
+    assert isinstance(figure, Markup)
+    assert figure.startswith('<svg class="forest pass"')

@@ -65,7 +65,7 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     _conclude(database, job_id)
     page.goto("/jobs")
-    expect(page.locator("svg.small-gap")).to_have_count(1)
+    expect(page.locator("svg.forest")).to_have_count(1)
     expect(page.get_by_role("row", name="nvfp4 1 fail, 1 pass")).to_be_visible()
     page.get_by_label("state").select_option("running")
     page.get_by_role("button", name="Show").click()

@@ -47,6 +47,16 @@ def test_all_candidates_have_the_same_bins_and_the_level_that_decides(api, judge
     assert [one["confidence"] for one in training["candidates"]] == [pytest.approx(0.975)] * 2
 
 
+def test_some_candidates_have_the_bins_of_all(api, judged):
+    address = f"/api/v1/jobs/{judged({'nvfp4': 0.05, 'mxfp8': 0.0})[0]}/gaps"
+    of_all = api.get(address).json()
+    of_one = api.get(address, params={"candidates": "mxfp8"})
+    assert of_one.json() == of_all | {"candidates": of_all["candidates"][1:]}
+    assert api.get(address, headers={"If-None-Match": of_one.headers["ETag"]}).status_code == 200
+    refused = api.get(address, params={"candidates": "mxfp8,int8"})
+    assert (refused.status_code, "'int8'" in refused.json()["detail"]) == (404, True)
+
+
 def test_a_candidate_that_is_behind_has_no_value_in_the_later_bins(api, database, recorded):
     job = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, done=0, steps=400, state="running")
     with database.write() as session:
