@@ -40,10 +40,15 @@ class Difference:
     other: str | None
 
 
+def job_spec(job: Job) -> JobSpec:
+    """The specification of a job. Raises pydantic's ValidationError if this version cannot read it."""
+    return _JOB_SPEC.validate_python(job.spec)
+
+
 def run_spec(run: Run) -> RunSpec:
     """The specification of a run, from that of its job. Raises pydantic's ValidationError if this version cannot read it."""
-    job = _JOB_SPEC.validate_python(run.job.spec)
-    if run.kind == "fork":
+    job = job_spec(run.job)
+    if run.kind in ("fork", "why"):
         return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)
     specs = job.noise_runs() if run.kind == "noise" else job.runs()
     return next(spec for arm, spec in specs if arm.name == run.arm.name and spec.replicate == run.replicate)
@@ -98,8 +103,12 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        why = "was stopped early to measure run noise" if run.kind == "noise" else f"is a fork of run {run.forked_from}"
-        return f"run {run.id} {why}"
+        whys = {
+            "noise": "was stopped early to measure run noise",
+            "fork": f"is a fork of run {run.forked_from}",
+            "why": "measured the parts of a gap",
+        }
+        return f"run {run.id} {whys[run.kind]}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
     curve = loading.losses(session, run)
