@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from parity.why.estimate import Estimate
@@ -98,10 +99,9 @@ def gradient_batches(setup: Setup) -> Iterator[Measurement]:
 
 def arm_forks(setup: Setup, way: Way, cluster: Cluster) -> list[Measurement]:
     """The forks of one arm; each has a draw that no other arm has."""
-    tree = list(clusters(setup.units))
     is_root = cluster == setup.units
     most = max(setup.draws, setup.noise_draws)
-    first = 1 + most * (2 * tree.index(cluster) + (way == "alone"))
+    first = 1 + most * (2 * _numbers(setup.units)[cluster] + (way == "alone"))
     return [
         Measurement(
             key=f"fork/{way} {label(cluster)}/{parent}/{draw}",
@@ -115,6 +115,12 @@ def arm_forks(setup: Setup, way: Way, cluster: Cluster) -> list[Measurement]:
         for draw in range(first, first + (setup.noise_draws if is_root else setup.draws))
         for parent in range(len(setup.parents))
     ]
+
+
+@lru_cache(maxsize=4)
+def _numbers(units: Cluster) -> Mapping[Cluster, int]:
+    """The number of every cluster of the tree."""
+    return {cluster: number for number, cluster in enumerate(clusters(units))}
 
 
 def search(setup: Setup, results: Results) -> Search:

@@ -24,7 +24,7 @@ from server.database import tables
 from server.database.lookup import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Against, Analysis, AnalysisResult, Arm, Job, Run, Verdict
-from server.errors import ConflictError, InvalidError
+from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.forks import fork_parents
 from server.jobs.submit import Order, announce_new
@@ -63,7 +63,7 @@ class PlannedAnalysis:
     job: Job
     arm: Arm
     verdict: Verdict
-    question: Question
+    against: Against
     setup: Setup
     smallest_effect: float | None
     seconds: float | None
@@ -102,17 +102,39 @@ def plan_analysis(session: Session, job_id: str, question: Question) -> PlannedA
         )
     except ValueError as error:
         raise InvalidError(str(error)) from error
-    planned = PlannedAnalysis(
+    planned = _planned(session, job, arm, verdict, question.against, setup)
+    _check_worth(planned, anyway=question.anyway)
+    return planned
+
+
+def plan_of(session: Session, analysis: Analysis) -> PlannedAnalysis:
+    """The plan of an analysis on record."""
+    job = analysis.explained
+    arm = next(arm for arm in job.arms if arm.name == analysis.candidate)
+    verdict = next(each for each in job.verdicts if each.candidate == arm.name)
+    return _planned(session, job, arm, verdict, analysis.against, setup_from(analysis.setup))
+
+
+def analysis_of(session: Session, job_id: str) -> Analysis:
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    job = find_job(session, job_id)
+    newest = select(Analysis).where(Analysis.explains == job.id).order_by(Analysis.job_id.desc()).limit(1)
+    analysis = job.analysis or session.scalars(newest).first()
+    if analysis is None:
+        raise NotFoundError(f"job {job.id} has no analysis; `parity why {job.id}` plans one")
+    return analysis
+
+
+def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
+    return PlannedAnalysis(
         job=job,
         arm=arm,
         verdict=verdict,
-        question=question,
+        against=against,
         setup=setup,
         smallest_effect=_smallest_effect(job, verdict, setup),
-        seconds=_seconds(parents, setup),
+        seconds=_seconds([session.get_one(Run, parent) for parent in setup.parents], setup),
     )
-    _check_worth(planned)
-    return planned
 
 
 def submit_analysis(session: Session, job_id: str, question: Question, submitted_by: str | None = None, order: Order | None = None) -> Job:
@@ -252,7 +274,7 @@ def _seconds(parents: Sequence[Run], setup: Setup) -> float | None:
     return setup.plan.steps_for_one / max(speeds) if speeds else None
 
 
-def _check_worth(planned: PlannedAnalysis) -> None:
+def _check_worth(planned: PlannedAnalysis, *, anyway: bool) -> None:
     """Refuse a budget below the least cost, and forks that probably cannot see the gap."""
     plan, setup = planned.setup.plan, planned.setup
     if setup.most_steps < plan.least_steps:
@@ -261,7 +283,7 @@ def _check_worth(planned: PlannedAnalysis) -> None:
             f"the unchanged forks alone); about {plan.steps_for_one:,.0f} find one guilty unit"
         )
     gap, smallest = planned.verdict.gap, planned.smallest_effect
-    if gap is not None and smallest is not None and smallest > abs(gap) and not planned.question.anyway:
+    if gap is not None and smallest is not None and smallest > abs(gap) and not anyway:
         raise ConflictError(
             f"the gap is {_gap_words(planned.verdict)}, and forks would probably see effects from {smallest:.4f} nats per unit on; keep "
             f"checkpoints of more runs, or set anyway: true"

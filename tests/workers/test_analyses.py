@@ -13,8 +13,6 @@ from training.spec import Arm
 from workers import lease, supervisor
 from workers.slots import Slot
 
-pytestmark = pytest.mark.both_databases
-
 STEPS, STEP = 40, 24
 PLANTED = Override(recipe="mxfp4", blocks=(0,), projections=("down",))
 UNITS = ["0.down.fprop", "0.down.dgrad", "0.down.wgrad"]
