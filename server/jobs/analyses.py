@@ -125,6 +125,11 @@ def analysis_of(session: Session, job_id: str) -> Analysis:
     return analysis
 
 
+def is_explained(session: Session, job_id: str) -> bool:
+    """Whether a job has an analysis."""
+    return session.scalar(select(Analysis.job_id).where(Analysis.explains == job_id).limit(1)) is not None
+
+
 def _planned(session: Session, job: Job, arm: Arm, verdict: Verdict, against: Against, setup: Setup) -> PlannedAnalysis:
     return PlannedAnalysis(
         job=job,
