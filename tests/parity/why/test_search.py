@@ -35,9 +35,17 @@ def test_a_guilty_unit_is_named_with_its_cost_and_nothing_is_left():
     assert whole["noise"]["sd"] == pytest.approx(SD, rel=0.5)
     assert whole["noise"]["enough"]
     assert whole["steps_spent"] <= setup.most_steps
-    parts = {part["name"]: part["without"]["value"] for part in whole["instant"]["units"]}
-    assert max(parts, key=parts.get) == GUILTY
+    assert abs(whole["instant"]["whole"]["value"]) < 0.001  # the forward pass does not see it
     assert whole["gradients"][0]["name"] == "all"
+
+
+def test_the_forward_part_of_a_unit():
+    setup = setup_of()
+    instant = answer(setup, results_of(setup, {"0.gate.fprop": 0.02}))["instant"]
+    parts = {part["name"]: part["without"]["value"] for part in instant["units"]}
+    assert max(parts, key=parts.get) == "0.gate.fprop"
+    assert parts["0.gate.fprop"] == pytest.approx(instant["whole"]["value"], abs=1e-3)
+    assert [part["name"] for part in instant["ingredients"]] == ["rht"]
 
 
 def test_an_effect_is_named_whatever_its_sign():

@@ -1,81 +1,34 @@
 """Analyses on the record: what is planned and refused, that nothing counts one as a run of its own, and what it answers."""
 
-import numpy as np
+from functools import partial
+
 import pytest
 
 from parity import criteria_from_mapping
-from parity.why.search import next_measurement
 from parity.why.setup import setup_from
-from server.database import store
 from server.database.tables import AnalysisResult, Job
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, floors, live
 from server.jobs.analyses import Question, analysis_of, plan_analysis, submit_analysis
-from server.jobs.conclude import conclude, decide, write_outcome
+from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import submit_job
 from server.retention import files, jobs
-from tests.parity.why.simulated import measure
+from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, measured
 from training.overrides import Override
-from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
 
-STEPS, KEPT = 1000, 600
-FAULT = Override(recipe="mxfp4", projections=("down",))
-UNITS = ["0.down.fprop", "0.down.dgrad", "0.down.wgrad"]
-MANIFEST = {"engine": "emulated", "data_digest": "d", "device_class": "cpu"}
-
 
 @pytest.fixture
-def explained(database, make_job):
+def explained(database):
     """A function that makes a judged job whose candidate is worse by a gap; returns its id."""
-
-    def make(gap=0.05, baseline="fp8_current", candidate="fp8_current", kept=(KEPT,), overrides=(FAULT,), **changes):
-        spec = make_job(
-            STEPS,
-            baseline=Arm(recipe=baseline, name="base", replicates=3),
-            candidates=(Arm(recipe=candidate, name="planted", overrides=overrides, replicates=3),),
-            keep_checkpoints=kept,
-            **changes,
-        )
-        generator, at = np.random.default_rng(3), np.arange(STEPS)
-        with database.write() as session:
-            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
-            job.status, job.device_class, job.threads = "running", "cpu:test", 1
-            for run in job.runs:
-                loss = (
-                    1.4
-                    + np.exp(-at / 40)
-                    + (gap if run.arm.position else 0)
-                    + generator.normal(0, 0.001)
-                    + generator.normal(0, 0.01, STEPS)
-                )
-                store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
-                run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, "nearest", MANIFEST
-                run.kept_checkpoints = [*kept]
-            session.flush()
-            write_outcome(session, job.id, decide(session, job.id))
-            return job.id
-
-    return make
+    return partial(make_explained, database)
 
 
 def submitted(database, job, question=Question()):  # noqa: B008 (frozen)
     with database.write() as session:
         return submit_analysis(session, job, question, "me").id
-
-
-def measured(database, job_id, costs):
-    """Fill in the results of a simulated candidate, with a worker's rights, and end the run."""
-    with database.write() as session:
-        job = session.get_one(Job, job_id)
-        setup, results = setup_from(job.analysis.setup), {}
-        while (wanted := next_measurement(setup, results)) is not None:
-            results[wanted.key] = measure(setup, wanted, costs)
-        run = job.runs[0]
-        session.add_all(AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items())
-        job.status, run.state, run.epoch, run.fingerprint = "running", "finished", 1, "f"
 
 
 def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explains(database, explained):
